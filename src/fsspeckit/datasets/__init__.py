@@ -1,0 +1,3 @@
+"""The engines behind one contract."""
+
+from __future__ import annotations

@@ -1,0 +1,131 @@
+"""The errors a caller can meet, as one short tree.
+
+Every class also inherits the builtin a caller would expect, so ``except ValueError`` works
+without importing anything from here. Messages say what was wrong, the value received, what would
+be right, and end in ``Hint:`` where there is something to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "CommitPendingError",
+    "ConcurrentModificationError",
+    "CorruptRecordError",
+    "DuplicateKeyError",
+    "EngineNotInstalledError",
+    "FsspeckitError",
+    "InvalidArgumentError",
+    "NullKeyError",
+    "PartitionMoveError",
+    "SchemaMismatchError",
+    "UnreadableFileError",
+    "UnsupportedLayoutError",
+]
+
+
+class FsspeckitError(Exception):
+    """The base of every error raised on purpose."""
+
+
+class InvalidArgumentError(FsspeckitError, ValueError):
+    """An argument has a value that is never right, whatever the data."""
+
+    @classmethod
+    def choice(cls, name: str, value: object, allowed: Iterable[str]) -> InvalidArgumentError:
+        """Tell that ``value`` is none of the ``allowed`` ones."""
+        return cls(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+
+    @classmethod
+    def missing_columns(
+        cls, what: str, missing: Sequence[str], available: Sequence[str]
+    ) -> InvalidArgumentError:
+        """Tell which columns are not there, and which are."""
+        return cls(
+            f"{what} {list(missing)!r} not found. Available columns: {list(available)!r}.\n"
+            "Hint: column names are compared exactly, upper and lower case included."
+        )
+
+
+class NullKeyError(FsspeckitError, ValueError):
+    """A key column of the source holds NULL and ``null_keys`` is ``"error"``."""
+
+    @classmethod
+    def found(cls, counts: dict[str, int]) -> NullKeyError:
+        """Name each key column with its number of NULL values."""
+        columns = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
+        return cls(
+            f"NULL values in the key columns of the source: {columns}.\n"
+            'Hint: drop those rows, or pass null_keys="match" to make NULL equal NULL.'
+        )
+
+
+class DuplicateKeyError(FsspeckitError, ValueError):
+    """The source holds a key more than once and ``duplicate_keys`` is ``"error"``."""
+
+    @classmethod
+    def found(
+        cls, key_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
+    ) -> DuplicateKeyError:
+        """Tell how many keys occur more than once, with a few of them."""
+        shown = ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+        return cls(
+            f"{count:,} key(s) of {list(key_columns)!r} occur more than once in the source, "
+            f"for example: {shown}.\n"
+            'Hint: pass duplicate_keys="first" or "last", or order_by=[...] to keep the greatest.'
+        )
+
+
+class SchemaMismatchError(FsspeckitError, ValueError):
+    """Source and target do not fit together: a column is missing, extra, or of another kind."""
+
+
+class PartitionMoveError(FsspeckitError, ValueError):
+    """The source would move an existing key to another partition."""
+
+    @classmethod
+    def found(
+        cls, partition_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
+    ) -> PartitionMoveError:
+        """Tell how many keys would move, with a few of them."""
+        shown = ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+        return cls(
+            "partition columns cannot change for existing keys: "
+            f"{count:,} key(s) have another value of {list(partition_columns)!r} in the target, "
+            f"for example: {shown}.\n"
+            "Hint: delete the rows from their old partition first, or make the partition columns "
+            "part of the key if the same key may live in several partitions."
+        )
+
+
+class UnsupportedLayoutError(FsspeckitError, ValueError):
+    """The directory is something that a merge of plain Parquet files would make wrong."""
+
+
+class UnreadableFileError(FsspeckitError, ValueError):
+    """A data file is not readable as Parquet."""
+
+
+class ConcurrentModificationError(FsspeckitError, RuntimeError):
+    """Somebody else changed the dataset meanwhile; nothing was changed by this call."""
+
+
+class CommitPendingError(FsspeckitError, RuntimeError):
+    """The change is committed but not completely visible yet; recovery will complete it."""
+
+
+class CorruptRecordError(FsspeckitError, RuntimeError):
+    """A commit record cannot be understood: damaged, truncated, or from a newer version."""
+
+
+class EngineNotInstalledError(FsspeckitError, ImportError):
+    """An engine was asked for whose library is not installed."""
+
+    @classmethod
+    def missing(cls, engine: str, command: str) -> EngineNotInstalledError:
+        """Name the engine and the command that installs its library."""
+        return cls(f"the {engine!r} engine is not installed.\nHint: {command}")

@@ -1,0 +1,192 @@
+"""Which files of a directory are data, and which directories a merge must refuse.
+
+Readers disagree about hidden names: Spark and PyArrow skip them, DuckDB and Polars read them. The
+one rule here: a data file ends in a Parquet suffix and neither it nor a directory above it, below
+the root, starts with ``.`` or ``_``. All else is never data and never touched.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.errors import UnsupportedLayoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["DataFile", "Listing", "check_mergeable", "is_data_path", "list_files"]
+
+DATA_SUFFIXES = (".parquet", ".pq", ".parq")
+_TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_SUMMARY_FILES = ("_metadata", "_common_metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file as one listing saw it."""
+
+    path: str
+    """The canonical path."""
+
+    size: int
+    """Bytes."""
+
+    mtime_ns: int | None = None
+    """Time of the last change, where the filesystem tells it."""
+
+    inode: int | None = None
+    """The file's number on a local disk."""
+
+    etag: str | None = None
+    """The object's version on an object store."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What was found below a root at one moment."""
+
+    files: tuple[DataFile, ...]
+    """The data files, sorted by path."""
+
+    obstacles: tuple[str, ...] = ()
+    """What makes the directory unfit for a merge, one sentence each."""
+
+    exists: bool = True
+    """Whether the root is there at all."""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or directory of this name is never data."""
+    return name.startswith((".", "_"))
+
+
+def is_data_path(relative: str) -> bool:
+    """Whether a path below the root names a data file."""
+    parts = relative.split("/")
+    return parts[-1].lower().endswith(DATA_SUFFIXES) and not any(map(is_hidden, parts))
+
+
+def list_files(root: Root) -> Listing:
+    """List the data files below a root.
+
+    Raises:
+        NotADirectoryError: If the root is a file.
+        OSError: What the filesystem raised, with the path in it.
+    """
+    walk = _walk_local(root.path) if root.is_local else _walk_remote(root)
+    files: list[DataFile] = []
+    obstacles: list[str] = []
+    exists = False
+    for relative, entry in walk:
+        exists = True
+        if entry is not None and is_data_path(relative):
+            files.append(entry)
+        elif obstacle := _obstacle(relative, is_directory=entry is None):
+            obstacles.append(obstacle)
+    files.sort(key=lambda file: file.path)
+    return Listing(tuple(files), tuple(sorted(set(obstacles))), exists)
+
+
+def check_mergeable(listing: Listing, root: Root) -> None:
+    """Refuse a directory that a merge would make wrong.
+
+    Raises:
+        UnsupportedLayoutError: Naming what was found and what to do instead.
+    """
+    if listing.obstacles:
+        raise UnsupportedLayoutError(
+            f"{root.spelled(root.path)!r} cannot be merged into as plain Parquet: "
+            + " ".join(listing.obstacles)
+        )
+
+
+def _obstacle(relative: str, *, is_directory: bool) -> str | None:
+    """One sentence about an entry that forbids merging, or None."""
+    parts = relative.split("/")
+    for part in parts if is_directory else parts[:-1]:
+        if part in _TABLE_FORMATS:
+            return (
+                f"{part!r} makes it a {_TABLE_FORMATS[part]} table. "
+                "Hint: use that format's own MERGE."
+            )
+        if part.startswith("_") and "=" in part:
+            return (
+                f"the partition directory {part!r} is data for Spark and hidden for PyArrow. "
+                "Hint: rename the partition column so that it does not start with '_'."
+            )
+    if is_directory:
+        return None
+    if parts[-1] in _SUMMARY_FILES:
+        return (
+            f"the summary file {relative!r} would hold wrong offsets afterwards. "
+            "Hint: delete it; readers do not need it."
+        )
+    if parts[0] == "metadata" and parts[-1].endswith(".metadata.json"):
+        return f"{relative!r} makes it an Iceberg table. Hint: use that format's own MERGE."
+    return None
+
+
+def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
+    """Entries below a local directory: relative path, and the file or None for a directory."""
+    if not os.path.lexists(root):
+        return
+    yield "", None
+    seen = set()
+    pending = [("", root)]
+    while pending:
+        prefix, directory = pending.pop()
+        status = os.stat(directory)
+        if (status.st_dev, status.st_ino) in seen:
+            continue  # a symbolic link that leads back up
+        seen.add((status.st_dev, status.st_ino))
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                relative = f"{prefix}{entry.name}"
+                if entry.is_dir():
+                    yield relative, None
+                    if not is_hidden(entry.name):
+                        pending.append((f"{relative}/", entry.path))
+                else:
+                    yield from _local_file(relative, entry)
+
+
+def _local_file(relative: str, entry: os.DirEntry[str]) -> Iterator[tuple[str, DataFile]]:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        return  # removed since the directory was read, or a dangling link
+    yield (
+        relative,
+        DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino),
+    )
+
+
+def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:
+    root.filesystem.invalidate_cache(root.path)
+    found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
+    base = root.path.rstrip("/")
+    for path, info in found.items():
+        if path.rstrip("/") == base:
+            if info.get("type") == "file":
+                raise NotADirectoryError(f"{root.spelled(path)!r} is a file, not a directory.")
+            yield "", None
+        elif info.get("type") == "directory":
+            yield root.relative(path).rstrip("/"), None
+        else:
+            yield root.relative(path), _remote_file(path, info)
+
+
+def _remote_file(path: str, info: dict[str, Any]) -> DataFile:
+    modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
+    etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
+    seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
+    return DataFile(
+        path,
+        int(info.get("size") or 0),
+        None if seconds is None else int(float(seconds) * 1_000_000_000),
+        etag=None if etag is None else str(etag).strip('"'),
+    )

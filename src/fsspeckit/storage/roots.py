@@ -1,0 +1,170 @@
+"""Where a dataset is: one canonical filesystem and path for every way to spell it.
+
+Relative paths, ``~``, ``file://``, trailing slashes and symbolic links, ``DirFileSystem`` and
+pyarrow filesystems all end in the same :class:`Root`, so that everything derived from it (control
+directory, lock, records) is the same for every writer.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fsspec import AbstractFileSystem
+
+__all__ = ["Root", "open_root"]
+
+
+@dataclass(frozen=True, repr=False)
+class Root:
+    """A dataset's place, canonical inside and in the caller's own words outside."""
+
+    filesystem: AbstractFileSystem
+    """The innermost fsspec filesystem that holds the dataset."""
+
+    path: str
+    """The canonical path on that filesystem, without a trailing slash."""
+
+    inner_prefix: str = field(default="", compare=False)
+    """What the canonical spelling has in front that the caller's does not."""
+
+    outer_prefix: str = field(default="", compare=False)
+    """What the caller's spelling has in front that the canonical one does not."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the dataset is on a disk of this machine."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def protocol(self) -> str:
+        """The filesystem's name, as in the URL."""
+        names = self.filesystem.protocol
+        return names if isinstance(names, str) else str(names[0])
+
+    def canonical(self, path: str) -> str:
+        """Turn the caller's spelling of a path into the canonical one."""
+        stripped = path.removeprefix(self.outer_prefix) if self.outer_prefix else path
+        if self.is_local and not self.inner_prefix:
+            return os.path.abspath(_strip(self.filesystem, stripped))
+        if self.inner_prefix:
+            return f"{self.inner_prefix}/{stripped.strip('/')}".rstrip("/")
+        return _strip(self.filesystem, stripped)
+
+    def spelled(self, path: str) -> str:
+        """Turn a canonical path into the caller's spelling, fit for the caller's filesystem."""
+        if self.inner_prefix:
+            return path.removeprefix(self.inner_prefix).lstrip("/")
+        return f"{self.outer_prefix}{path}"
+
+    def relative(self, path: str) -> str:
+        """The part of a canonical path below the root."""
+        return path.removeprefix(self.path).lstrip("/")
+
+    def __repr__(self) -> str:
+        # A filesystem's own repr may hold credentials.
+        return f"Root({self.protocol}, {self.path!r})"
+
+
+def open_root(
+    path: str | os.PathLike[str],
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Root:
+    """Find the filesystem and the canonical path of a dataset.
+
+    Args:
+        path: A path or URL. With ``filesystem`` given, a path on that filesystem.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
+        storage_options: What fsspec needs to open the filesystem of the URL.
+
+    Raises:
+        InvalidArgumentError: If the path is empty, or the filesystem is of an unknown kind.
+    """
+    text = os.fspath(path)
+    if not text.strip():
+        raise InvalidArgumentError(f"path must be a non-empty string, got {path!r}.")
+    if "\0" in text:
+        raise InvalidArgumentError(f"path must not contain a NUL character, got {text!r}.")
+    if filesystem is None:
+        return _from_url(text, dict(storage_options or {}))
+    return _on_filesystem(text, filesystem)
+
+
+def _from_url(text: str, options: dict[str, Any]) -> Root:
+    filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
+    root = _on_filesystem(stripped, filesystem)
+    if root.is_local or "://" not in text:
+        return root
+    return Root(root.filesystem, root.path, outer_prefix=_scheme_prefix(text, root.path))
+
+
+def _scheme_prefix(text: str, path: str) -> str:
+    """What stands before the path in URLs of this form, without user and password."""
+    parts = urlsplit(text)
+    host = parts.netloc.rpartition("@")[2]
+    base = f"{parts.scheme}://"
+    return base if path.lstrip("/").startswith(host) else f"{base}{host}"
+
+
+def _on_filesystem(path: str, filesystem: Any) -> Root:
+    inner, prefix = _unwrapped(_as_fsspec(filesystem))
+    if prefix is not None:
+        full = f"{prefix.rstrip('/')}/{path.strip('/')}".rstrip("/")
+        resolved = _canonical_path(inner, full)
+        return Root(inner, resolved, inner_prefix=_canonical_path(inner, prefix))
+    return Root(inner, _canonical_path(inner, path))
+
+
+def _unwrapped(filesystem: AbstractFileSystem) -> tuple[AbstractFileSystem, str | None]:
+    """Look through nested DirFileSystems: the innermost filesystem and the prefix inside it."""
+    prefix: str | None = None
+    while isinstance(filesystem, DirFileSystem):
+        outer = filesystem.path.rstrip("/")
+        prefix = outer if prefix is None else f"{outer}/{prefix.strip('/')}"
+        filesystem = filesystem.fs
+    return filesystem, prefix
+
+
+def _canonical_path(filesystem: AbstractFileSystem, path: str) -> str:
+    stripped = _strip(filesystem, path)
+    if isinstance(filesystem, LocalFileSystem):
+        return os.path.realpath(os.path.expanduser(stripped))
+    return stripped.rstrip("/") or stripped
+
+
+def _strip(filesystem: AbstractFileSystem, path: str) -> str:
+    return str(filesystem._strip_protocol(path))
+
+
+def _as_fsspec(filesystem: Any) -> AbstractFileSystem:
+    if isinstance(filesystem, fsspec.AbstractFileSystem):
+        return filesystem
+    from pyarrow import fs as arrow_fs
+
+    if isinstance(filesystem, arrow_fs.SubTreeFileSystem):
+        return DirFileSystem(filesystem.base_path, _as_fsspec(filesystem.base_fs))
+    if isinstance(filesystem, arrow_fs.LocalFileSystem):
+        return LocalFileSystem()
+    if isinstance(filesystem, arrow_fs.PyFileSystem):
+        wrapped = getattr(filesystem.handler, "fs", None)
+        if isinstance(wrapped, fsspec.AbstractFileSystem):
+            return wrapped
+    if isinstance(filesystem, arrow_fs.FileSystem):
+        from fsspec.implementations.arrow import ArrowFSWrapper
+
+        return ArrowFSWrapper(filesystem)
+    raise InvalidArgumentError(
+        f"filesystem must be an fsspec or pyarrow filesystem, got {type(filesystem).__name__}."
+    )

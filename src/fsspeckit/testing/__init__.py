@@ -1,0 +1,3 @@
+"""What the tests of every engine share: the model, generated data, files of several writers."""
+
+from __future__ import annotations
