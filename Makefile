@@ -1,0 +1,62 @@
+# Every command a developer needs. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+BIN := .venv/bin
+PYTHON := $(BIN)/python
+INSTALLED := .venv/.installed
+
+.PHONY: help setup java demo test test-fast lint format types docs bench torture clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) java ## Make .venv and see that Java is there (done by the other commands, too)
+
+$(INSTALLED): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+java:
+	@bash scripts/java.sh
+
+demo: setup ## Show what it does, on a generated dataset
+	@$(PYTHON) examples/demo.py
+
+test: setup ## Run every test, with branch coverage and its floors
+	$(BIN)/coverage run -m pytest -m "not torture"
+	@$(BIN)/coverage json --quiet -o .coverage.json
+	@$(PYTHON) scripts/coverage_gate.py .coverage.json
+
+test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
+	$(BIN)/pytest -m "not slow and not spark and not torture"
+
+lint: $(INSTALLED) ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(INSTALLED) ## Mend what lint can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(INSTALLED) ## Check types, strictly
+	$(BIN)/mypy
+
+docs: $(INSTALLED) ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: setup ## Run the benchmarks; each writes its section below docs/benchmarks/
+	@for file in benchmarks/bench_*.py; do \
+	    name=$$(basename "$$file" .py); \
+	    echo "== $$name"; \
+	    $(PYTHON) -m "benchmarks.$$name" || exit 1; \
+	done
+
+torture: setup ## Kill writers at every step, for minutes rather than seconds
+	$(BIN)/pytest -m torture
+
+clean: ## Remove everything that the commands above made
+	rm -rf .venv site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
