@@ -1,0 +1,326 @@
+"""A selective reader of the Thrift compact protocol, the encoding of Parquet's own structures.
+
+A *spec* names the fields that matter, nested like the structures themselves::
+
+    CHUNK = {3: {3: [BYTES], 9: INT}}
+
+Only those are decoded. Every other field stays a slice of the input, so a newer format version
+loses nothing here: generated code drops the fields it does not know. Between ``Struct.kinds`` (the
+fields and their types in wire order), ``values`` and ``raw`` nothing but redundancy is lost, and a
+writer gives the same bytes back unless the input spelled a number or a field header longer than
+needed, which no known Parquet writer does.
+
+Input is untrusted: whatever is wrong with it is a `ThriftError`, found in time linear in its
+length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from fsspeckit.errors import FsspeckitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "BOOL",
+    "BYTES",
+    "INT",
+    "RAW",
+    "Scalar",
+    "Spec",
+    "Struct",
+    "ThriftError",
+    "Wanted",
+    "decode",
+]
+
+
+class ThriftError(FsspeckitError, ValueError):
+    """Bytes are not the Thrift structure they should be: damaged, truncated, or something else."""
+
+
+class Scalar(Enum):
+    """How a spec asks for a value that is not a list or a struct."""
+
+    INT = "an integer"
+    BYTES = "a byte string"
+    BOOL = "a boolean"
+    RAW = "a struct"
+
+
+INT: Final = Scalar.INT
+BYTES: Final = Scalar.BYTES
+BOOL: Final = Scalar.BOOL
+RAW: Final = Scalar.RAW
+
+Wanted: TypeAlias = "Scalar | list[Wanted] | Spec"
+"""A scalar, a one-element list of what its items are, or the spec of a struct.
+
+``RAW`` takes a struct as its bytes, so that ``[RAW]`` cuts a list of structs into its items at the
+price of skipping it. Lists of booleans cannot be asked for: writers disagree on how false looks in
+them, so they stay raw.
+"""
+
+Spec: TypeAlias = dict[int, Wanted]
+"""The fields to decode, by id."""
+
+# The types on the wire. A boolean field has no body: its type is its value.
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+
+# Parquet nests five deep. The limit keeps a forged input from exhausting the interpreter's stack.
+_MAX_DEPTH: Final = 32
+
+
+@dataclass(slots=True)
+class Struct:
+    """A struct of which the fields of a spec are decoded and all others are kept as they were."""
+
+    values: dict[int, Any] = field(default_factory=dict)
+    """Decoded fields: int, bytes, bool, `Struct`, or a list of int, bytes or `Struct`.
+
+    Bytes where the type is a struct are that struct as it was (``RAW``).
+    """
+
+    raw: dict[int, bytes] = field(default_factory=dict)
+    """All other fields: their bytes without the field header (none for a boolean)."""
+
+    kinds: dict[int, int] = field(default_factory=dict)
+    """The type of every field, in wire order; a decoded list adds its items' type times 16."""
+
+
+def decode(data: bytes, spec: Spec, start: int = 0) -> tuple[Struct, int]:
+    """Read the struct that begins at ``start``.
+
+    Args:
+        data: Bytes that hold the struct; more may follow it.
+        spec: The fields to decode.
+        start: Where the struct begins.
+
+    Returns:
+        The struct and the position after it.
+
+    Raises:
+        ThriftError: The bytes end too early, or are no such struct.
+
+    Examples:
+        >>> struct, end = decode(bytes([0x15, 0x54, 0x11, 0x00]), {1: INT})
+        >>> struct.values, struct.raw, end
+        ({1: 42}, {2: b''}, 4)
+    """
+    try:
+        return _read_struct(data, start, spec, 0)
+    except IndexError:
+        # Lengths are not checked one by one: whatever points past the end meets this when the
+        # stop byte of the enclosing struct is read.
+        raise ThriftError(
+            f"Thrift data ends too early: the struct at {start} is not complete after "
+            f"{len(data):,} bytes."
+        ) from None
+
+
+def _read_struct(data: bytes, pos: int, spec: Spec, depth: int) -> tuple[Struct, int]:
+    if depth > _MAX_DEPTH:
+        raise _too_deep(pos)
+    struct = Struct({}, {}, {})
+    values, raw, kinds = struct.values, struct.raw, struct.kinds
+    number = 0
+    while header := data[pos]:
+        pos += 1
+        if header > 15:
+            number += header >> 4
+        else:
+            number, pos = _read_integer(data, pos)
+        if number in kinds:
+            raise ThriftError(f"field {number} occurs twice in one struct, again at {pos}.")
+        kind = header & 15
+        wanted = spec.get(number)
+        if wanted is None:
+            kinds[number] = kind
+            end = _SKIP[kind](data, pos, depth)
+            raw[number] = data[pos:end]
+            pos = end
+        elif wanted is INT and I16 <= kind <= I64:
+            kinds[number] = kind
+            values[number], pos = _read_integer(data, pos)
+        else:
+            kinds[number] = kind | (data[pos] & 15) << 4 if kind in (LIST, SET) else kind
+            values[number], pos = _read_value(data, pos, kind, wanted, depth)
+    return struct, pos + 1
+
+
+def _read_value(data: bytes, pos: int, kind: int, wanted: Wanted, depth: int) -> tuple[Any, int]:
+    if wanted is INT and I16 <= kind <= I64:
+        return _read_integer(data, pos)
+    if isinstance(wanted, dict) and kind == STRUCT:
+        return _read_struct(data, pos, wanted, depth + 1)
+    if isinstance(wanted, list) and kind in (LIST, SET):
+        return _read_list(data, pos, wanted[0], depth)
+    if wanted is BYTES and kind == BINARY:
+        size, pos = _read_varint(data, pos)
+        return data[pos : pos + size], pos + size
+    return _read_rare_value(data, pos, kind, wanted, depth)
+
+
+def _read_rare_value(
+    data: bytes, pos: int, kind: int, wanted: Wanted, depth: int
+) -> tuple[Any, int]:
+    if wanted is RAW and kind == STRUCT:
+        end = _skip_struct(data, pos, depth + 1)
+        return data[pos:end], end
+    if wanted is BOOL and kind in (TRUE, FALSE):
+        return kind == TRUE, pos
+    if wanted is INT and kind == BYTE:
+        return (data[pos] ^ 0x80) - 0x80, pos + 1
+    expected = wanted.value if isinstance(wanted, Scalar) else f"a {type(wanted).__name__}"
+    raise ThriftError(f"expected {expected} at {pos}, found Thrift type {kind}.")
+
+
+def _read_list(data: bytes, pos: int, wanted: Wanted, depth: int) -> tuple[list[Any], int]:
+    if depth > _MAX_DEPTH:
+        raise _too_deep(pos)
+    kind, size, pos = _read_list_header(data, pos)
+    items = []
+    if size and kind in (TRUE, FALSE):
+        raise ThriftError(f"a list of booleans at {pos} cannot be decoded, only kept raw.")
+    for _ in range(size):
+        item, pos = _read_value(data, pos, kind, wanted, depth + 1)
+        items.append(item)
+    return items, pos
+
+
+def _read_list_header(data: bytes, pos: int) -> tuple[int, int, int]:
+    """Return the type of the items, their number, and the position of the first."""
+    header = data[pos]
+    size = header >> 4
+    if size < 15:
+        return header & 15, size, pos + 1
+    size, pos = _read_varint(data, pos + 1)
+    return header & 15, size, pos
+
+
+def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    byte = data[pos]
+    pos += 1
+    if byte < 128:
+        return byte, pos
+    number = byte & 127
+    shift = 7
+    while (byte := data[pos]) > 127:
+        pos += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if shift > 63:
+            raise ThriftError(f"a number of more than 64 bits at {pos}.")
+    return number | byte << shift, pos + 1
+
+
+def _read_integer(data: bytes, pos: int) -> tuple[int, int]:
+    number, pos = _read_varint(data, pos)
+    return (number >> 1) ^ -(number & 1), pos
+
+
+def _skip_nothing(data: bytes, pos: int, depth: int) -> int:
+    return pos
+
+
+def _skip_byte(data: bytes, pos: int, depth: int) -> int:
+    return pos + 1
+
+
+def _skip_varint(data: bytes, pos: int, depth: int) -> int:
+    while data[pos] > 127:
+        pos += 1
+    return pos + 1
+
+
+def _skip_double(data: bytes, pos: int, depth: int) -> int:
+    return pos + 8
+
+
+def _skip_binary(data: bytes, pos: int, depth: int) -> int:
+    size = data[pos]
+    if size < 128:
+        return pos + 1 + size
+    size, pos = _read_varint(data, pos)
+    return pos + size
+
+
+def _skip_list(data: bytes, pos: int, depth: int) -> int:
+    if depth > _MAX_DEPTH:
+        raise _too_deep(pos)
+    kind, size, pos = _read_list_header(data, pos)
+    if kind <= BYTE and kind:
+        return pos + size
+    skip = _SKIP[kind]
+    for _ in range(size):
+        pos = skip(data, pos, depth + 1)
+    return pos
+
+
+def _skip_map(data: bytes, pos: int, depth: int) -> int:
+    if depth > _MAX_DEPTH:
+        raise _too_deep(pos)
+    size, pos = _read_varint(data, pos)
+    if not size:
+        return pos
+    kinds = data[pos]
+    pos += 1
+    # Booleans that are not fields take a byte each, so no item is free and a forged size cannot
+    # keep the loop running beyond the input.
+    key, value = (_SKIP[max(kind, BYTE) if kind else 0] for kind in (kinds >> 4, kinds & 15))
+    for _ in range(size):
+        pos = value(data, key(data, pos, depth + 1), depth + 1)
+    return pos
+
+
+def _skip_struct(data: bytes, pos: int, depth: int) -> int:
+    if depth > _MAX_DEPTH:
+        raise _too_deep(pos)
+    while header := data[pos]:
+        pos += 1
+        if header < 16:
+            pos = _skip_varint(data, pos, depth)
+        kind = header & 15
+        if I16 <= kind <= I64:  # most fields are numbers: no call for them
+            while data[pos] > 127:
+                pos += 1
+            pos += 1
+        else:
+            pos = _SKIP[kind](data, pos, depth + 1)
+    return pos + 1
+
+
+def _skip_uuid(data: bytes, pos: int, depth: int) -> int:
+    return pos + 16
+
+
+def _reject(data: bytes, pos: int, depth: int) -> int:
+    raise ThriftError(f"unknown Thrift type before {pos}.")
+
+
+_SKIP: Final[tuple[Callable[[bytes, int, int], int], ...]] = (
+    _reject,
+    _skip_nothing,
+    _skip_nothing,
+    _skip_byte,
+    _skip_varint,
+    _skip_varint,
+    _skip_varint,
+    _skip_double,
+    _skip_binary,
+    _skip_list,
+    _skip_list,
+    _skip_map,
+    _skip_struct,
+    _skip_uuid,
+    _reject,
+    _reject,
+)
+
+
+def _too_deep(pos: int) -> ThriftError:
+    return ThriftError(f"Thrift data nests more than {_MAX_DEPTH} levels at {pos}.")
