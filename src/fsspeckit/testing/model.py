@@ -4,7 +4,6 @@ Both sides are lists of dicts with the same columns and one Python type per colu
 the rows of the target in their order, then the inserted ones in no particular order.
 
 Which of several source rows with one key wins:
-
 - With ``order_by``: the greatest tuple of those columns, whatever ``duplicate_keys`` says. NULL is
   lowest, NaN highest; of equal tuples the later row wins.
 - Without: ``duplicate_keys``. ``deduplicate`` is asked to reduce, so its ``"error"`` is ``"last"``.
