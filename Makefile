@@ -45,7 +45,7 @@ types: $(INSTALLED) ## Check types, strictly
 	$(BIN)/mypy
 
 docs: $(INSTALLED) ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup ## Run the benchmarks; each writes its section below docs/benchmarks/
 	@for file in benchmarks/bench_*.py; do \
