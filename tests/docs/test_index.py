@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from scripts.readme_as_index import as_index
 
 

@@ -1,0 +1,78 @@
+"""Write the table of modules in docs/architecture.md from the first sentence of each docstring.
+
+A module says what it is for in one place, its docstring; the page repeats it and cannot go stale.
+
+Usage: ``python -m scripts.module_table``
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "src" / "fsspeckit"
+PAGE = REPOSITORY / "docs" / "architecture.md"
+
+LAYERS = ("errors", "storage", "core", "datasets", "cli", "testing")
+"""The order of the table: a reader meets what others build on first."""
+
+TABLE = re.compile(r"(<!-- modules: .*? -->\n)(.*?)(<!-- end of modules -->)", re.DOTALL)
+
+
+def page_with(page: str, table: str) -> str:
+    """The page with its table replaced."""
+    found = TABLE.search(page)
+    if found is None:
+        raise ValueError(f"{PAGE.name} has lost the comments around its table of modules.")
+    return page[: found.end(1)] + f"\n{table}\n" + page[found.start(3) :]
+
+
+def module_table(package: Path) -> str:
+    """One row per module, packages first, in the order of the layers."""
+    paths = sorted(
+        (path for path in package.rglob("*.py") if path.parent != package or _is_module(path)),
+        key=lambda path: _place(path.relative_to(package)),
+    )
+    rows = [f"| {_shown(path.relative_to(package))} | {first_sentence(path)} |" for path in paths]
+    return "\n".join(["| Module | What it is for |", "|---|---|", *rows, ""])
+
+
+def first_sentence(path: Path) -> str:
+    """What a module's docstring says first."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    sentence = re.match(r".*?\.(?= |$)", paragraph)
+    text = sentence[0] if sentence else paragraph
+    # `name` and :class:`name` are Sphinx's; Markdown has one kind of backticks.
+    return re.sub(r"(?::\w+:)?`{1,2}([^`]+)`{1,2}", r"`\1`", text).replace("|", "\\|")
+
+
+def _is_module(path: Path) -> bool:
+    return path.name != "__init__.py"
+
+
+def _place(relative: Path) -> tuple[int, list[str]]:
+    names = [relative.parts[0].removesuffix(".py")]
+    rank = LAYERS.index(names[0]) if names[0] in LAYERS else len(LAYERS)
+    # The package itself before its modules, its modules before its packages.
+    inner = [("0" if part.endswith(".py") else "1") + part for part in relative.parts[1:]]
+    inner = ["" if part == "0__init__.py" else part for part in inner]
+    return rank, names + inner
+
+
+def _shown(relative: Path) -> str:
+    if _is_module(relative):
+        return f"`{relative.as_posix()}`"
+    return f"**`{relative.parent.as_posix()}/`**"
+
+
+def main() -> None:
+    """Bring the page up to date."""
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(page_with(page, module_table(PACKAGE)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
