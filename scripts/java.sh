@@ -37,8 +37,12 @@ install_command() {
     done
 }
 
-# Newer Debian and Ubuntu releases have dropped 17; their default is newer.
+# Newer Debian and Ubuntu releases have dropped 17, their default is newer; in older ones the default
+# is older. A fresh container knows no packages at all, so root fetches the lists before asking.
 apt_package() {
+    if [ "$(id -u)" -eq 0 ]; then
+        apt-get update -qq >/dev/null 2>&1 || true # installing will tell what is wrong
+    fi
     if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then
         printf 'openjdk-17-jre-headless\n'
     else
@@ -55,9 +59,6 @@ may_install() {
 
 install_java() {
     printf 'java: Java %s or newer is missing; running: %s\n' "$needed" "$1" >&2
-    case "$1" in
-        apt-get*) apt-get update -qq >/dev/null ;;
-    esac
     # Package managers name their mirrors at length; the log is shown only when they fail.
     local log
     log=$(mktemp)
