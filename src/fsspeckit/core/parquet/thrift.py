@@ -198,8 +198,18 @@ def _read_list_header(data: bytes, pos: int) -> tuple[int, int, int]:
     size = header >> 4
     if size < 15:
         return header & 15, size, pos + 1
-    size, pos = _read_varint(data, pos + 1)
+    size, pos = _read_size(data, pos + 1)
     return header & 15, size, pos
+
+
+def _read_size(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the number of items of a list or map, and the position after it."""
+    size, pos = _read_varint(data, pos)
+    # No item is free, so more items than bytes is damage. Without this check a forged size would
+    # keep a loop over fixed-width items, which looks at no byte, running for years.
+    if size > len(data) - pos:
+        raise ThriftError(f"{size:,} items before {pos} do not fit into {len(data):,} bytes.")
+    return size, pos
 
 
 def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -264,13 +274,12 @@ def _skip_list(data: bytes, pos: int, depth: int) -> int:
 def _skip_map(data: bytes, pos: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
         raise _too_deep(pos)
-    size, pos = _read_varint(data, pos)
+    size, pos = _read_size(data, pos)
     if not size:
         return pos
     kinds = data[pos]
     pos += 1
-    # Booleans that are not fields take a byte each, so no item is free and a forged size cannot
-    # keep the loop running beyond the input.
+    # A boolean that is no field takes a byte.
     key, value = (_SKIP[max(kind, BYTE) if kind else 0] for kind in (kinds >> 4, kinds & 15))
     for _ in range(size):
         pos = value(data, key(data, pos, depth + 1), depth + 1)
