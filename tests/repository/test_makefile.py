@@ -1,0 +1,49 @@
+"""What the commands run, as make itself tells it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def dry_run(*targets: str) -> str:
+    """The commands of some targets, in order, without running them."""
+    done = subprocess.run(
+        ["make", "--dry-run", *targets], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_help_lists_every_command_and_is_the_default() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    shown = subprocess.run(["make"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  make ([a-z-]+) +\S", shown.stdout, re.MULTILINE)
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    assert {*listed, "java"} == set(phony[1].split())
+
+
+@pytest.mark.parametrize(
+    ("target", "commands"),
+    [
+        ("lint", ["ruff check .", "ruff format --check ."]),
+        ("types", ["mypy"]),
+        ("test", ["scripts/java.sh", "coverage run -m pytest", "scripts/coverage_gate.py"]),
+        ("demo", ["scripts/java.sh", "examples/demo.py"]),
+    ],
+)
+def test_a_command_runs(target: str, commands: list[str]) -> None:
+    printed = dry_run(target)
+    places = [printed.find(command) for command in commands]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_what_must_be_green_is_lint_types_and_tests() -> None:
+    script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.splitlines()[-1] == "make lint types test"
