@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.parquet.thrift_writer import encode, footer_of
 
 from fsspeckit.core.parquet import thrift
 from fsspeckit.core.parquet.thrift import (
@@ -29,48 +30,6 @@ FILE: Spec = {1: INT, 3: INT, 4: [{1: [{2: INT, 3: CHUNK_META, 4: INT}], 3: INT,
 RAW_CHUNKS: Spec = {4: [{1: [RAW]}]}
 
 
-def varint(number: int) -> bytes:
-    result = bytearray()
-    while number > 127:
-        result.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*result, number])
-
-
-def zigzag(number: int) -> bytes:
-    return varint(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def encode(struct: Struct) -> bytes:
-    """Write a struct from nothing but what the reader returned."""
-    result = bytearray()
-    last = 0
-    for number, kind in struct.kinds.items():
-        delta = number - last
-        if 0 < delta < 16:
-            result.append(delta << 4 | kind & 15)
-        else:
-            result += bytes([kind & 15]) + zigzag(number)
-        last = number
-        result += struct.raw[number] if number in struct.raw else body(struct.values[number], kind)
-    return bytes([*result, 0])
-
-
-def body(value: Any, kind: int) -> bytes:
-    if kind in (thrift.TRUE, thrift.FALSE):
-        return b""
-    if isinstance(value, Struct):
-        return encode(value)
-    if isinstance(value, list):
-        item = kind >> 4
-        size = len(value)
-        header = bytes([size << 4 | item]) if size < 15 else bytes([0xF0 | item]) + varint(size)
-        return header + b"".join(body(one, item) for one in value)
-    if isinstance(value, bytes):
-        return value if kind == thrift.STRUCT else varint(len(value)) + value
-    return bytes([value & 255]) if kind == thrift.BYTE else zigzag(value)
-
-
 def parquet_footer(**options: Any) -> bytes:
     table = pa.table(
         {
@@ -81,8 +40,7 @@ def parquet_footer(**options: Any) -> bytes:
     ).replace_schema_metadata({"key": "value"})
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=2, **options)
-    data = sink.getvalue()
-    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+    return footer_of(sink.getvalue())
 
 
 FOOTER = parquet_footer(
