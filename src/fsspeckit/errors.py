@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommitPendingError",
+    "CommitUnknownError",
     "ConcurrentModificationError",
     "CorruptRecordError",
     "DuplicateKeyError",
     "EngineNotInstalledError",
     "FsspeckitError",
     "InvalidArgumentError",
+    "LockTimeoutError",
+    "LostFileError",
     "NullKeyError",
     "PartitionMoveError",
     "SchemaMismatchError",
@@ -114,12 +117,79 @@ class ConcurrentModificationError(FsspeckitError, RuntimeError):
     """Somebody else changed the dataset meanwhile; nothing was changed by this call."""
 
 
+class LockTimeoutError(ConcurrentModificationError, TimeoutError):
+    """Another writer held the lock for too long; nothing was changed by this call."""
+
+    @classmethod
+    def waited(cls, path: str, seconds: float, holder: str) -> LockTimeoutError:
+        """Tell how long was waited, and for whom."""
+        return cls(
+            f"another writer has held the lock {path!r} for {seconds:g} s: {holder}.\n"
+            "Hint: wait for it, or end that process: the lock goes with it. Deleting the file "
+            "would not free it."
+        )
+
+
 class CommitPendingError(FsspeckitError, RuntimeError):
     """The change is committed but not completely visible yet; recovery will complete it."""
+
+    @classmethod
+    def interrupted(cls, number: int, path: str, cause: BaseException) -> CommitPendingError:
+        """Tell which commit was interrupted, and by what."""
+        return cls(
+            f"commit {number} of {path!r} is committed, but publishing it was interrupted: "
+            f"{cause}.\n"
+            "Hint: do not repeat the call. The next writer completes it, or call recover()."
+        )
+
+
+class CommitUnknownError(CommitPendingError):
+    """It cannot be told whether the change is committed; nothing was deleted."""
+
+    @classmethod
+    def unanswered(cls, number: int, path: str, cause: BaseException) -> CommitUnknownError:
+        """Tell which record may or may not be there."""
+        return cls(
+            f"the filesystem did not tell whether commit {number} of {path!r} was recorded: "
+            f"{cause}.\n"
+            "Hint: call recover(), then history() to see whether it is there."
+        )
+
+
+class LostFileError(FsspeckitError, RuntimeError):
+    """A committed file is neither staged nor published; nothing was removed."""
+
+    @classmethod
+    def missing(cls, number: int, relative: str) -> LostFileError:
+        """Name the file and the commit that added it."""
+        return cls(
+            f"commit {number} cannot be completed: {relative!r} is neither in its staging "
+            "directory nor in the dataset. Nothing was removed.\n"
+            "Hint: restore the file under that name in the dataset, then call recover(); or call "
+            "recover() with abandon=True to go back to the state before that commit."
+        )
 
 
 class CorruptRecordError(FsspeckitError, RuntimeError):
     """A commit record cannot be understood: damaged, truncated, or from a newer version."""
+
+    @classmethod
+    def damaged(cls, path: str, reason: str) -> CorruptRecordError:
+        """Name the record that cannot be read, and what is wrong with it."""
+        return cls(
+            f"{path!r} cannot be understood: {reason}. Nothing was changed.\n"
+            "Hint: restore it from a backup. While it is there nobody can tell whether a commit "
+            "is complete."
+        )
+
+    @classmethod
+    def newer(cls, path: str, version: object, known: int) -> CorruptRecordError:
+        """Tell that a newer version of this library wrote the record."""
+        return cls(
+            f"{path!r} has version {version!r}, this version of fsspeckit knows {known}. "
+            "Nothing was changed.\n"
+            "Hint: use the version of fsspeckit that the other writers of this dataset use."
+        )
 
 
 class EngineNotInstalledError(FsspeckitError, ImportError):

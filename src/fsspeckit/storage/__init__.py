@@ -1,3 +1,52 @@
-"""Everything that touches a filesystem: where a dataset is, what is in it, how it changes."""
+"""Everything that touches a filesystem: where a dataset is, what is in it, how it changes.
+
+The way of a change: :func:`open_storage`, :func:`take_snapshot`, :func:`staging`, :func:`commit`.
+Readers ask :func:`stable_files`. :func:`recover` and :func:`history` are for people.
+"""
 
 from __future__ import annotations
+
+from fsspeckit.storage.capabilities import Capabilities
+from fsspeckit.storage.commit import Change, CommitOutcome, Replan, commit
+from fsspeckit.storage.history import HistoryEntry, history, history_of
+from fsspeckit.storage.reading import PinnedFile, StableFiles, stable_files
+from fsspeckit.storage.records import CommitFacts
+from fsspeckit.storage.recovery import (
+    RecoveredCommit,
+    RecoveryReport,
+    recover,
+    recover_storage,
+    take_snapshot,
+)
+from fsspeckit.storage.snapshot import Difference, Snapshot
+from fsspeckit.storage.staging import Stage, StagedFile, staging
+from fsspeckit.storage.store import PublishMode, Retention, Storage, open_storage
+
+__all__ = [
+    "Capabilities",
+    "Change",
+    "CommitFacts",
+    "CommitOutcome",
+    "Difference",
+    "HistoryEntry",
+    "PinnedFile",
+    "PublishMode",
+    "RecoveredCommit",
+    "RecoveryReport",
+    "Replan",
+    "Retention",
+    "Snapshot",
+    "StableFiles",
+    "Stage",
+    "StagedFile",
+    "Storage",
+    "commit",
+    "history",
+    "history_of",
+    "open_storage",
+    "recover",
+    "recover_storage",
+    "stable_files",
+    "staging",
+    "take_snapshot",
+]

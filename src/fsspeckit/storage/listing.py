@@ -139,11 +139,15 @@ def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
     pending = [("", root)]
     while pending:
         prefix, directory = pending.pop()
-        status = os.stat(directory)
-        if (status.st_dev, status.st_ino) in seen:
-            continue  # a symbolic link that leads back up
-        seen.add((status.st_dev, status.st_ino))
-        with os.scandir(directory) as entries:
+        try:
+            status = os.stat(directory)
+            entries = os.scandir(directory)
+        except FileNotFoundError:
+            continue  # removed since the directory above it was read
+        with entries:
+            if (status.st_dev, status.st_ino) in seen:
+                continue  # a symbolic link that leads back up
+            seen.add((status.st_dev, status.st_ino))
             for entry in entries:
                 relative = f"{prefix}{entry.name}"
                 if entry.is_dir():
@@ -177,10 +181,11 @@ def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:
         elif info.get("type") == "directory":
             yield root.relative(path).rstrip("/"), None
         else:
-            yield root.relative(path), _remote_file(path, info)
+            yield root.relative(path), remote_file(path, info)
 
 
-def _remote_file(path: str, info: dict[str, Any]) -> DataFile:
+def remote_file(path: str, info: dict[str, Any]) -> DataFile:
+    """A file as a remote filesystem describes it."""
     modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
     etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
     seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified

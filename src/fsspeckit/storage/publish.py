@@ -1,0 +1,117 @@
+"""Plain publish: new names in, then old names out, one file after the other.
+
+Works on every filesystem. A program that lists the dataset in between sees both; it never sees
+neither. Each step can be repeated, so this is also how recovery rolls a commit forward: a staged
+file that is no longer staged was published, an old file that is no longer there was removed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fsspeckit.errors import LostFileError
+from fsspeckit.storage.attributes import make_data_directories
+from fsspeckit.storage.names import parents_of
+from fsspeckit.storage.staging import find_staged
+from fsspeckit.storage.trash import drop_checksum, keep_in_trash, remove_file, was_trashed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fsspeckit.storage.records import Add, CommitRecord
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["publish_plain"]
+
+
+def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str]) -> list[str]:
+    """Publish a commit file by file; may be repeated after it was interrupted.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        places: Where its staged files are.
+
+    Returns:
+        Notes about what other programs did meanwhile.
+
+    Raises:
+        LostFileError: If a new file is neither staged nor published. Nothing was removed then.
+    """
+    replaced = {remove.path for remove in record.removes}
+    notes = _publish_adds(storage, record, places, replaced)
+    in_place = {add.final for add in record.adds}
+    for remove in record.removes:
+        if remove.path not in in_place:
+            note = remove_file(storage, record.number, remove, storage.path(remove.path))
+            notes.extend([note] if note else [])
+    drop_empty_directories(storage, storage.root.path, (item.path for item in record.removes))
+    _sync_directories_of(storage, (item.path for item in record.removes))
+    return notes
+
+
+def _publish_adds(
+    storage: Storage, record: CommitRecord, places: Sequence[str], replaced: set[str]
+) -> list[str]:
+    notes = []
+    for add in record.adds:
+        staged = find_staged(storage, places, add.staged)
+        if staged is not None:
+            _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
+        elif storage.disk.look(storage.path(add.final)) is None:
+            notes.append(missing_add(storage, record, add))
+    _sync_directories_of(storage, (add.final for add in record.adds))
+    return notes
+
+
+def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replace: bool) -> None:
+    final = storage.path(add.final)
+    if storage.root.is_local:
+        make_data_directories(os.path.dirname(final), storage.root.path)
+    else:
+        storage.disk.make_directories(final.rpartition("/")[0])
+    if replace:
+        drop_checksum(storage, final)
+        keep_in_trash(storage, number, add.final, final)
+        storage.disk.move_over(staged, final)
+        return
+    try:
+        storage.disk.move_new(staged, final)
+    except FileExistsError:
+        found = storage.disk.look(final)
+        if found is None or found.size != add.size:
+            raise  # not the copy that an earlier attempt made
+        storage.disk.discard(staged)
+
+
+def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
+    """Decide about a new file that is nowhere.
+
+    Old files are removed only after all new ones are in place. So if one was removed already, this
+    file was published, and somebody deleted it since; otherwise it is lost.
+    """
+    if any(was_trashed(storage, record.number, remove.path) for remove in record.removes):
+        return f"{add.final!r} was deleted by another program after it was published."
+    raise LostFileError.missing(record.number, add.final)
+
+
+def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) -> None:
+    """Remove directories below a base from which files were removed, if nothing is left in them."""
+    directories = {parent for path in removed for parent in parents_of(path)}
+    for directory in sorted(directories, key=lambda path: -path.count("/")):
+        with suppress(PermissionError):
+            storage.disk.discard_directory(f"{base}/{directory}")
+
+
+def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> None:
+    """Make the entries survive a power failure, also those of directories that were created."""
+    if not storage.root.is_local:
+        return
+    directories = {""}
+    for path in relative_paths:
+        directories.update(parents_of(path))
+    for directory in sorted(directories):
+        storage.disk.sync_directory(storage.path(directory))
+    storage.disk.sync_directory(os.path.dirname(storage.root.path))

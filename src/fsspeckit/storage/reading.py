@@ -1,0 +1,95 @@
+"""Reading a dataset while somebody writes: the files of one consistent state.
+
+Our own readers list, read the commits and list again. A commit that is not complete is looked
+through: its removed files are left out and its new ones are read from where they are, staged or
+published. So what they read is consistent in the publish window, and after a crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage.records import pending_numbers, read_record
+from fsspeckit.storage.snapshot import list_snapshot
+from fsspeckit.storage.staging import find_staged, staged_places
+
+if TYPE_CHECKING:
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.records import CommitRecord
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["PinnedFile", "StableFiles", "stable_files"]
+
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A data file of a consistent state."""
+
+    relative: str
+    """Where it belongs below the root; partition values come from here."""
+
+    file: DataFile
+    """Where it can be read now: for a commit not complete yet, that may be a staged file."""
+
+
+@dataclass(frozen=True)
+class StableFiles:
+    """The data files of one consistent state of a dataset."""
+
+    number: int
+    """The commit that made the state; 0 if there is none."""
+
+    files: tuple[PinnedFile, ...]
+    """The data files, sorted by their place below the root."""
+
+    exists: bool = True
+    """Whether the dataset is there at all."""
+
+
+def stable_files(storage: Storage) -> StableFiles:
+    """List the data files of a consistent state; changes nothing.
+
+    A file may still be gone when it is opened, if a commit has replaced it since: list again then.
+
+    Raises:
+        ConcurrentModificationError: If the dataset changes faster than it can be listed.
+        CorruptRecordError: If a record cannot be understood.
+    """
+    for _ in range(_ATTEMPTS):
+        snapshot, pending = list_snapshot(storage)
+        files: dict[str, DataFile] | None = dict(snapshot.by_path)
+        for number in pending:
+            if files is not None:
+                files = _look_through(storage, read_record(storage, number), files)
+        if files is not None and pending_numbers(storage) == (snapshot.number, pending):
+            pinned = (PinnedFile(path, files[path]) for path in sorted(files))
+            return StableFiles(
+                snapshot.number, tuple(pinned), snapshot.listing.exists or bool(files)
+            )
+    raise ConcurrentModificationError(
+        f"{storage.root.spelled(storage.root.path)!r} changes faster than it can be listed."
+    )
+
+
+def _look_through(
+    storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
+) -> dict[str, DataFile] | None:
+    """The files as they will be once a commit is complete; None if that changes right now."""
+    files = dict(listed)
+    for remove in record.removes:
+        if remove.path in files and remove.is_still(files[remove.path]):
+            del files[remove.path]
+    places = staged_places(storage, record.staging)
+    for add in record.adds:
+        if add.final in files:
+            continue
+        staged = find_staged(storage, places, add.staged)
+        found = storage.disk.look(storage.path(add.final) if staged is None else staged)
+        if found is None:
+            return None
+        files[add.final] = found
+    return files

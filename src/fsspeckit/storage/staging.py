@@ -1,0 +1,310 @@
+"""Staging: where the files of a writer are complete before anybody can see them.
+
+A staging directory belongs to one writer. On local disks the writer holds a kernel lock on its
+owner file, so that recovery can tell for certain whether the owner is gone; elsewhere the file says
+which process it was.
+
+    with staging(storage) as stage:
+        file = stage.new_file("year=2026", "part.parquet")
+        ...                                   # write Parquet to file.path
+        commit(storage, snapshot, stage, adds=[replace(file, rows=17)], removes=[...])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.storage import syscalls
+from fsspeckit.storage.attributes import follow_directory, follow_file
+from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
+from fsspeckit.storage.lock import is_open_file, this_process
+from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
+from fsspeckit.storage.records import Add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["Stage", "StagedFile", "staging"]
+
+_FORGOTTEN = timedelta(hours=24)
+_ATTEMPTS = 5
+# Staging directories of this process on filesystems without kernel locks.
+_alive: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that a writer has put, or will put, into its staging directory."""
+
+    path: str
+    """Where to write it."""
+
+    final: str
+    """Its path below the root once it is published."""
+
+    rows: int | None = None
+    """How many rows it must hold; None if nobody knows."""
+
+    size: int | None = None
+    """How many bytes it must have; None if nobody knows."""
+
+    like: str | None = None
+    """The file below the root whose permissions it takes, instead of its directory's."""
+
+    parquet: bool = True
+    """Whether it must be a readable Parquet file."""
+
+
+class Stage:
+    """An open staging directory."""
+
+    def __init__(self, storage: Storage, name: str, owner: int | None = None) -> None:
+        self.storage = storage
+        self.name = name
+        self.handed_over = False
+        """Whether a commit record speaks of it, so that it is no longer ours to delete."""
+        self._owner = owner
+
+    @property
+    def path(self) -> str:
+        """The canonical path of the directory."""
+        return self.storage.control.at(self.name)
+
+    def new_file(
+        self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
+    ) -> StagedFile:
+        """Make up a new file with a unique final name, to be written at its ``path``.
+
+        Args:
+            directory: The directory below the root that it will be in.
+            basename: What its name is derived from.
+            like: The file it replaces, whose permissions it takes.
+
+        Raises:
+            InvalidArgumentError: If the name would leave the root or would not be data.
+        """
+        if directory:
+            check_relative(directory, what="directory")
+        name = unique_basename(basename)
+        final = check_data_name(f"{directory}/{name}" if directory else name)
+        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=like)
+
+    def new_copy(self, final: str) -> StagedFile:
+        """Make up a staged file that will take a given name, replacing a file that has it."""
+        check_relative(final, what="data file")
+        name = unique_basename(final.rpartition("/")[2])
+        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=final, parquet=False)
+
+    def prepare(self, files: Sequence[StagedFile]) -> tuple[Add, ...]:
+        """Verify staged files and make them ready to be published.
+
+        Raises:
+            UnreadableFileError: If one is not what its writer said.
+            FileNotFoundError: If one is not there.
+        """
+        adds = tuple(self._prepared(file) for file in files)
+        self.storage.disk.sync_directory(self.path)
+        return adds
+
+    def _prepared(self, file: StagedFile) -> Add:
+        directory, _, name = file.path.rpartition("/")
+        if directory != self.path or not name:
+            raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
+        check_relative(file.final, what="data file")
+        size, rows = _verified(self.storage, file)
+        if self.storage.root.is_local:
+            self._take_attributes(file)
+        self.storage.disk.sync_file(file.path)
+        return Add(name, file.final, rows, size)
+
+    def _take_attributes(self, file: StagedFile) -> None:
+        replaced = None if file.like is None else self.storage.path(file.like)
+        if replaced is not None and os.path.exists(replaced):
+            follow_file(file.path, replaced)
+            return
+        for parent in [*parents_of(file.final), ""]:
+            directory = self.storage.path(parent)
+            if os.path.isdir(directory):
+                follow_directory(file.path, directory)
+                return
+
+    def discard(self) -> None:
+        """Remove the directory, unless a commit record speaks of it."""
+        if not self.handed_over:
+            # What cannot be removed now is removed by the next writer's recovery.
+            with suppress(OSError):
+                self.storage.disk.discard_tree(self.path)
+        self.release()
+
+    def release(self) -> None:
+        """Say that the owner is gone."""
+        _alive.discard(self.path)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+
+@contextmanager
+def staging(storage: Storage) -> Iterator[Stage]:
+    """Open a staging directory and remove it afterwards, unless it was committed."""
+    stage = create_stage(storage)
+    try:
+        yield stage
+    finally:
+        stage.discard()
+
+
+def create_stage(storage: Storage) -> Stage:
+    """Create a staging directory that lives until it is discarded, or its process ends."""
+    storage.prepare()
+    for _ in range(_ATTEMPTS):
+        name = storage.control.staging_name(uuid.uuid4().hex)
+        directory = storage.control.at(name)
+        if not storage.capabilities.kernel_lock:
+            _alive.add(directory)
+            storage.disk.make_directories(directory)
+            storage.disk.overwrite(f"{directory}/{OWNER_FILE}", _owner_document())
+            return Stage(storage, name)
+        owner = _own(directory)
+        if owner is not None:
+            return Stage(storage, name, owner)
+    raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
+
+
+def _owner_document() -> bytes:
+    return (json.dumps(this_process()) + "\n").encode()
+
+
+def _own(directory: str) -> int | None:
+    """Create and lock a local staging directory; None if a recovery took it for a leftover."""
+    syscalls.make_directory(directory)
+    path = f"{directory}/{OWNER_FILE}"
+    descriptor: int | None = None
+    try:
+        descriptor = syscalls.create(path)
+        with suppress(OSError):  # without kernel locks the file's content has to do
+            syscalls.try_lock(descriptor, path)
+        syscalls.write(descriptor, path, _owner_document())
+        if is_open_file(descriptor, path):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except BaseException:
+        if descriptor is not None:
+            os.close(descriptor)
+        raise
+    if descriptor is not None:
+        os.close(descriptor)
+    return None
+
+
+def owner_is_gone(storage: Storage, name: str) -> bool:
+    """Whether nobody can write into a staging directory any more. Unknown means no."""
+    path = storage.control.at(name, OWNER_FILE)
+    if storage.capabilities.kernel_lock:
+        return _is_unlocked(path)
+    if storage.control.at(name) in _alive:
+        return False
+    try:
+        owner: Any = json.loads(storage.disk.read(path))
+        begun = datetime.fromisoformat(owner["time"])
+        here = owner["host"] == socket.gethostname()
+        process = int(owner["pid"])
+    except FileNotFoundError:
+        return not storage.disk.names(storage.control.at(name))
+    except (ValueError, KeyError, TypeError):
+        return False
+    if here:
+        return process == os.getpid() or not _is_running(process)
+    return datetime.now(UTC) - begun > _FORGOTTEN
+
+
+def _is_unlocked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        return syscalls.try_lock(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sweep_staging(storage: Storage, name: str) -> bool:
+    """Remove a staging directory that no commit speaks of, if its owner is gone."""
+    if not owner_is_gone(storage, name):
+        return False
+    if not storage.capabilities.kernel_lock:
+        storage.disk.discard_tree(storage.control.at(name))
+        return True
+    # Renamed first: an owner that is being born right now notices, and starts afresh.
+    aside = f"{name}~0" if "~" not in name else name
+    if aside != name:
+        storage.disk.rename_directory(storage.control.at(name), storage.control.at(aside))
+    if not owner_is_gone(storage, aside):
+        storage.disk.rename_directory(storage.control.at(aside), storage.control.at(name))
+        return False
+    storage.disk.discard_tree(storage.control.at(aside))
+    return True
+
+
+def staged_places(storage: Storage, staging_name: str) -> list[str]:
+    """The paths a staging directory has now, after recoveries have renamed it."""
+    places = places_of(storage.disk.names(storage.control.path), staging_name)
+    return [storage.control.at(place) for place in places]
+
+
+def find_staged(storage: Storage, places: Sequence[str], staged: str) -> str | None:
+    """Where a staged file is; None if it is in none of the places."""
+    paths = (f"{place}/{staged}" for place in places)
+    return next((path for path in paths if storage.disk.look(path) is not None), None)
+
+
+def _verified(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
+    """The size and the number of rows of a staged file."""
+    found = storage.disk.look(file.path)
+    if found is None:
+        raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
+    if file.size is not None and found.size != file.size:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} has {found.size} bytes instead of {file.size}."
+        )
+    rows = _footer_rows(storage, file) if file.parquet else file.rows
+    if file.rows is not None and rows != file.rows:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} holds {rows} rows instead of {file.rows}."
+        )
+    return found.size, rows
+
+
+def _footer_rows(storage: Storage, file: StagedFile) -> int:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with storage.root.filesystem.open(file.path, "rb") as source:
+            return int(parquet.read_metadata(source).num_rows)
+    except pa.ArrowException as error:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} is not readable as Parquet: {error}"
+        ) from error

@@ -1,0 +1,118 @@
+"""A dataset's storage: where it is, what its filesystem can do, and how commits are published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage.capabilities import Capabilities, capabilities_of
+from fsspeckit.storage.control import ControlDirectory, find_control_directory, leave_pointer
+from fsspeckit.storage.disks import Disk, LocalDisk, RemoteDisk
+from fsspeckit.storage.roots import Root, open_root
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+__all__ = ["PublishMode", "Retention", "Storage", "open_storage"]
+
+PublishMode = Literal["auto", "plain"]
+_MODES = ("auto", "plain")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long replaced files stay in the trash: until the first of both is over."""
+
+    commits: int = 3
+    """The last so many commits keep what they replaced."""
+
+    seconds: float = 24 * 3600.0
+    """No longer than this."""
+
+
+@dataclass(frozen=True, repr=False)
+class Storage:
+    """Everything that the protocol needs to know about one dataset."""
+
+    root: Root
+    """Where the dataset is."""
+
+    control: ControlDirectory
+    """Where its control directory is."""
+
+    disk: Disk
+    """How files are touched there."""
+
+    capabilities: Capabilities
+    """What the filesystem can do."""
+
+    publish: PublishMode = "auto"
+    """``auto`` exchanges directories where possible; ``plain`` never does."""
+
+    lock_timeout: float = 30.0
+    """How many seconds to wait for another writer."""
+
+    retention: Retention = Retention()
+    """How long replaced files are kept."""
+
+    default_control: str | None = None
+    """The default place of the control directory, where it is kept elsewhere."""
+
+    def path(self, relative: str) -> str:
+        """The canonical path of an entry below the root."""
+        return f"{self.root.path.rstrip('/')}/{relative}" if relative else self.root.path
+
+    def prepare(self) -> tuple[str, ...]:
+        """Create the control directory; returns notes for the caller."""
+        self.disk.make_directories(self.control.commits)
+        if self.default_control is None:
+            return ()
+        note = leave_pointer(self.root, self.disk, self.control, self.default_control)
+        return () if note is None else (note,)
+
+    def __repr__(self) -> str:
+        return f"Storage({self.root!r}, publish={self.publish!r})"
+
+
+def open_storage(
+    path: str | os.PathLike[str],
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    control_dir: str | os.PathLike[str] | None = None,
+    publish: PublishMode = "auto",
+    lock_timeout: float = 30.0,
+) -> Storage:
+    """Open the storage of a dataset; changes nothing.
+
+    Args:
+        path: A path or URL of the dataset, which need not exist yet.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
+        storage_options: What fsspec needs to open the filesystem of the URL.
+        control_dir: A place for the control directory, on the same filesystem, other than beside
+            the dataset.
+        publish: ``"auto"`` or ``"plain"``.
+        lock_timeout: How many seconds to wait for another writer.
+
+    Raises:
+        InvalidArgumentError: If an argument is wrong.
+    """
+    if publish not in _MODES:
+        raise InvalidArgumentError.choice("publish", publish, _MODES)
+    root = open_root(path, filesystem, storage_options)
+    disk: Disk = LocalDisk() if root.is_local else RemoteDisk(root.filesystem)
+    control, default = find_control_directory(root, disk, control_dir)
+    storage = Storage(
+        root,
+        control,
+        disk,
+        capabilities_of(root),
+        publish,
+        lock_timeout,
+        default_control=None if default is None else default.path,
+    )
+    if publish == "plain":
+        return replace(storage, capabilities=replace(storage.capabilities, exchange=False))
+    return storage

@@ -1,0 +1,223 @@
+"""Every call that changes a filesystem, in one place.
+
+Crash safety can only be proved for calls that can be counted. So nothing else in this package
+changes a disk: all of it goes through the functions below, one function per call of the system,
+and a test may watch them, and die or fail at each (:func:`observed`). Another test holds this
+module against the interpreter's own audit events, so that a new call cannot escape.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on this platform
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from fsspec import AbstractFileSystem
+
+__all__ = ["Call", "Observer", "observed"]
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+NOT_SUPPORTED = frozenset(
+    {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTTY}
+)
+"""What filesystems answer to a call that they do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the system that is about to happen."""
+
+    name: str
+    """The name of the call."""
+
+    paths: tuple[str, ...]
+    """The paths it is about."""
+
+    data: bytes = b""
+    """What it writes."""
+
+    descriptor: int = -1
+    """The open file that it writes to."""
+
+
+class Observer(Protocol):
+    """Watches calls: entered before the call, left after it, raises to prevent or to fail it."""
+
+    def __call__(self, call: Call) -> AbstractContextManager[None]:
+        """The context in which the call happens."""
+
+
+_observer: Observer | None = None
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Run every call inside the observer's context; for tests."""
+    global _observer
+    previous, _observer = _observer, observer
+    try:
+        yield
+    finally:
+        _observer = previous
+
+
+def _run(call: Call, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    if _observer is None:
+        return function(*arguments, **options)
+    with _observer(call):
+        return function(*arguments, **options)
+
+
+def make_directory(path: str, mode: int = 0o777) -> None:
+    """Create one directory."""
+    _run(Call("mkdir", (path,)), os.mkdir, path, mode)
+
+
+def create(path: str, mode: int = 0o666) -> int:
+    """Create a file that is not there yet and open it for writing."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    return int(_run(Call("create", (path,)), os.open, path, flags, mode))
+
+
+def open_lock_file(path: str) -> int:
+    """Open a file to lock it, creating it where needed."""
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+    return int(_run(Call("create", (path,)), os.open, path, flags, 0o666))
+
+
+def write(descriptor: int, path: str, data: bytes) -> None:
+    """Write all of the data."""
+    _run(Call("write", (path,), data, descriptor), _write_all, descriptor, data)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def truncate(descriptor: int, path: str) -> None:
+    """Empty an open file."""
+    _run(Call("truncate", (path,)), os.ftruncate, descriptor, 0)
+
+
+def sync(descriptor: int, path: str) -> None:
+    """Make an open file, or an open directory's entries, survive a power failure."""
+    _run(Call("fsync", (path,)), os.fsync, descriptor)
+
+
+def link(source: str, target: str) -> None:
+    """Give a file a second name; never follows a symbolic link, never overwrites."""
+    _run(Call("link", (source, target)), os.link, source, target, follow_symlinks=False)
+
+
+def symlink(content: str, path: str) -> None:
+    """Create a symbolic link."""
+    _run(Call("symlink", (path,)), os.symlink, content, path)
+
+
+def rename(source: str, target: str) -> None:
+    """Rename, replacing a file of the target's name."""
+    _run(Call("rename", (source, target)), os.rename, source, target)
+
+
+def rename_new(source: str, target: str) -> None:
+    """Rename to a name that is not there yet.
+
+    Raises:
+        FileExistsError: If the target is there.
+        OSError: One of :data:`NOT_SUPPORTED` where the filesystem cannot promise that.
+    """
+    call = Call("rename_new", (source, target))
+    _run(call, _rename_with_flags, source, target, _RENAME_NOREPLACE)
+
+
+def exchange(one: str, other: str) -> None:
+    """Swap two names in one step; nobody ever sees one of them missing."""
+    _run(Call("exchange", (one, other)), _rename_with_flags, one, other, _RENAME_EXCHANGE)
+
+
+def _load_renameat2() -> Any:
+    try:
+        return ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # pragma: no cover - not on this platform
+        return None
+
+
+_renameat2 = _load_renameat2()
+CAN_EXCHANGE = _renameat2 is not None
+"""Whether this platform has the call at all; each filesystem may still refuse it."""
+CAN_LOCK = fcntl is not None
+"""Whether this platform has kernel locks."""
+
+
+def _rename_with_flags(source: str, target: str, flags: int) -> None:
+    if _renameat2 is None:  # pragma: no cover - not on this platform
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), source, None, target)
+    names = os.fsencode(source), os.fsencode(target)
+    if _renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), source, None, target)
+
+
+def unlink(path: str) -> None:
+    """Remove a name of a file."""
+    _run(Call("unlink", (path,)), os.unlink, path)
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory."""
+    _run(Call("rmdir", (path,)), os.rmdir, path)
+
+
+def change_mode(path: str, mode: int) -> None:
+    """Set permissions."""
+    _run(Call("chmod", (path,)), os.chmod, path, mode)
+
+
+def change_owner(path: str, user: int, group: int) -> None:
+    """Set owner and group of a name itself, never of what a symbolic link leads to."""
+    _run(Call("chown", (path,)), os.chown, path, user, group, follow_symlinks=False)
+
+
+def change_times(path: str, accessed_ns: int, modified_ns: int) -> None:
+    """Set the times of last access and change."""
+    _run(Call("utime", (path,)), os.utime, path, ns=(accessed_ns, modified_ns))
+
+
+def set_attribute(path: str, name: str, value: bytes) -> None:
+    """Set an extended attribute."""
+    _run(Call("setxattr", (path,)), os.setxattr, path, name, value)
+
+
+def try_lock(descriptor: int, path: str) -> bool:
+    """Take the kernel's lock on an open file if nobody has it."""
+    if fcntl is None:  # pragma: no cover - not on this platform
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)
+    try:
+        _run(Call("flock", (path,)), fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def remote(filesystem: AbstractFileSystem, method: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method that changes a filesystem which is no local disk."""
+    paths = tuple(value for value in arguments if isinstance(value, str))
+    data = next((value for value in arguments if isinstance(value, bytes)), b"")
+    call = Call(method, paths, data)
+    return _run(call, getattr(filesystem, method), *arguments, **options)
