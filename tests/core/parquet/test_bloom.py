@@ -305,7 +305,7 @@ def logical_table() -> Any:
 
 
 def write_pyarrow(path: Path) -> None:
-    options = dict.fromkeys(COLUMNS, True)
+    options = dict.fromkeys(COLUMNS, {"ndv": 500, "fpp": 0.01})
     pq.write_table(logical_table(), path, row_group_size=GROUP_ROWS, bloom_filter_options=options)
 
 
@@ -367,6 +367,13 @@ def test_filters_of_pyarrow(tmp_path: Path) -> None:
     write_pyarrow(tmp_path / "data.parquet")
 
     check_filters(tmp_path / "data.parquet", set(COLUMNS))
+
+
+def test_a_filter_of_pyarrow_with_its_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    pq.write_table(logical_table(), path, bloom_filter_options={"int64": True})
+
+    check_filters(path, {"int64"})
 
 
 def test_filters_of_duckdb(tmp_path: Path) -> None:
