@@ -1,0 +1,42 @@
+"""Planning a merge: which files and row groups it must touch, and why."""
+
+from __future__ import annotations
+
+from fsspeckit.core.incremental.invariants import (
+    validate_no_null_keys,
+    validate_partition_column_immutability,
+)
+from fsspeckit.core.incremental.metadata import (
+    ConservativeMembershipChecker,
+    ParquetFileMetadata,
+    ParquetMetadataAnalyzer,
+    PartitionPruner,
+    list_dataset_files,
+)
+from fsspeckit.core.incremental.partitions import parse_hive_partition_path
+from fsspeckit.core.incremental.planning import (
+    FilePlan,
+    IncrementalRewritePlan,
+    MergePlan,
+    plan_incremental_rewrite,
+)
+from fsspeckit.core.incremental.scan import confirm_affected_files
+from fsspeckit.core.merge import MergeFileMetadata, MergeResult
+
+__all__ = [
+    "ConservativeMembershipChecker",
+    "FilePlan",
+    "IncrementalRewritePlan",
+    "MergeFileMetadata",
+    "MergePlan",
+    "MergeResult",
+    "ParquetFileMetadata",
+    "ParquetMetadataAnalyzer",
+    "PartitionPruner",
+    "confirm_affected_files",
+    "list_dataset_files",
+    "parse_hive_partition_path",
+    "plan_incremental_rewrite",
+    "validate_no_null_keys",
+    "validate_partition_column_immutability",
+]

@@ -1,0 +1,210 @@
+"""Hive partitions: what the directories of a path say about the rows below them.
+
+Writers escape the same value differently (Spark, DuckDB and Arrow each have their own set), so a
+partition is known by its decoded, typed value and never by its path. The directory an existing
+partition has is kept when new files are written into it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.incremental.casts import family, plain_type
+from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "NULL_TOKEN",
+    "PartitionDirectories",
+    "detect_partition_columns",
+    "parse_hive_partition_path",
+    "typed_values",
+]
+
+NULL_TOKEN = "__HIVE_DEFAULT_PARTITION__"
+
+# What Spark escapes, and so what every reader has to decode: control characters and these.
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
+
+
+def parse_hive_partition_path(
+    file_path: str,
+    partition_columns: Sequence[str] | None = None,
+    *,
+    root: str | None = None,
+) -> dict[str, Any]:
+    """Read the partition values from a file's path.
+
+    Args:
+        file_path: The path of a data file. Its last component is the file and is not looked at.
+        partition_columns: Return only these columns.
+        root: Look only at the directories below this one: a ``k=v`` above the dataset is not a
+            partition of it.
+
+    Returns:
+        The decoded text of each value in the order of the path; None for NULL.
+
+    Raises:
+        InvalidArgumentError: If the file is not below the root.
+
+    Examples:
+        >>> parse_hive_partition_path("/data/year=2024/city=S%C3%A3o%20Paulo/part-0.parquet")
+        {'year': '2024', 'city': 'São Paulo'}
+    """
+    values: dict[str, Any] = {}
+    for component in _below(file_path, root).split("/")[:-1]:
+        name, separator, value = component.partition("=")
+        if separator and name:
+            values[_decoded(name)] = None if value == NULL_TOKEN else _decoded(value)
+    if partition_columns is None:
+        return values
+    return {name: value for name, value in values.items() if name in partition_columns}
+
+
+def _below(file_path: str, root: str | None) -> str:
+    if root is None:
+        return file_path
+    prefix = root.rstrip("/") + "/"
+    if not file_path.startswith(prefix):
+        raise InvalidArgumentError(f"the file {file_path!r} is not below the root {root!r}.")
+    return file_path[len(prefix) :]
+
+
+def _decoded(text: str) -> str:
+    """Percent-escapes as UTF-8; escapes that are not UTF-8 stay as they are."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return text
+
+
+def detect_partition_columns(relative_paths: Iterable[str]) -> tuple[str, ...]:
+    """Find the partition columns, outermost first, from the files' paths below the root.
+
+    Raises:
+        UnsupportedLayoutError: If files disagree about the partition columns, or a column occurs
+            twice in a path: readers fail on such datasets or read them differently.
+    """
+    examples: dict[tuple[str, ...], str] = {}
+    for path in relative_paths:
+        columns = _partition_names(path)
+        examples.setdefault(columns, path)
+        if len(set(columns)) < len(columns):
+            raise UnsupportedLayoutError(
+                f"a partition column occurs twice in the path {path!r}.\n"
+                "Hint: each partition column may name one directory level only."
+            )
+    if len(examples) > 1:
+        (left, left_path), (right, right_path) = sorted(examples.items())[:2]
+        raise UnsupportedLayoutError(
+            f"the files disagree about the partition columns: {list(left)!r} in {left_path!r}, "
+            f"{list(right)!r} in {right_path!r}.\n"
+            "Hint: all data files of a dataset must lie below the same partition columns."
+        )
+    return next(iter(examples), ())
+
+
+def _partition_names(relative_path: str) -> tuple[str, ...]:
+    parts = (component.partition("=") for component in relative_path.split("/")[:-1])
+    return tuple(_decoded(name) for name, separator, _ in parts if separator and name)
+
+
+def typed_values(
+    texts: Sequence[str | None], data_type: pa.DataType
+) -> tuple[pa.Array, list[bool]]:
+    """Type partition values by the schema.
+
+    Returns:
+        The values, and for each whether its text is a value of the type at all. What is not is
+        NULL in the values and must count as unknown, never as a value.
+    """
+    data_type = plain_type(data_type)
+    try:
+        return _parsed(pa.array(texts, pa.string()), data_type), [True] * len(texts)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(texts) == 1:
+            return pa.nulls(1, data_type), [False]
+    typed = [typed_values([text], data_type) for text in texts]
+    return pa.concat_arrays([values for values, _ in typed]), [known for _, (known,) in typed]
+
+
+def _parsed(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if family(data_type) == "timestamp with zone":
+        # Paths hold no zone; writers put instants there as UTC.
+        naive = texts.cast(pa.timestamp(data_type.unit))
+        return pc.assume_timezone(naive, "UTC").cast(data_type)
+    if pa.types.is_boolean(data_type):
+        return pc.utf8_lower(texts).cast(data_type)
+    if pa.types.is_fixed_size_binary(data_type):
+        return texts.cast(pa.binary()).cast(data_type)
+    return texts.cast(data_type)
+
+
+class PartitionDirectories:
+    """Finds the directory, below the root, for rows with given partition values.
+
+    Args:
+        schema: The partition columns and their types, outermost first.
+        existing: Directories of the dataset. One that holds the same values keeps its spelling;
+            of several spellings of one value the first in sorted order is taken.
+    """
+
+    def __init__(self, schema: pa.Schema, existing: Iterable[str] = ()) -> None:
+        self._schema = schema
+        self._known: dict[tuple[Any, ...], str] = {}
+        for directory in sorted(existing, reverse=True):
+            self._known[self._typed(parse_hive_partition_path(f"{directory}/"))] = directory
+
+    def _typed(self, texts: Mapping[str, str | None]) -> tuple[Any, ...]:
+        """The values of an existing directory; a text that is no value of its type as itself."""
+        values = []
+        for field in self._schema:
+            array, (known,) = typed_values([texts.get(field.name)], field.type)
+            values.append(array[0] if known else texts[field.name])
+        return tuple(values)
+
+    def directory(self, values: Sequence[pa.Scalar]) -> str:
+        """The directory for these values, one for each partition column.
+
+        Raises:
+            InvalidArgumentError: If a value is the empty string, which Spark reads as NULL, or
+                cannot be part of a directory name.
+        """
+        typed = tuple(
+            value.cast(plain_type(field.type))
+            for value, field in zip(values, self._schema, strict=True)
+        )
+        if typed not in self._known:
+            self._known[typed] = "/".join(map(_component, self._schema.names, values))
+        return self._known[typed]
+
+
+def _component(name: str, value: pa.Scalar) -> str:
+    text = _text(value)
+    if text == "":
+        raise InvalidArgumentError(
+            f"the partition column {name!r} holds an empty string, which readers take for NULL.\n"
+            "Hint: use NULL or a non-empty value."
+        )
+    return f"{_escaped(name)}={NULL_TOKEN if text is None else _escaped(text)}"
+
+
+def _text(value: pa.Scalar) -> str | None:
+    """How a value is spelled in a path, so that :func:`typed_values` gives it back."""
+    if not value.is_valid:
+        return None
+    if family(value.type) == "timestamp with zone":
+        value = value.cast(pa.timestamp(value.type.unit, "UTC")).cast(pa.timestamp(value.type.unit))
+    return str(value.cast(pa.string()).as_py())
+
+
+def _escaped(text: str) -> str:
+    if "\0" in text:
+        raise InvalidArgumentError(f"a partition value must not contain NUL, got {text!r}.")
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char < " " else char for char in text)

@@ -1,0 +1,265 @@
+"""Plans: which files a merge must touch, and why.
+
+A plan is made from paths and footers alone and writes nothing. Its candidates are an upper bound:
+an engine's key scan then confirms which of them are affected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from fsspeckit.core.incremental.keys import canonical_keys, keys_table
+from fsspeckit.core.incremental.pruning import Evidence, prune
+from fsspeckit.core.incremental.target import read_target
+from fsspeckit.storage.listing import check_mergeable, list_files
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from fsspeckit.core.incremental.pruning import Verdict
+    from fsspeckit.core.incremental.source import SourceKeys
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.storage.snapshot import Snapshot
+
+__all__ = [
+    "FilePlan",
+    "IncrementalRewritePlan",
+    "MergePlan",
+    "plan_files",
+    "plan_incremental_rewrite",
+]
+
+Decision = Literal["pruned", "guarded", "candidate", "affected"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """What is planned for one data file."""
+
+    path: str
+    rows: int
+    bytes: int
+    decision: Decision
+    """``pruned``: proved to hold no source key. ``guarded``: in a partition the source does not
+    write to; scanned for keys that would move, never rewritten. ``candidate``: may hold a source
+    key. ``affected``: holds one, or cannot be read."""
+
+    evidence: Evidence
+    """What decided."""
+
+    row_groups: tuple[int, ...] = ()
+    """The row groups that may hold a source key."""
+
+    row_group_count: int = 0
+    partition_values: dict[str, str | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        groups = f"{len(self.row_groups)} of {self.row_group_count} row groups"
+        size = f"{self.rows:,} rows, {self.bytes:,} bytes"
+        where = f"{self.decision:<9} {self.path} ({size}"
+        return f"{where}): {self.evidence}" if not self.row_groups else f"{where}; {groups})"
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """What a merge would do, file by file. ``str()`` explains every file."""
+
+    path: str
+    strategy: str
+    key_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    source_rows: int
+    files: tuple[FilePlan, ...]
+    trusted_partitions: bool = False
+    """Whether files of other partitions were left out without proof, as the caller asked."""
+
+    snapshot: Snapshot | None = None
+    """The state of the dataset the plan was made on."""
+
+    @property
+    def target_rows(self) -> int:
+        """The rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    def with_decision(self, decision: Decision) -> tuple[FilePlan, ...]:
+        """The files about which this was decided."""
+        return tuple(file for file in self.files if file.decision == decision)
+
+    def confirmed(self, scanned: Mapping[str, Collection[int]]) -> MergePlan:
+        """The plan after a key scan.
+
+        Args:
+            scanned: For each candidate or guarded file by path, the row groups that hold a key.
+        """
+        return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
+
+    def __str__(self) -> str:
+        counts = Counter(file.decision for file in self.files)
+        summary = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
+        keys = ", ".join(self.key_columns)
+        lines = [
+            f"{self.strategy} of {self.source_rows:,} rows into {self.path!r} by {keys}",
+            f"{len(self.files):,} files: {summary or 'none'}",
+        ]
+        if self.trusted_partitions:
+            lines.append("other partitions were not looked at: trust_partitions=True")
+        return "\n".join(lines + [f"  {file}" for file in self.files])
+
+
+_DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
+
+
+def _confirmed(file: FilePlan, scanned: Mapping[str, Collection[int]]) -> FilePlan:
+    if file.path not in scanned:
+        return file
+    groups = tuple(sorted(scanned[file.path]))
+    if groups:
+        return replace(file, decision="affected", row_groups=groups, evidence=Evidence("key scan"))
+    proof = Evidence("key scan", detail="no source key found")
+    return replace(file, decision="pruned", row_groups=(), evidence=proof)
+
+
+def plan_files(
+    target: Target,
+    source: SourceKeys,
+    strategy: str,
+    *,
+    trust_partitions: bool = False,
+    snapshot: Snapshot | None = None,
+) -> MergePlan:
+    """Decide about every file of a target.
+
+    Args:
+        target: The dataset.
+        source: The keys of the source.
+        strategy: The merge strategy, for the record.
+        trust_partitions: Take the caller's word that no key is in another partition than the
+            source says, and do not guard the other partitions.
+        snapshot: The state of the dataset that ``target`` was read from.
+    """
+    columns = list(target.key_columns)
+    if trust_partitions:
+        # A key is then only looked for in its own partition.
+        columns += [part for part in target.partition_columns if part not in columns]
+    verdicts = prune(target.root, target.footers, source.keys, columns, target.partitions)
+    elsewhere = _in_other_partitions(target, source)
+    return MergePlan(
+        target.root.spelled(target.root.path),
+        strategy,
+        tuple(column.name for column in target.key_columns),
+        tuple(column.name for column in target.partition_columns),
+        source.keys.num_rows,
+        tuple(
+            _decide(target, number, verdict, elsewhere[number])
+            for number, verdict in enumerate(verdicts)
+        ),
+        trust_partitions and not target.key_holds_partitions,
+        snapshot,
+    )
+
+
+def _decide(target: Target, number: int, verdict: Verdict, elsewhere: bool) -> FilePlan:
+    footer = target.footers[number]
+    decision: Decision = "candidate"
+    if footer.error is not None:
+        decision = "affected"
+    elif not verdict.row_groups:
+        decision = "pruned"
+    elif elsewhere:
+        decision = "guarded"
+    return FilePlan(
+        target.root.spelled(footer.file.path),
+        footer.rows,
+        footer.file.size,
+        decision,
+        verdict.evidence,
+        verdict.row_groups,
+        len(footer.row_groups),
+        target.partition_texts[number],
+    )
+
+
+def _in_other_partitions(target: Target, source: SourceKeys) -> list[bool]:
+    """For each file, whether the source has no row for its partition; unknown counts as no."""
+    parts = target.partition_columns
+    if not parts:
+        return [False] * len(target.footers)
+    names = [part.name for part in parts]
+    written = source.keys.select(names).group_by(names).aggregate([]).select(names)
+    wanted = set(zip(*(column.to_pylist() for column in written.columns), strict=True))
+    values = [part.canonical(target.partitions[part.name].values).to_pylist() for part in parts]
+    known = [target.partitions[part.name].known for part in parts]
+    return [
+        all(flags) and tuple(value) not in wanted
+        for value, flags in zip(zip(*values, strict=True), zip(*known, strict=True), strict=True)
+    ]
+
+
+@dataclass
+class IncrementalRewritePlan:
+    """Which files an incremental rewrite would touch."""
+
+    affected_files: list[str]
+    """Files that may hold a source key, or about which nothing is known."""
+
+    unaffected_files: list[str]
+    """Files that are proved to hold none; they are preserved."""
+
+    new_files: list[str]
+    """Files for inserts; a plan writes nothing, so there are none yet."""
+
+    affected_rows: int
+    """The rows of the affected files, as far as their footers can be read."""
+
+
+def plan_incremental_rewrite(
+    dataset_path: str,
+    source_keys: Sequence[Any],
+    key_columns: Sequence[str],
+    filesystem: Any = None,
+    partition_schema: pa.Schema | None = None,
+) -> IncrementalRewritePlan:
+    """Plan a rewrite from paths and footers, without reading or writing data.
+
+    Args:
+        dataset_path: The dataset's directory, path or URL.
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        key_columns: The key columns.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        partition_schema: The types of the partition columns; by default those of the keys.
+
+    Raises:
+        UnsupportedLayoutError: If the directory is a table of another format.
+        SchemaMismatchError: If the keys cannot be compared with the target's.
+    """
+    root = open_root(dataset_path, filesystem)
+    listing = list_files(root)
+    check_mergeable(listing, root)
+    inferred = keys_table(source_keys, key_columns).schema
+    schema = _united(partition_schema, inferred)
+    target = read_target(root, listing.files, key_columns, schema)
+    types = [column.type for column in target.key_columns]
+    keys = canonical_keys(keys_table(source_keys, key_columns, types), target.key_columns)
+    verdicts = prune(root, target.footers, keys, target.key_columns, target.partitions)
+    affected = [
+        bool(verdict.row_groups) or footer.error is not None
+        for verdict, footer in zip(verdicts, target.footers, strict=True)
+    ]
+    paths = [root.spelled(footer.file.path) for footer in target.footers]
+    return IncrementalRewritePlan(
+        [path for path, hit in zip(paths, affected, strict=True) if hit],
+        [path for path, hit in zip(paths, affected, strict=True) if not hit],
+        [],
+        sum(footer.rows for footer, hit in zip(target.footers, affected, strict=True) if hit),
+    )
+
+
+def _united(first: pa.Schema | None, second: pa.Schema) -> pa.Schema:
+    fields = {field.name: field for field in second}
+    fields.update({field.name: field for field in first or ()})
+    return pa.schema(list(fields.values()))

@@ -1,0 +1,269 @@
+"""The evidence chain: partition value, footer statistics, bloom filter.
+
+Each link can only prove absence. What is left after all of them are the row groups that an engine
+must scan for keys. Every verdict says what decided it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.incremental.blooms import MAX_PROBED_KEYS, Probe, excluded_by_bloom
+from fsspeckit.core.incremental.bounds import constant_bounds, inexact_row_groups, statistics_bounds
+from fsspeckit.core.incremental.footers import footer_bytes
+from fsspeckit.core.incremental.overlap import KeyOverlap
+from fsspeckit.errors import UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fsspeckit.core.incremental.bounds import ColumnBounds
+    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.core.incremental.keys import KeyColumn
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["Evidence", "PartitionValues", "Verdict", "key_bounds", "prune", "trusted_overlap"]
+
+EvidenceKind = Literal["partition", "statistics", "bloom", "key scan", "unreadable", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What decided about a file."""
+
+    kind: EvidenceKind
+    """The link of the chain; ``none`` where nothing rules the keys out."""
+
+    columns: tuple[str, ...] = ()
+    """The columns it is about."""
+
+    detail: str = ""
+    """The facts in a few words, for a person."""
+
+    def __str__(self) -> str:
+        about = f" of {', '.join(self.columns)}" if self.columns else ""
+        return f"{self.kind}{about}" + (f": {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the chain says about one file."""
+
+    row_groups: tuple[int, ...]
+    """The row groups that may hold a source key; none if the file is proved free of them."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class PartitionValues:
+    """The typed value of one partition column in each file."""
+
+    values: pa.Array
+    known: Sequence[bool]
+    """Whether the text in the path is a value of the type; if not, it rules nothing out."""
+
+
+def prune(
+    root: Root,
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+) -> list[Verdict]:
+    """Find the row groups that may hold one of the keys.
+
+    Args:
+        root: Where the files are.
+        footers: The files.
+        keys: The canonical keys of the source.
+        columns: The key columns, in the order of the key.
+        partitions: The key columns whose values are in the paths.
+
+    Returns:
+        One verdict for each file. An unreadable file keeps all it may have: unknown is never
+        pruned.
+    """
+    bounds = key_bounds(footers, columns, partitions)
+    bounds, overlap = trusted_overlap(footers, keys, bounds, lambda footer: _raw(root, footer))
+    chain = _Chain(root, footers, keys, bounds, overlap)
+    chain.apply_blooms()
+    return chain.verdicts()
+
+
+def key_bounds(
+    footers: Sequence[FileFooter],
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+) -> list[ColumnBounds]:
+    """What is known of each key column in every row group: first from paths, then statistics."""
+    groups = [len(footer.row_groups) for footer in footers]
+    in_order = sorted(columns, key=lambda column: column.name not in partitions)
+    return [
+        constant_bounds(column, in_path.values, in_path.known, groups)
+        if (in_path := partitions.get(column.name)) is not None
+        else statistics_bounds(column, footers)
+        for column in in_order
+    ]
+
+
+def trusted_overlap(
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    bounds: list[ColumnBounds],
+    raw: Callable[[FileFooter], bytes | None],
+) -> tuple[list[ColumnBounds], KeyOverlap]:
+    """Compare keys with bounds; bounds that would prune but may have been cut are not used.
+
+    The footers' own bytes are looked at only for files that would be pruned, because parsing
+    them all would cost more than a small merge.
+    """
+    overlap = KeyOverlap(keys, bounds)
+    trusted = [_without_cut_bounds(each, footers, overlap, raw) for each in bounds]
+    if all(new is old for new, old in zip(trusted, bounds, strict=True)):
+        return bounds, overlap
+    return trusted, KeyOverlap(keys, trusted)
+
+
+def _without_cut_bounds(
+    bounds: ColumnBounds,
+    footers: Sequence[FileFooter],
+    overlap: KeyOverlap,
+    raw: Callable[[FileFooter], bytes | None],
+) -> ColumnBounds:
+    if bounds.evidence != "statistics" or not pa.types.is_binary(bounds.low.type):
+        return bounds
+    cut = np.zeros(len(bounds.low), bool)
+    start = 0
+    for footer in footers:
+        end = start + len(footer.row_groups)
+        if not overlap.may_hold[start:end].all():
+            for number in inexact_row_groups(footer, bounds.column.name, raw):
+                cut[start + number] = True
+        start = end
+    if not cut.any():
+        return bounds
+    unknown = pa.scalar(None, bounds.low.type)
+    return replace(
+        bounds,
+        low=pc.if_else(pa.array(cut), unknown, bounds.low),
+        high=pc.if_else(pa.array(cut), unknown, bounds.high),
+    )
+
+
+def _raw(root: Root, footer: FileFooter) -> bytes | None:
+    if footer.raw is not None:
+        return footer.raw
+    try:
+        return footer_bytes(root, footer.file)
+    except (UnreadableFileError, OSError):
+        return None  # unknown, so nothing is pruned by it
+
+
+class _Chain:
+    """The state of the row groups while one piece of evidence after the other is applied."""
+
+    def __init__(
+        self,
+        root: Root,
+        footers: Sequence[FileFooter],
+        keys: pa.Table,
+        bounds: Sequence[ColumnBounds],
+        overlap: KeyOverlap,
+    ) -> None:
+        self._root = root
+        self._footers = footers
+        self._keys = keys
+        self._bounds = bounds
+        self._columns = [each.column for each in bounds]
+        self._overlap = overlap
+        counts = [len(footer.row_groups) for footer in footers]
+        self._file = np.repeat(np.arange(len(footers)), counts)
+        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        self._alive = overlap.may_hold.copy()
+        self._excluded_by: dict[int, tuple[str, ...]] = {}
+
+    def _local(self, group: int) -> int:
+        """A row group's number inside its file."""
+        return int(group - self._starts[self._file[group]])
+
+    def apply_blooms(self) -> None:
+        """Ask the bloom filters of the row groups that are left."""
+        groups = [
+            int(group) for group in np.flatnonzero(self._alive) if self._worth_asking(int(group))
+        ]
+        probes = [
+            Probe(
+                self._footers[self._file[group]],
+                self._local(group),
+                self._keys.take(pa.array(self._overlap.inside(group))),
+            )
+            for group in groups
+        ]
+        answers = excluded_by_bloom(self._root, probes, self._columns)
+        for group, columns in zip(groups, answers, strict=True):
+            if columns:
+                self._alive[group] = False
+                self._excluded_by[group] = columns
+
+    def _worth_asking(self, group: int) -> bool:
+        chunks = self._footers[self._file[group]].row_groups[self._local(group)].columns.values()
+        has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
+        return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
+
+    def verdicts(self) -> list[Verdict]:
+        """What the chain says about each file."""
+        return [self._verdict(number, footer) for number, footer in enumerate(self._footers)]
+
+    def _verdict(self, number: int, footer: FileFooter) -> Verdict:
+        if footer.error is not None:
+            return Verdict((), Evidence("unreadable", detail=footer.error))
+        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        alive = tuple(int(group) for group in np.flatnonzero(self._alive[start:end]))
+        if alive:
+            return Verdict(alive, Evidence("none"))
+        return Verdict((), self._proof(start, end))
+
+    def _proof(self, start: int, end: int) -> Evidence:
+        """What ruled out all the row groups of a file, named after the last link needed."""
+        if start == end:
+            return Evidence("statistics", detail="no rows")
+        by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
+        if by_bloom:
+            return Evidence("bloom", self._in_key_order(by_bloom))
+        deciders = {int(column) for column in self._overlap.decider[start:end]}
+        if deciders == {-1}:
+            return Evidence("statistics", self._in_key_order(None), "no key fits all the bounds")
+        names = {self._columns[column].name for column in deciders if column >= 0}
+        kinds = {self._bounds[column].evidence for column in deciders if column >= 0}
+        kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
+        first = min(column for column in deciders if column >= 0)
+        return Evidence(kind, self._in_key_order(names), self._range(first, start, end))
+
+    def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
+        return tuple(c.name for c in self._columns if names is None or c.name in names)
+
+    def _range(self, column: int, start: int, end: int) -> str:
+        """The bounds of a column over the row groups of a file, as a person writes them."""
+        bounds = self._bounds[column]
+        if not bounds.may_hold_values[start:end].any():
+            return "only NULL"
+        lows = bounds.low[start:end].drop_null()
+        highs = bounds.high[start:end].drop_null()
+        if not len(lows):
+            return ""
+        ends = pa.array([pc.min(lows).as_py(), pc.max(highs).as_py()], lows.type)
+        low, high = _shown(bounds.column, ends)
+        return low if low == high else f"{low} to {high}"
+
+
+def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
+    try:
+        return [str(value) for value in column.original(canonical)]
+    except pa.ArrowInvalid:
+        return [repr(value) for value in canonical.to_pylist()]

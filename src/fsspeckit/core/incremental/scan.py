@@ -1,0 +1,150 @@
+"""The key scan: the last link of the evidence chain.
+
+Reads key columns only, of the row groups that nothing else has ruled out, and never holds more
+than one row group.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.incremental.footers import read_footer
+from fsspeckit.core.incremental.keys import canonical_keys, key_column, keys_table
+from fsspeckit.core.incremental.matching import KeyIndex
+from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
+from fsspeckit.errors import UnreadableFileError
+from fsspeckit.storage.listing import DataFile
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.core.incremental.keys import KeyColumn
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["confirm_affected_files", "open_data_file", "scan_keys"]
+
+
+@contextmanager
+def open_data_file(root: Root, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a data file for reading, the same way everywhere.
+
+    INT96 timestamps are decoded to microseconds: the default turns dates outside the range of
+    nanoseconds into other dates without an error.
+    """
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "pre_buffer": True}
+    if root.is_local:
+        with pq.ParquetFile(path, memory_map=True, **options) as file:
+            yield file
+    else:
+        with root.filesystem.open(path, "rb") as handle, pq.ParquetFile(handle, **options) as file:
+            yield file
+
+
+def scan_keys(
+    root: Root,
+    footer: FileFooter,
+    row_groups: Sequence[int],
+    columns: Sequence[KeyColumn],
+    constants: Mapping[str, pa.Scalar],
+) -> Iterator[tuple[int, pa.Table]]:
+    """Read the canonical keys of some row groups of a file.
+
+    Args:
+        root: Where the file is.
+        footer: The file.
+        row_groups: The row groups to read.
+        columns: The key columns.
+        constants: The value of each key column that is in the path and not in the file.
+
+    Yields:
+        The number of the row group and its keys, in the order of its rows.
+    """
+    stored = [column.name for column in columns if column.name not in constants]
+    with open_data_file(root, footer.file.path) as file:
+        for number in row_groups:
+            table = file.read_row_group(number, columns=stored)
+            yield number, canonical_keys(_completed(table, footer, number, constants), columns)
+
+
+def _completed(
+    table: pa.Table, footer: FileFooter, number: int, constants: Mapping[str, pa.Scalar]
+) -> pa.Table:
+    """The stored key columns in their meaning, and the columns from the path."""
+    rows = footer.row_groups[number].rows
+    columns = {name: _meant(table.column(name), footer, name) for name in table.column_names}
+    for name, value in constants.items():
+        columns[name] = pa.repeat(value, rows)
+    return pa.table(columns)
+
+
+def _meant(values: pa.ChunkedArray, footer: FileFooter, name: str) -> pa.ChunkedArray:
+    if footer.leaves[name].physical == "INT96":
+        return values.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    return values
+
+
+def confirm_affected_files(
+    candidate_files: list[str],
+    key_columns: Sequence[str],
+    source_keys: Sequence[Any],
+    filesystem: Any = None,
+) -> list[str]:
+    """Find the candidates that really hold one of the keys, reading key columns only.
+
+    Args:
+        candidate_files: Paths of data files.
+        key_columns: The key columns.
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the paths.
+
+    Returns:
+        The files that hold a key, in the order given. A file that cannot be read as Parquet
+        counts as affected.
+
+    Raises:
+        OSError: What the filesystem raised, naming the file.
+    """
+    return [
+        path for path in candidate_files if _is_affected(path, key_columns, source_keys, filesystem)
+    ]
+
+
+def _is_affected(path: str, key_columns: Sequence[str], source_keys: Any, filesystem: Any) -> bool:
+    root = open_root(path, filesystem)
+    size = root.filesystem.size(root.path)
+    try:
+        footer = read_footer(root, DataFile(root.path, size), key_columns)
+    except UnreadableFileError:
+        return True
+    types = [footer.leaves[name].type if name in footer.leaves else None for name in key_columns]
+    keys = keys_table(source_keys, key_columns, types)
+    constants = _path_constants(path, footer, keys)
+    if any(name not in footer.leaves and name not in constants for name in key_columns):
+        return True  # nothing is known about a key column that is not there
+    columns = [
+        key_column(name, kind or constants[name].type)
+        for name, kind in zip(key_columns, types, strict=True)
+    ]
+    index = KeyIndex(canonical_keys(keys, columns))
+    groups = range(len(footer.row_groups))
+    return any(
+        bool((index.lookup(found) >= 0).any())
+        for _, found in scan_keys(root, footer, groups, columns, constants)
+    )
+
+
+def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, pa.Scalar]:
+    """The key columns that only the path holds, typed like the keys."""
+    constants = {}
+    for name, text in parse_hive_partition_path(path, keys.column_names).items():
+        if name not in footer.leaves:
+            values, (known,) = typed_values([text], keys.schema.field(name).type)
+            if known:
+                constants[name] = values[0]
+    return constants

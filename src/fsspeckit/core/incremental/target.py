@@ -1,0 +1,156 @@
+"""The target as planning sees it: its files, their footers and partitions, its key columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fsspeckit.core.incremental.casts import common_type
+from fsspeckit.core.incremental.footers import FileFooter, read_footers
+from fsspeckit.core.incremental.keys import KeyColumn, key_column
+from fsspeckit.core.incremental.partitions import (
+    detect_partition_columns,
+    parse_hive_partition_path,
+    typed_values,
+)
+from fsspeckit.core.incremental.pruning import PartitionValues
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["Target", "partition_values", "read_target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A dataset, known by its paths and footers."""
+
+    root: Root
+    footers: tuple[FileFooter, ...]
+    key_columns: tuple[KeyColumn, ...]
+    partition_columns: tuple[KeyColumn, ...]
+    """How partition values are compared, outermost first."""
+
+    partition_texts: tuple[dict[str, str | None], ...]
+    """The values in each file's path."""
+
+    partitions: Mapping[str, PartitionValues]
+    """The same, typed, by column."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of all files."""
+        return sum(footer.rows for footer in self.footers)
+
+    @property
+    def key_holds_partitions(self) -> bool:
+        """Whether the key says in which partition a row is."""
+        return {c.name for c in self.partition_columns} <= {c.name for c in self.key_columns}
+
+
+def read_target(
+    root: Root,
+    files: Sequence[DataFile],
+    key_columns: Sequence[str],
+    schema: pa.Schema | None = None,
+    partition_columns: Sequence[str] | None = None,
+) -> Target:
+    """Read what planning needs to know of a dataset.
+
+    Args:
+        root: Where the dataset is.
+        files: Its data files.
+        key_columns: The key columns.
+        schema: The source's schema, or as much of it as is known: it types partition values.
+        partition_columns: What the caller says the partition columns are.
+
+    Raises:
+        InvalidArgumentError: If the caller's partition columns are not those of the paths.
+        SchemaMismatchError: If the key columns of the files cannot be compared.
+        UnsupportedLayoutError: If the files disagree about the partition columns.
+    """
+    relative = [root.relative(file.path) for file in files]
+    detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
+    footers = tuple(read_footers(root, files, key_columns))
+    texts = tuple(parse_hive_partition_path(path) for path in relative)
+    parts = tuple(key_column(name, _partition_type(name, schema)) for name in detected)
+    return Target(
+        root,
+        footers,
+        tuple(_key_column(name, footers, parts, schema) for name in key_columns),
+        parts,
+        texts,
+        {part.name: partition_values(part, texts) for part in parts},
+    )
+
+
+def partition_values(
+    column: KeyColumn, texts: Sequence[Mapping[str, Any] | None]
+) -> PartitionValues:
+    """Type the values of a partition column; one that a file does not have is unknown."""
+    found = [text.get(column.name) if text is not None else None for text in texts]
+    spelled = [value if value is None else str(value) for value in found]
+    values, known = typed_values(spelled, column.type)
+    there = [text is not None and column.name in text for text in texts]
+    return PartitionValues(values, [a and b for a, b in zip(known, there, strict=True)])
+
+
+def _agreed(
+    detected: tuple[str, ...], given: Sequence[str] | None, has_files: bool
+) -> tuple[str, ...]:
+    if given is None:
+        return detected
+    if has_files and tuple(given) != detected:
+        raise InvalidArgumentError(
+            f"partition_columns is {list(given)!r}, but the dataset is partitioned by "
+            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own."
+        )
+    return tuple(given)
+
+
+def _partition_type(name: str, schema: pa.Schema | None) -> pa.DataType:
+    if schema is not None and name in schema.names:
+        return schema.field(name).type
+    return pa.string()
+
+
+def _key_column(
+    name: str,
+    footers: Sequence[FileFooter],
+    partitions: Sequence[KeyColumn],
+    schema: pa.Schema | None,
+) -> KeyColumn:
+    """How a key column is compared: as the type that holds the values of all files."""
+    for part in partitions:
+        if part.name == name:
+            return part
+    stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
+    if not stored:
+        _check_exists(name, footers)
+        known = schema is not None and name in schema.names
+        return key_column(name, schema.field(name).type if known and schema else pa.null())
+    try:
+        return key_column(name, reduce(common_type, sorted(stored, key=str)))
+    except SchemaMismatchError as error:
+        types = ", ".join(sorted(map(str, stored)))
+        raise SchemaMismatchError(
+            f"the key column {name!r} has types in the target's files that cannot be compared "
+            f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
+        ) from error
+
+
+def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
+    """Refuse a key column that no readable file has, or has as a nested column."""
+    for footer in footers:
+        if footer.schema is None:
+            continue
+        if name in footer.schema.names:
+            key_column(name, footer.schema.field(name).type)
+        raise InvalidArgumentError.missing_columns("key_columns", [name], footer.schema.names)

@@ -1,0 +1,110 @@
+"""What a merge can be asked for, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from fsspeckit.errors import InvalidArgumentError
+
+__all__ = [
+    "MergeFileMetadata",
+    "MergeResult",
+    "MergeStrategy",
+    "validate_rewrite_mode_compatibility",
+]
+
+RewriteMode = Literal["full", "incremental"]
+_REWRITE_MODES = ("full", "incremental")
+
+
+class MergeStrategy(StrEnum):
+    """How source and target are combined.
+
+    Examples:
+        >>> MergeStrategy("upsert")
+        <MergeStrategy.UPSERT: 'upsert'>
+    """
+
+    INSERT = "insert"
+    """Append the rows whose key is not in the target; rewrite nothing."""
+
+    UPDATE = "update"
+    """Replace the rows whose key is in the source; insert nothing."""
+
+    UPSERT = "upsert"
+    """Replace the rows whose key is in the source and append the others."""
+
+    FULL_MERGE = "full_merge"
+    """Make the target equal the source by key: rows whose key is not in the source are deleted."""
+
+    DEDUPLICATE = "deduplicate"
+    """Reduce the source to one row for each key, then upsert."""
+
+    @classmethod
+    def of(cls, value: str) -> MergeStrategy:
+        """The strategy of this name.
+
+        Raises:
+            InvalidArgumentError: If there is none.
+        """
+        try:
+            return cls(value)
+        except ValueError:
+            raise InvalidArgumentError.choice("strategy", value, list(cls)) from None
+
+
+def validate_rewrite_mode_compatibility(strategy: str, rewrite_mode: str) -> None:
+    """Refuse to rewrite incrementally where the strategy needs the whole dataset.
+
+    Raises:
+        InvalidArgumentError: A ``ValueError`` naming the strategy.
+
+    Examples:
+        >>> validate_rewrite_mode_compatibility("upsert", "incremental")
+    """
+    wanted = MergeStrategy.of(strategy)
+    if rewrite_mode not in _REWRITE_MODES:
+        raise InvalidArgumentError.choice("rewrite_mode", rewrite_mode, _REWRITE_MODES)
+    whole = (MergeStrategy.FULL_MERGE, MergeStrategy.DEDUPLICATE)
+    if rewrite_mode == "incremental" and wanted in whole:
+        raise InvalidArgumentError(
+            f"incremental rewrite is not supported for the strategy {wanted.value!r}.\n"
+            'Hint: use rewrite_mode="full", or the strategy "insert", "update" or "upsert".'
+        )
+
+
+@dataclass
+class MergeFileMetadata:
+    """One file after a merge."""
+
+    path: str
+    row_count: int
+    operation: Literal["rewritten", "inserted", "preserved"]
+    size_bytes: int | None = None
+
+
+@dataclass
+class MergeResult:
+    """What a merge did."""
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    """Target rows that matched a source row, whether or not a value differed."""
+
+    deleted: int
+    files: list[MergeFileMetadata]
+    """Every rewritten, inserted and preserved file."""
+
+    rewritten_files: list[str]
+    """The new paths of the files that were rewritten."""
+
+    inserted_files: list[str]
+    preserved_files: list[str]
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Files and bytes at each step of pruning, seconds of each phase, and more."""
