@@ -39,7 +39,9 @@ PRIMES = (
     9650029242287828579,
     2870177450012600261,
 )
-SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)  # fmt: skip  # noqa: E501
+SALT = struct.unpack(
+    ">8I", bytes.fromhex("47b6137b44974d918824ad5ba2b7289d705495c72df1424b9efc49475c6bfb31")
+)
 
 
 def rotate(value: int, bits: int) -> int:
@@ -78,10 +80,6 @@ def scalar_xxh64(data: bytes, seed: int) -> int:
     value = (value ^ value >> 33) * two & MASK
     value = (value ^ value >> 29) * three & MASK
     return value ^ value >> 32
-
-
-def rows_of(values: list[bytes]) -> Any:
-    return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), -1)
 
 
 DRAGONFLY = b"This code is derived from software contributed to The DragonFly Project"
@@ -305,7 +303,7 @@ def logical_table() -> Any:
 
 
 def write_pyarrow(path: Path) -> None:
-    options = dict.fromkeys(COLUMNS, {"ndv": 500, "fpp": 0.01})
+    options = {column: {"ndv": 500, "fpp": 0.01} for column in COLUMNS}
     pq.write_table(logical_table(), path, row_group_size=GROUP_ROWS, bloom_filter_options=options)
 
 

@@ -16,6 +16,8 @@ from tests.core.parquet.thrift_writer import encode, footer_of
 
 from fsspeckit.core.parquet.footer import Exactness, bound_exactness, bounds_exactness
 from fsspeckit.core.parquet.thrift import (
+    BOOL,
+    BYTES,
     I64,
     INT,
     LIST,
@@ -67,6 +69,9 @@ def write_datafusion(path: str) -> None:
     context.from_arrow(DATA).write_parquet_with_options(path, options)
 
 
+WRITERS = [write_pyarrow, write_duckdb, write_polars, write_datafusion]
+
+
 def read_footer(path: Path) -> bytes:
     return footer_of(path.read_bytes())
 
@@ -83,7 +88,7 @@ def as_duckdb_reads(path: Path) -> dict[str, list[Exactness]]:
     return result
 
 
-@pytest.mark.parametrize("write", [write_pyarrow, write_duckdb, write_polars, write_datafusion])
+@pytest.mark.parametrize("write", WRITERS)
 def test_every_column_is_as_duckdb_reads_it(tmp_path: Path, write: Callable[[str], None]) -> None:
     path = tmp_path / "data.parquet"
     write(str(path))
@@ -91,6 +96,16 @@ def test_every_column_is_as_duckdb_reads_it(tmp_path: Path, write: Callable[[str
 
     assert len(expected) == len(DATA.column_names)
     assert bounds_exactness(read_footer(path), expected) == expected
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_nothing_of_a_footer_is_lost(tmp_path: Path, write: Callable[[str], None]) -> None:
+    write(str(tmp_path / "data.parquet"))
+    footer = read_footer(tmp_path / "data.parquet")
+    metadata: Spec = {2: [INT], 3: [BYTES], 4: INT, 6: INT, 7: INT, 9: INT, 11: INT, 12: {7: BOOL}}
+    spec: Spec = {3: INT, 4: [{1: [{2: INT, 3: metadata}], 2: INT, 3: INT, 5: INT, 7: INT}]}
+
+    assert encode(decode(footer, spec)[0]) == footer
 
 
 def test_a_shortened_maximum_is_told_from_an_exact_minimum(tmp_path: Path) -> None:

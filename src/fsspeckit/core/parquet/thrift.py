@@ -5,10 +5,10 @@ A *spec* names the fields that matter, nested like the structures themselves::
     CHUNK = {3: {3: [BYTES], 9: INT}}
 
 Only those are decoded. Every other field stays a slice of the input, so a newer format version
-loses nothing here: generated code drops the fields it does not know. Between ``Struct.kinds`` (the
-fields and their types in wire order), ``values`` and ``raw`` nothing but redundancy is lost, and a
-writer gives the same bytes back unless the input spelled a number or a field header longer than
-needed, which no known Parquet writer does.
+loses nothing here: generated code drops the fields it does not know. ``Struct.kinds`` (the fields
+and their types in wire order), ``values`` and ``raw`` are enough to write the same bytes again,
+unless the input spelled a number or a field header longer than needed: that is legal, and the only
+thing not remembered.
 
 Input is untrusted: whatever is wrong with it is a `ThriftError`, found in time linear in its
 length.
