@@ -26,12 +26,12 @@ demo: setup ## Show what it does, on a generated dataset
 	@$(PYTHON) examples/demo.py
 
 test: setup ## Run every test, with branch coverage and its floors
-	$(BIN)/coverage run -m pytest -m "not torture"
+	$(BIN)/coverage run -m pytest
 	@$(BIN)/coverage json --quiet -o .coverage.json
 	@$(PYTHON) scripts/coverage_gate.py .coverage.json
 
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
-	$(BIN)/pytest -m "not slow and not spark and not torture"
+	$(BIN)/pytest -m "not slow and not spark"
 
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .
@@ -56,7 +56,7 @@ bench: setup ## Run the benchmarks; each writes its section below docs/benchmark
 	done
 
 torture: setup ## Kill writers at every step, for minutes rather than seconds
-	$(BIN)/pytest -m torture
+	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
 
 clean: ## Remove everything that the commands above made
 	rm -rf .venv site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts

@@ -1,11 +1,15 @@
-"""Importing the package is cheap: no engine comes along."""
+"""Importing the package works, and is cheap: no engine comes along."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+
+import fsspeckit
 
 PROGRAM = """
 import sys
@@ -23,3 +27,10 @@ def test_import_loads_no_engine(module: str) -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "module", [module.name for module in pkgutil.walk_packages(fsspeckit.__path__, "fsspeckit.")]
+)
+def test_every_module_can_be_imported(module: str) -> None:
+    assert importlib.import_module(module).__doc__
