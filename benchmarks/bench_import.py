@@ -1,0 +1,36 @@
+"""What `import fsspeckit` adds to `import pyarrow`, each in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from benchmarks.harness import Report, measure, median
+
+_EVERYTHING = "import pyarrow, fsspeckit.core.incremental"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    report = Report("import", "Import time", "A fresh interpreter for every round.")
+    seconds = measure(
+        {
+            "python": lambda: _run("pass"),
+            "import pyarrow": lambda: _run("import pyarrow"),
+            "import pyarrow, fsspeckit": lambda: _run("import pyarrow, fsspeckit"),
+            _EVERYTHING: lambda: _run(_EVERYTHING),
+        },
+        rounds=9,
+    )
+    report.table("Seconds of the whole process", seconds)
+    added = median(seconds["import pyarrow, fsspeckit"]) - median(seconds["import pyarrow"])
+    report.claim("what `import fsspeckit` adds", added * 1000, 50, " ms")
+    report.write()
+
+
+def _run(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+if __name__ == "__main__":
+    main()
