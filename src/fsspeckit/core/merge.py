@@ -52,7 +52,7 @@ class MergeStrategy(StrEnum):
         try:
             return cls(value)
         except ValueError:
-            raise InvalidArgumentError.choice("strategy", value, list(cls)) from None
+            raise InvalidArgumentError.choice("strategy", value, [s.value for s in cls]) from None
 
 
 def validate_rewrite_mode_compatibility(strategy: str, rewrite_mode: str) -> None:

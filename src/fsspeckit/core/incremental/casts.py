@@ -7,7 +7,6 @@ only if casting back gives the same values.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,7 +14,15 @@ import pyarrow.compute as pc
 
 from fsspeckit.errors import SchemaMismatchError
 
-__all__ = ["cast_exactly", "common_type", "comparable", "family", "plain", "plain_type"]
+__all__ = [
+    "cast_exactly",
+    "common_type",
+    "comparable",
+    "family",
+    "plain",
+    "plain_type",
+    "python_value",
+]
 
 Family = Literal[
     "bool",
@@ -55,6 +62,14 @@ def plain(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         return plain(values.dictionary_decode())
     return values
+
+
+def python_value(value: pa.Scalar) -> Any:
+    """A value for a person to read, also where Python has none: a year 10000, nanoseconds."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.cast(pa.string()).as_py()
 
 
 def family(data_type: pa.DataType) -> Family | None:
@@ -162,11 +177,6 @@ _COMMON: dict[Family, Any] = {
 }
 
 
-def common_type_of(types: list[pa.DataType]) -> pa.DataType:
-    """The narrowest type that holds every value of all the types."""
-    return reduce(common_type, types)
-
-
 def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Array:
     """Cast values to a comparable type, refusing any value that would change.
 
@@ -209,6 +219,8 @@ def _cast(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 def _changed(values: pa.Array, back: pa.Array) -> int | None:
     """The index of the first value that did not survive the round trip."""
+    if pa.types.is_float16(values.type):  # has no comparison of its own
+        values, back = values.cast(pa.float32()), back.cast(pa.float32())
     differs = pc.not_equal(values, back)
     if pa.types.is_floating(values.type):
         both_nan = pc.and_(pc.is_nan(values), pc.is_nan(back))
@@ -236,8 +248,9 @@ def _casts(values: pa.Array, data_type: pa.DataType) -> bool:
 def _does_not_fit(
     column: str, values: pa.Array, data_type: pa.DataType, value: pa.Scalar | None
 ) -> SchemaMismatchError:
+    shown = None if value is None else python_value(value)
     return SchemaMismatchError(
-        f"column {column!r}: the value {value} of type {values.type} in the source does not fit "
+        f"column {column!r}: the value {shown} of type {values.type} in the source does not fit "
         f"the target's type {data_type} without loss.\n"
         f"Hint: convert the source column to {data_type} yourself, so that it is clear how."
     )

@@ -6,49 +6,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fsspeckit.core.incremental.casts import common_type
-from fsspeckit.core.incremental.keys import KeyColumn, canonical_keys, key_column
-from fsspeckit.core.incremental.matching import KeyIndex
-from fsspeckit.errors import InvalidArgumentError, NullKeyError, PartitionMoveError
+from fsspeckit.core.incremental.casts import common_type, plain
+from fsspeckit.core.incremental.keys import KeyColumn, canonical_keys, check_columns, key_column
+from fsspeckit.core.incremental.matching import KeyIndex, sample_keys
+from fsspeckit.errors import NullKeyError, PartitionMoveError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 __all__ = [
-    "check_columns",
+    "different_rows",
     "validate_no_null_keys",
     "validate_partition_column_immutability",
 ]
-
-_SAMPLES = 5
-
-
-def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> None:
-    """Check that columns are named, once each, and exist.
-
-    Raises:
-        InvalidArgumentError: Saying which one is wrong.
-    """
-    if isinstance(names, str):
-        raise InvalidArgumentError(
-            f"{what} must be a sequence of column names, got the string {names!r}.\n"
-            f"Hint: pass [{names!r}]."
-        )
-    if not names:
-        raise InvalidArgumentError(f"{what} must name at least one column, got {names!r}.")
-    if len(set(names)) < len(names):
-        raise InvalidArgumentError(f"{what} must name each column once, got {list(names)!r}.")
-    missing = [name for name in names if name not in available]
-    if missing:
-        raise InvalidArgumentError.missing_columns(what, missing, available)
-    for name in names:
-        alike = [other for other in available if other.lower() == name.lower()]
-        if len(alike) > 1:
-            raise InvalidArgumentError(
-                f"{what} {name!r} differs only in case from another column: {alike!r}; "
-                "readers that ignore case cannot tell them apart.\nHint: rename one of them."
-            )
 
 
 def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) -> None:
@@ -61,9 +35,14 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) ->
         >>> validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
     """
     check_columns("key_columns", key_columns, source_table.column_names)
-    counts = {name: source_table.column(name).null_count for name in key_columns}
+    counts = {name: _null_count(source_table.column(name)) for name in key_columns}
     if found := {name: count for name, count in counts.items() if count}:
         raise NullKeyError.found(found)
+
+
+def _null_count(values: pa.ChunkedArray) -> int:
+    """The NULL values, also those that only the dictionary of a dictionary array tells."""
+    return sum(plain(chunk).null_count for chunk in values.chunks)
 
 
 def validate_partition_column_immutability(
@@ -74,36 +53,50 @@ def validate_partition_column_immutability(
 ) -> None:
     """Refuse a source that would move an existing key to another partition.
 
+    Without partition columns there is nothing to move between.
+
     Raises:
         PartitionMoveError: A ``ValueError`` with the number of such keys and a few of them.
     """
     for table in (source_table, target_table):
         check_columns("key_columns", key_columns, table.column_names)
-        check_columns("partition_columns", partition_columns, table.column_names)
-    keys = _shared_columns(source_table, target_table, key_columns)
-    row = KeyIndex(canonical_keys(source_table, keys)).lookup(canonical_keys(target_table, keys))
-    target_rows = np.flatnonzero(row >= 0)
+        if partition_columns:
+            check_columns("partition_columns", partition_columns, table.column_names)
+    if not partition_columns:
+        return
+    columns = _shared_columns(source_table, target_table, key_columns)
+    source_keys = canonical_keys(source_table, columns)
+    target_keys = canonical_keys(target_table, columns)
     parts = _shared_columns(source_table, target_table, partition_columns)
-    source_parts = canonical_keys(source_table, parts).take(pa.array(row[target_rows]))
-    target_parts = canonical_keys(target_table, parts).take(pa.array(target_rows))
-    moved = target_rows[different_rows(source_parts, target_parts)]
+    source_parts = canonical_keys(source_table, parts)
+    target_parts = canonical_keys(target_table, parts)
+    index = KeyIndex(source_keys)
+    in_source = index.lookup(target_keys)
+    in_target = KeyIndex(target_keys).lookup(source_keys)
+    # Both ways, because of several rows with one key a lookup finds only the first.
+    moved = np.union1d(
+        index.groups[in_source[_changed_rows(target_parts, source_parts, in_source)]],
+        index.groups[_changed_rows(source_parts, target_parts, in_target)],
+    )
     if len(moved):
-        names = list(key_columns)
-        samples = target_table.select(names).take(pa.array(moved[:_SAMPLES])).to_pylist()
-        raise PartitionMoveError.found(
-            partition_columns,
-            len(np.unique(row[moved])),
-            [tuple(sample.values()) for sample in samples],
-        )
+        samples = sample_keys(source_table, key_columns, index.groups, moved)
+        raise PartitionMoveError.found(partition_columns, len(moved), samples)
 
 
-def different_rows(left: pa.Table, right: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _changed_rows(left: pa.Table, right: pa.Table, match: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The rows of one table that differ from their match in the other; -1 is no match."""
+    rows = np.flatnonzero(match >= 0)
+    pairs = left.take(pa.array(rows)), right.take(pa.array(match[rows]))
+    return rows[different_rows(*pairs)]
+
+
+def different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
     """Which rows of two canonical tables differ; NULL equals NULL."""
     differs = np.zeros(left.num_rows, bool)
     for one, other in zip(left.columns, right.columns, strict=True):
-        equal = pa.compute.equal(one, other).fill_null(False)
-        both_null = pa.compute.and_(one.is_null(), other.is_null())
-        differs |= ~np.asarray(pa.compute.or_(equal, both_null))
+        equal = pc.equal(one, other).fill_null(False)
+        both_null = pc.and_(one.is_null(), other.is_null())
+        differs |= ~np.asarray(pc.or_(equal, both_null))
     return differs
 
 

@@ -10,12 +10,11 @@ columns only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import cast_exactly, family, plain, plain_type
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
@@ -25,7 +24,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NAN_CODE", "KeyColumn", "canonical_keys", "key_column", "keys_table"]
+__all__ = [
+    "NAN_CODE",
+    "KeyColumn",
+    "canonical_keys",
+    "check_columns",
+    "check_names",
+    "key_column",
+]
 
 _SIGN = np.int64(-(2**63))
 _BELOW_SIGN = np.int64(2**63 - 1)
@@ -131,67 +137,42 @@ def canonical_keys(table: pa.Table, columns: Sequence[KeyColumn]) -> pa.Table:
     )
 
 
-def keys_table(
-    source_keys: Any,
-    key_columns: Sequence[str],
-    types: Sequence[pa.DataType | None] | None = None,
-) -> pa.Table:
-    """Turn what a caller may pass as keys into a table of key columns.
-
-    Args:
-        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
-        key_columns: The names of the key columns.
-        types: The target's type of each column, where known: used for Python values that have no
-            Arrow type of their own.
+def check_names(what: str, names: Sequence[Any]) -> None:
+    """Check that columns are named, once each.
 
     Raises:
-        InvalidArgumentError: If the keys do not have one value per key column.
+        InvalidArgumentError: Saying what is wrong.
     """
-    if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
-        return _select(source_keys, key_columns)
-    if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
-        if len(key_columns) != 1:
-            raise InvalidArgumentError(
-                f"source_keys is one array, but there are {len(key_columns)} key columns: "
-                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
-            )
-        return pa.table([source_keys], names=list(key_columns))
-    columns = _transposed(list(source_keys), key_columns)
-    kinds = types or [None] * len(key_columns)
-    arrays = [_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
-    return pa.table(arrays, names=list(key_columns))
+    if isinstance(names, (str, bytes)):
+        raise InvalidArgumentError(
+            f"{what} must be a sequence of column names, got the string {names!r}.\n"
+            f"Hint: pass [{names!r}]."
+        )
+    if not names:
+        raise InvalidArgumentError(f"{what} must name at least one column, got {names!r}.")
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise InvalidArgumentError(f"{what} must be strings, got {strange[0]!r}.")
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError(f"{what} must name each column once, got {list(names)!r}.")
 
 
-def _select(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table:
-    missing = [name for name in names if name not in table.schema.names]
+def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> None:
+    """Check that columns are named, once each, and exist.
+
+    Raises:
+        InvalidArgumentError: Saying which one is wrong.
+    """
+    check_names(what, names)
+    missing = [name for name in names if name not in available]
     if missing:
-        raise InvalidArgumentError.missing_columns("key columns", missing, table.schema.names)
-    columns = [table.column(name) for name in names]
-    return pa.table(columns, names=list(names))
-
-
-def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
-    if len(key_columns) == 1:
-        return [[key[0] if isinstance(key, tuple) and len(key) == 1 else key for key in keys]]
-    for key in keys:
-        if not isinstance(key, (tuple, list)) or len(key) != len(key_columns):
+        raise InvalidArgumentError.missing_columns(what, missing, available)
+    for name in names:
+        alike = [other for other in available if other.lower() == name.lower()]
+        if len(alike) > 1:
             raise InvalidArgumentError(
-                f"each source key must be a tuple of {len(key_columns)} values, one for each of "
-                f"{list(key_columns)!r}, got {key!r}."
+                f"{what} {name!r} is ambiguous among the columns {alike!r}; readers that ignore "
+                "case cannot tell them apart.\nHint: rename or drop all but one of them."
             )
-    return [list(column) for column in zip(*keys, strict=True)] or [[] for _ in key_columns]
-
-
-def _array(values: list[Any], data_type: pa.DataType | None) -> pa.Array:
-    values = [value.bytes if isinstance(value, UUID) else value for value in values]
-    try:
-        return pa.array(values)
-    except OverflowError:
-        return pa.array([None if value is None else Decimal(value) for value in values])
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        if data_type is None:
-            raise
-        return pa.array(values, type=plain_type(data_type))
 
 
 def _encode_number(values: pa.Array) -> pa.Array:
@@ -261,4 +242,4 @@ def _from_numpy(numbers: NDArray[np.int64], like: pa.Array) -> pa.Array:
 def _with_nulls(values: pa.Array, like: pa.Array) -> pa.Array:
     if like.null_count == 0:
         return values
-    return pa.compute.if_else(like.is_valid(), values, pa.scalar(None, values.type))
+    return pc.if_else(like.is_valid(), values, pa.scalar(None, values.type))

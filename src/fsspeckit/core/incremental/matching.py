@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.incremental.casts import family, python_value
+from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["DuplicatePolicy", "KeyIndex", "winning_rows"]
+__all__ = ["DuplicatePolicy", "KeyIndex", "sample_keys", "winning_rows"]
 
 DuplicatePolicy = Literal["error", "first", "last"]
 
@@ -127,7 +129,7 @@ def winning_rows(
         key_columns: The key columns.
         policy: What to do with a key that occurs more than once.
         order_by: Keep the row with the greatest value of these columns, the first column first.
-            NULL is below every value; of equal rows the later one stays.
+            NULL is below every value and NaN above; of equal rows the later one stays.
 
     Raises:
         DuplicateKeyError: If a key occurs more than once and nothing says which row to keep.
@@ -135,12 +137,13 @@ def winning_rows(
     """
     if policy not in ("error", "first", "last"):
         raise InvalidArgumentError.choice("duplicate_keys", policy, ("error", "first", "last"))
+    ranked = _ranked(source, order_by) if order_by else None
     counts = np.bincount(groups)
     repeated = np.flatnonzero(counts > 1)
     if not len(repeated):
         return np.arange(len(groups))
-    if order_by:
-        order = _ascending(source, order_by)
+    if ranked is not None:
+        order = _ascending(ranked)
     elif policy == "error":
         raise _duplicates(source, groups, repeated, key_columns)
     else:
@@ -150,14 +153,26 @@ def winning_rows(
     return np.sort(winners)
 
 
-def _ascending(source: pa.Table, order_by: Sequence[str]) -> NDArray[np.int64]:
+def _ranked(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
+    """The columns to order by as canonical values: their order has a place for NaN, above all."""
+    check_names("order_by", order_by)
     missing = [name for name in order_by if name not in source.column_names]
     if missing:
         raise InvalidArgumentError.missing_columns("order_by", missing, source.column_names)
-    keys = [(name, "ascending") for name in order_by]
-    return np.asarray(pc.sort_indices(source, sort_keys=keys, null_placement="at_start")).astype(
-        np.int64
-    )
+    for name in order_by:
+        if family(source.schema.field(name).type) is None:
+            raise InvalidArgumentError(
+                f"order_by {name!r} of type {source.schema.field(name).type} has no order.\n"
+                "Hint: order by numbers, strings, binaries, booleans, dates, times or timestamps."
+            )
+    columns = [key_column(name, source.schema.field(name).type) for name in order_by]
+    return canonical_keys(source, columns)
+
+
+def _ascending(ranked: pa.Table) -> NDArray[np.int64]:
+    """The rows in order, NULL first; equal ones stay as they are."""
+    keys = [(name, "ascending", "at_start") for name in ranked.column_names]
+    return np.asarray(pc.sort_indices(ranked, sort_keys=keys)).astype(np.int64)
 
 
 def _duplicates(
@@ -166,7 +181,25 @@ def _duplicates(
     repeated: NDArray[np.intp],
     key_columns: Sequence[str],
 ) -> DuplicateKeyError:
-    _, first = np.unique(groups, return_index=True)
-    rows = source.select(list(key_columns)).take(pa.array(first[repeated[:_SAMPLES]]))
-    samples = [tuple(row.values()) for row in rows.to_pylist()]
+    samples = sample_keys(source, key_columns, groups, repeated)
     return DuplicateKeyError.found(key_columns, len(repeated), samples)
+
+
+def sample_keys(
+    source: pa.Table,
+    key_columns: Sequence[str],
+    groups: NDArray[np.int64],
+    wanted: NDArray[np.integer[Any]],
+) -> list[tuple[Any, ...]]:
+    """A few of the wanted keys, for an error message.
+
+    Args:
+        source: The rows.
+        key_columns: The key columns.
+        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
+        wanted: The numbers of keys.
+    """
+    _, first = np.unique(groups, return_index=True)
+    rows = source.select(list(key_columns)).take(pa.array(first[wanted[:_SAMPLES]]))
+    columns = [[python_value(value) for value in column] for column in rows.columns]
+    return list(zip(*columns, strict=True))

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from fsspeckit.core.incremental.bounds import ColumnBounds, constant_bounds, statistics_bounds
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
-from fsspeckit.core.incremental.keys import canonical_keys, key_column, keys_table
+from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
+from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.incremental.target import partition_values
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
@@ -111,7 +112,7 @@ def _column_stats(footer: FileFooter, name: str) -> dict[str, Any]:
         ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
         try:
             stats["min"], stats["max"] = bounds.column.original(ends).to_pylist()
-        except (pa.ArrowInvalid, ValueError):
+        except (ValueError, OverflowError):
             return stats  # no Python value stands for the bound
     return stats
 
@@ -176,8 +177,10 @@ class ConservativeMembershipChecker:
             source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
 
         Raises:
-            SchemaMismatchError: If the keys cannot be compared with the file's.
+            SchemaMismatchError: If the keys cannot be compared with the file's. A key that only
+                the file's type cannot hold is not in the file.
         """
+        check_names("key_columns", key_columns)
         footer = file_metadata.footer
         if footer is not None and footer.error is not None:
             return True
@@ -210,7 +213,8 @@ def _column_of(
     file: ParquetFileMetadata, footer: FileFooter, name: str, keys: pa.Table
 ) -> KeyColumn:
     if name in footer.leaves and not _has_partition(file, name):
-        return key_column(name, footer.leaves[name].type)
+        stored = footer.leaves[name].type
+        return key_column(name, common_type(stored, keys.schema.field(name).type))
     return key_column(name, keys.schema.field(name).type)
 
 

@@ -13,11 +13,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.incremental.casts import family, plain_type
+from fsspeckit.core.incremental.casts import cast_exactly, family, plain_type, python_value
+from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+from fsspeckit.storage.listing import is_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "NULL_TOKEN",
@@ -51,12 +53,18 @@ def parse_hive_partition_path(
         The decoded text of each value in the order of the path; None for NULL.
 
     Raises:
-        InvalidArgumentError: If the file is not below the root.
+        InvalidArgumentError: If the file is not below the root, or ``partition_columns`` is one
+            string.
 
     Examples:
         >>> parse_hive_partition_path("/data/year=2024/city=S%C3%A3o%20Paulo/part-0.parquet")
         {'year': '2024', 'city': 'São Paulo'}
     """
+    if isinstance(partition_columns, str):
+        raise InvalidArgumentError(
+            "partition_columns must be a sequence of column names, got the string "
+            f"{partition_columns!r}.\nHint: pass [{partition_columns!r}]."
+        )
     values: dict[str, Any] = {}
     for component in _below(file_path, root).split("/")[:-1]:
         name, separator, value = component.partition("=")
@@ -127,7 +135,8 @@ def typed_values(
     data_type = plain_type(data_type)
     try:
         return _parsed(pa.array(texts, pa.string()), data_type), [True] * len(texts)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError):
+        # The last: a name on a local disk that is not UTF-8.
         if len(texts) == 1:
             return pa.nulls(1, data_type), [False]
     typed = [typed_values([text], data_type) for text in texts]
@@ -136,14 +145,21 @@ def typed_values(
 
 def _parsed(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     if family(data_type) == "timestamp with zone":
-        # Paths hold no zone; writers put instants there as UTC.
-        naive = texts.cast(pa.timestamp(data_type.unit))
-        return pc.assume_timezone(naive, "UTC").cast(data_type)
+        return _instants(texts, data_type)
     if pa.types.is_boolean(data_type):
         return pc.utf8_lower(texts).cast(data_type)
     if pa.types.is_fixed_size_binary(data_type):
         return texts.cast(pa.binary()).cast(data_type)
     return texts.cast(data_type)
+
+
+def _instants(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """DuckDB writes the offset; other writers write none and put instants there as UTC."""
+    try:
+        naive = texts.cast(pa.timestamp(data_type.unit))
+    except pa.ArrowInvalid:
+        return texts.cast(data_type)
+    return pc.assume_timezone(naive, "UTC").cast(data_type)
 
 
 class PartitionDirectories:
@@ -153,20 +169,31 @@ class PartitionDirectories:
         schema: The partition columns and their types, outermost first.
         existing: Directories of the dataset. One that holds the same values keeps its spelling;
             of several spellings of one value the first in sorted order is taken.
+
+    Raises:
+        InvalidArgumentError: If a column cannot be a partition column.
     """
 
     def __init__(self, schema: pa.Schema, existing: Iterable[str] = ()) -> None:
-        self._schema = schema
+        self._columns = [key_column(field.name, field.type) for field in schema]
+        for name in schema.names:
+            _check_name(name)
         self._known: dict[tuple[Any, ...], str] = {}
         for directory in sorted(existing, reverse=True):
-            self._known[self._typed(parse_hive_partition_path(f"{directory}/"))] = directory
+            if (values := self._values_of(directory)) is not None:
+                self._known[values] = directory
 
-    def _typed(self, texts: Mapping[str, str | None]) -> tuple[Any, ...]:
-        """The values of an existing directory; a text that is no value of its type as itself."""
+    def _values_of(self, directory: str) -> tuple[Any, ...] | None:
+        """The canonical values of a directory; None if it is not one of these partitions."""
+        texts = parse_hive_partition_path(f"{directory}/")
         values = []
-        for field in self._schema:
-            array, (known,) = typed_values([texts.get(field.name)], field.type)
-            values.append(array[0] if known else texts[field.name])
+        for column in self._columns:
+            if column.name not in texts:
+                return None
+            array, (known,) = typed_values([texts[column.name]], column.type)
+            if not known:
+                return None
+            values.append(column.canonical(array)[0].as_py())
         return tuple(values)
 
     def directory(self, values: Sequence[pa.Scalar]) -> str:
@@ -174,19 +201,46 @@ class PartitionDirectories:
 
         Raises:
             InvalidArgumentError: If a value is the empty string, which Spark reads as NULL, or
-                cannot be part of a directory name.
+                would be another value for whoever reads the directory's name.
+            SchemaMismatchError: If a value is none of its column's type.
         """
-        typed = tuple(
-            value.cast(plain_type(field.type))
-            for value, field in zip(values, self._schema, strict=True)
+        arrays = [
+            cast_exactly(pa.repeat(value, 1), column.type, column.name)
+            for value, column in zip(values, self._columns, strict=True)
+        ]
+        wanted = tuple(
+            column.canonical(array)[0].as_py()
+            for array, column in zip(arrays, self._columns, strict=True)
         )
-        if typed not in self._known:
-            self._known[typed] = "/".join(map(_component, self._schema.names, values))
-        return self._known[typed]
+        if wanted not in self._known:
+            components = [
+                _component(column.name, array[0])
+                for array, column in zip(arrays, self._columns, strict=True)
+            ]
+            self._known[wanted] = self._checked("/".join(components), wanted, values)
+        return self._known[wanted]
+
+    def _checked(self, directory: str, wanted: tuple[Any, ...], values: Sequence[pa.Scalar]) -> str:
+        """Refuse a directory that would be read back as something else."""
+        if self._values_of(directory) != wanted:
+            shown = ", ".join(repr(python_value(value)) for value in values)
+            raise InvalidArgumentError(
+                f"the partition values {shown} cannot be told from the name of a directory "
+                f"({directory!r}).\nHint: partition by columns of simpler values."
+            )
+        return directory
+
+
+def _check_name(name: str) -> None:
+    if not name or is_hidden(name):
+        raise InvalidArgumentError(
+            f"{name!r} cannot be a partition column: readers skip directories whose names start "
+            "with '.' or '_'.\nHint: rename the column."
+        )
 
 
 def _component(name: str, value: pa.Scalar) -> str:
-    text = _text(value)
+    text = _text(name, value)
     if text == "":
         raise InvalidArgumentError(
             f"the partition column {name!r} holds an empty string, which readers take for NULL.\n"
@@ -195,13 +249,19 @@ def _component(name: str, value: pa.Scalar) -> str:
     return f"{_escaped(name)}={NULL_TOKEN if text is None else _escaped(text)}"
 
 
-def _text(value: pa.Scalar) -> str | None:
+def _text(name: str, value: pa.Scalar) -> str | None:
     """How a value is spelled in a path, so that :func:`typed_values` gives it back."""
     if not value.is_valid:
         return None
     if family(value.type) == "timestamp with zone":
         value = value.cast(pa.timestamp(value.type.unit, "UTC")).cast(pa.timestamp(value.type.unit))
-    return str(value.cast(pa.string()).as_py())
+    try:
+        return str(value.cast(pa.string()).as_py())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidArgumentError(
+            f"the partition column {name!r} holds {python_value(value)!r}, which is no text: "
+            f"{error}.\nHint: partition by columns whose values can be spelled in a path."
+        ) from error
 
 
 def _escaped(text: str) -> str:

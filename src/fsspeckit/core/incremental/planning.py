@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.keys import canonical_keys, keys_table
+from fsspeckit.core.incremental.keys import canonical_keys
 from fsspeckit.core.incremental.pruning import Evidence, prune
+from fsspeckit.core.incremental.source import keys_table, materialised
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
@@ -59,10 +60,17 @@ class FilePlan:
     partition_values: dict[str, str | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        groups = f"{len(self.row_groups)} of {self.row_group_count} row groups"
         size = f"{self.rows:,} rows, {self.bytes:,} bytes"
-        where = f"{self.decision:<9} {self.path} ({size}"
-        return f"{where}): {self.evidence}" if not self.row_groups else f"{where}; {groups})"
+        if self.row_groups:
+            size += f"; {len(self.row_groups)} of {self.row_group_count} row groups"
+        why = _UNPROVED.get(self.decision) if self.evidence.kind == "none" else None
+        return f"{self.decision:<9} {self.path} ({size}): {why or self.evidence}"
+
+
+_UNPROVED: dict[Decision, str] = {
+    "candidate": "nothing rules the keys out",
+    "guarded": "in a partition the source does not write to, where a key may be already",
+}
 
 
 @dataclass(frozen=True)
@@ -237,6 +245,7 @@ def plan_incremental_rewrite(
         UnsupportedLayoutError: If the directory is a table of another format.
         SchemaMismatchError: If the keys cannot be compared with the target's.
     """
+    source_keys = materialised(source_keys)
     root = open_root(dataset_path, filesystem)
     listing = list_files(root)
     check_mergeable(listing, root)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footer
-from fsspeckit.core.incremental.keys import canonical_keys, key_column, keys_table
+from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
-from fsspeckit.errors import UnreadableFileError
+from fsspeckit.core.incremental.source import keys_table, materialised
+from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
 
@@ -42,7 +44,11 @@ def open_data_file(root: Root, path: str) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, memory_map=True, **options) as file:
             yield file
     else:
-        with root.filesystem.open(path, "rb") as handle, pq.ParquetFile(handle, **options) as file:
+        # fsspec's own cache would read ahead, into columns that nobody asked for.
+        with (
+            root.filesystem.open(path, "rb", cache_type="none") as handle,
+            pq.ParquetFile(handle, **options) as file,
+        ):
             yield file
 
 
@@ -68,7 +74,8 @@ def scan_keys(
     stored = [column.name for column in columns if column.name not in constants]
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
-            table = file.read_row_group(number, columns=stored)
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            table = file.read_row_group(number, columns=stored).select(stored)
             yield number, canonical_keys(_completed(table, footer, number, constants), columns)
 
 
@@ -104,15 +111,22 @@ def confirm_affected_files(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the paths.
 
     Returns:
-        The files that hold a key, in the order given. A file that cannot be read as Parquet
-        counts as affected.
+        The files that hold a key, in the order given. A file that cannot be read as Parquet, or
+        does not have a key column, counts as affected. A key that the type of a file's column
+        cannot hold is not in that file.
 
     Raises:
         OSError: What the filesystem raised, naming the file.
+        SchemaMismatchError: If the keys cannot be compared with a file's.
     """
-    return [
-        path for path in candidate_files if _is_affected(path, key_columns, source_keys, filesystem)
-    ]
+    check_names("key_columns", key_columns)
+    if isinstance(candidate_files, str):
+        raise InvalidArgumentError(
+            f"candidate_files must be a list of paths, got the string {candidate_files!r}.\n"
+            f"Hint: pass [{candidate_files!r}]."
+        )
+    keys = materialised(source_keys)
+    return [path for path in candidate_files if _is_affected(path, key_columns, keys, filesystem)]
 
 
 def _is_affected(path: str, key_columns: Sequence[str], source_keys: Any, filesystem: Any) -> bool:
@@ -128,15 +142,30 @@ def _is_affected(path: str, key_columns: Sequence[str], source_keys: Any, filesy
     if any(name not in footer.leaves and name not in constants for name in key_columns):
         return True  # nothing is known about a key column that is not there
     columns = [
-        key_column(name, kind or constants[name].type)
+        key_column(name, common_type(kind or constants[name].type, keys.schema.field(name).type))
         for name, kind in zip(key_columns, types, strict=True)
     ]
     index = KeyIndex(canonical_keys(keys, columns))
-    groups = range(len(footer.row_groups))
-    return any(
-        bool((index.lookup(found) >= 0).any())
-        for _, found in scan_keys(root, footer, groups, columns, constants)
-    )
+    try:
+        return _holds_key(root, footer, index, columns, constants)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return True
+    except OSError as error:
+        # pyarrow reports damaged pages as OSError without an errno; a real one has it.
+        if error.errno is not None:
+            raise
+        return True
+
+
+def _holds_key(
+    root: Root,
+    footer: FileFooter,
+    index: KeyIndex,
+    columns: Sequence[KeyColumn],
+    constants: Mapping[str, pa.Scalar],
+) -> bool:
+    scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
+    return any(bool((index.lookup(found) >= 0).any()) for _, found in scanned)
 
 
 def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, pa.Scalar]:

@@ -1,20 +1,28 @@
-"""The source as planning sees it: its canonical keys."""
+"""The source as planning sees it: its keys, whatever a caller passes as such."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import date, datetime
+from decimal import Decimal
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
-from fsspeckit.core.incremental.invariants import check_columns, validate_no_null_keys
-from fsspeckit.core.incremental.keys import canonical_keys
+import pyarrow as pa
+
+from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.core.incremental.invariants import validate_no_null_keys
+from fsspeckit.core.incremental.keys import canonical_keys, check_columns, check_names
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
 
     from fsspeckit.core.incremental.target import Target
 
-__all__ = ["NullPolicy", "SourceKeys", "source_keys"]
+__all__ = ["NullPolicy", "SourceKeys", "keys_table", "materialised", "source_keys"]
 
 NullPolicy = Literal["error", "match"]
 
@@ -46,3 +54,130 @@ def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error
         validate_no_null_keys(source, names)
     columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
     return SourceKeys(canonical_keys(source, list(columns.values())))
+
+
+def materialised(source_keys: Any) -> Any:
+    """Keys that can be gone through more than once.
+
+    A generator would be empty the second time, and no key would then be in any file.
+
+    Raises:
+        InvalidArgumentError: If this is no collection of keys.
+    """
+    if isinstance(source_keys, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
+        return source_keys
+    if isinstance(source_keys, pa.RecordBatchReader):
+        return source_keys.read_all()
+    if hasattr(source_keys, "__arrow_c_stream__") and hasattr(source_keys, "columns"):
+        return pa.table(source_keys)  # a data frame; as a sequence it would be its column names
+    single = isinstance(source_keys, (str, bytes, Mapping))
+    if single or not isinstance(source_keys, Iterable):
+        raise InvalidArgumentError(
+            "source_keys must be a sequence of keys, an Arrow array or a table, "
+            f"got {type(source_keys).__name__}: {source_keys!r}.\nHint: pass [key] for one key."
+        )
+    return list(source_keys)
+
+
+def keys_table(
+    source_keys: Any,
+    key_columns: Sequence[str],
+    types: Sequence[pa.DataType | None] | None = None,
+) -> pa.Table:
+    """Turn what a caller may pass as keys into a table of key columns.
+
+    Args:
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        key_columns: The names of the key columns.
+        types: The target's type of each column, where known: used for Python values that have no
+            Arrow type of their own.
+
+    Raises:
+        InvalidArgumentError: If the keys do not have one value per key column, or the values of
+            a column are not of one kind.
+    """
+    check_names("key_columns", key_columns)
+    source_keys = materialised(source_keys)
+    if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
+        check_columns("key_columns", key_columns, source_keys.schema.names)
+        columns = [source_keys.column(name) for name in key_columns]
+        return pa.table(columns, names=list(key_columns))
+    if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
+        if len(key_columns) != 1:
+            raise InvalidArgumentError(
+                f"source_keys is one array, but there are {len(key_columns)} key columns: "
+                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
+            )
+        return pa.table([source_keys], names=list(key_columns))
+    values = _transposed(source_keys, key_columns)
+    kinds = types or [None] * len(key_columns)
+    arrays = map(_array, values, kinds, key_columns)
+    return pa.table(list(arrays), names=list(key_columns))
+
+
+def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
+    if len(key_columns) == 1:
+        return [[key[0] if isinstance(key, tuple) and len(key) == 1 else key for key in keys]]
+    for key in keys:
+        if not isinstance(key, (tuple, list)) or len(key) != len(key_columns):
+            raise InvalidArgumentError(
+                f"each source key must be a tuple of {len(key_columns)} values, one for each of "
+                f"{list(key_columns)!r}, got {key!r}."
+            )
+    return [list(column) for column in zip(*keys, strict=True)] or [[] for _ in key_columns]
+
+
+def _array(values: list[Any], data_type: pa.DataType | None, name: str) -> pa.Array:
+    _check_one_kind(values, name)
+    values = [value.bytes if isinstance(value, UUID) else value for value in values]
+    try:
+        return _inferred(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
+        if data_type is None:
+            raise _no_keys(name, error) from error
+    try:
+        return pa.array(values, type=plain_type(data_type))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
+        raise _no_keys(name, error) from error
+
+
+def _inferred(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # integers beyond 64 bits, or beyond 63 unsigned ones
+        return pa.array([None if value is None else Decimal(value) for value in values])
+
+
+def _no_keys(name: str, error: Exception) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the source_keys of column {name!r} are no values of one type: {error}.\n"
+        "Hint: pass an Arrow array or table, whose types are given."
+    )
+
+
+def _check_one_kind(values: list[Any], name: str) -> None:
+    """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
+    kinds = {_kind(value) for value in values if value is not None}
+    if len(kinds) > 1:
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} mix {' and '.join(sorted(kinds))}, "
+            "which are never equal.\nHint: pass values of one kind."
+        )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, datetime):
+        return "datetimes without zone" if value.tzinfo is None else "datetimes with zone"
+    for name, kind in _KINDS:
+        if isinstance(value, kind):
+            return name
+    return type(value).__name__
+
+
+_KINDS: tuple[tuple[str, type], ...] = (
+    ("dates", date),
+    ("booleans", bool),
+    ("numbers", Number),
+    ("strings", str),
+    ("bytes", bytes),
+)

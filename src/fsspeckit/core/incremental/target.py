@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
-from fsspeckit.core.incremental.keys import KeyColumn, key_column
+from fsspeckit.core.incremental.keys import KeyColumn, check_names, key_column
 from fsspeckit.core.incremental.partitions import (
     detect_partition_columns,
     parse_hive_partition_path,
@@ -76,6 +76,9 @@ def read_target(
         SchemaMismatchError: If the key columns of the files cannot be compared.
         UnsupportedLayoutError: If the files disagree about the partition columns.
     """
+    check_names("key_columns", key_columns)
+    if partition_columns:
+        check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
     detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
     footers = tuple(read_footers(root, files, key_columns))
@@ -134,16 +137,21 @@ def _key_column(
     stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
     if not stored:
         _check_exists(name, footers)
-        known = schema is not None and name in schema.names
-        return key_column(name, schema.field(name).type if known and schema else pa.null())
     try:
-        return key_column(name, reduce(common_type, sorted(stored, key=str)))
+        shared = reduce(common_type, sorted(stored, key=str), pa.null())
+        # Where no file holds a value any type does, so that of the source.
+        return key_column(name, _source_type(name, schema) if pa.types.is_null(shared) else shared)
     except SchemaMismatchError as error:
         types = ", ".join(sorted(map(str, stored)))
         raise SchemaMismatchError(
             f"the key column {name!r} has types in the target's files that cannot be compared "
             f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
         ) from error
+
+
+def _source_type(name: str, schema: pa.Schema | None) -> pa.DataType:
+    known = schema is not None and name in schema.names
+    return schema.field(name).type if known and schema else pa.null()
 
 
 def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
