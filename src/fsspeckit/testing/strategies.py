@@ -90,6 +90,7 @@ PARTITION_STRINGS = (
 """Partition values that directories spell in several ways, or that look like another type."""
 
 _Row = dict[str, Any]
+_RARELY_NONE = st.integers(0, 7).map(lambda number: min(number, 1))  # rows: none shrinks best
 
 _SECONDS = (-62_135_596_800, 253_402_300_799)  # the years 1 to 9999
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -365,7 +366,7 @@ def _rows(
         st.fixed_dictionaries(columns),
         min_size=min_rows,
         max_size=max_rows,
-        unique_by=(lambda row: values_of(row, shape.key_columns)) if unique else None,
+        unique_by=(lambda row: _key(row, shape)) if unique else None,
     )
 
 
@@ -401,10 +402,14 @@ def datasets(
     nullable = {name: st.sampled_from([*domain, None]) for name, domain in few.items()}
     strict = {name: st.sampled_from(few[name]) for name in shape.key_columns}
     # A partition exists by its rows, while a file without any is an ordinary file elsewhere.
-    target = draw(_rows(shape, nullable, int(bool(shape.partition_columns)), max_rows, False))
+    least = 1 if shape.partition_columns else draw(_RARELY_NONE)
+    target = draw(_rows(shape, nullable, least, max_rows, False))
     domains = nullable if null_source_keys else {**nullable, **strict}
-    source = draw(_rows(shape, domains, 0, max_rows, not duplicate_source_keys))
-    source = draw(_partly_unchanged(source, target, shape))
+    source = draw(_rows(shape, domains, draw(_RARELY_NONE), max_rows, False))
+    known = [row for row in target if null_source_keys or None not in _key(row, shape)]
+    source = draw(_meeting(source, known, shape))
+    if not duplicate_source_keys:
+        source = list({_key(row, shape): row for row in source}.values())
     if not moving_keys:
         _settle([*target, *source], shape)
     files = draw(_split(target, shape))
@@ -418,6 +423,10 @@ def datasets(
     )
 
 
+def _key(row: _Row, shape: DatasetSchema) -> tuple[Any, ...]:
+    return values_of(row, shape.key_columns)
+
+
 def _placing_columns(shape: DatasetSchema) -> list[str]:
     return list(dict.fromkeys((*shape.key_columns, *shape.partition_columns)))
 
@@ -429,20 +438,27 @@ def _few_values(shape: DatasetSchema, name: str) -> SearchStrategy[list[Any]]:
 
 
 @st.composite
-def _partly_unchanged(
+def _meeting(
     draw: DrawFn, source: list[_Row], target: list[_Row], shape: DatasetSchema
 ) -> list[_Row]:
-    """Make some source rows equal to a target row with their key, in every column."""
-    same = {values_of(row, shape.key_columns): row for row in target}
-    rows = [(row, same.get(values_of(row, shape.key_columns))) for row in source]
-    return [dict(old) if old is not None and draw(st.booleans()) else row for row, old in rows]
+    """Give some source rows the key of a target row, and to some of those all its values.
+
+    Composite keys would seldom meet otherwise.
+    """
+    rows = []
+    for row in source:
+        how = draw(st.sampled_from(["as it is", "same key", "same row"])) if target else "as it is"
+        names = {"as it is": (), "same key": shape.key_columns, "same row": shape.schema.names}[how]
+        old = draw(st.sampled_from(target)) if names else row
+        rows.append({**row, **{name: old[name] for name in names}})
+    return rows
 
 
 def _settle(rows: list[_Row], shape: DatasetSchema) -> None:
     """Give all rows of a key the partition of the first."""
     places: dict[Any, _Row] = {}
     for row in rows:
-        first = places.setdefault(values_of(row, shape.key_columns), row)
+        first = places.setdefault(_key(row, shape), row)
         row.update({name: first[name] for name in shape.partition_columns})
 
 
