@@ -216,6 +216,7 @@ class _Transaction:
         self, record: CommitRecord, held: Held
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         places = [self._stage.path]
+        self._stage.check(record.adds)
         shadow = try_shadow(self._storage, record, places, held, self._notes)
         record = replace(record, publish="plain" if shadow is None else "exchange")
         self._phase("shadow")

@@ -15,18 +15,19 @@ from fsspeckit.storage.exchange import (
     install,
     retire_old_tree,
 )
-from fsspeckit.storage.publish import publish_plain
+from fsspeckit.storage.publish import drop_empty_directories, publish_plain
 from fsspeckit.storage.records import Completion, elapsed, mark_complete
 from fsspeckit.storage.trash import purge_trash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fsspeckit.errors import LostFileError
     from fsspeckit.storage.lock import Held
     from fsspeckit.storage.records import CommitRecord, Published
     from fsspeckit.storage.store import Storage
 
-__all__ = ["Publication", "complete", "publish", "try_shadow"]
+__all__ = ["Publication", "abandon", "complete", "publish", "try_shadow"]
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Publication:
 
     published: Published = "plain"
     notes: list[str] = field(default_factory=list)
+    abandoned: bool = False
 
 
 def try_shadow(
@@ -81,6 +83,20 @@ def publish(
     return publication
 
 
+def abandon(storage: Storage, record: CommitRecord, lost: LostFileError) -> Publication:
+    """Go back to the state before a commit whose files were lost: nothing was removed yet."""
+    replaced = {remove.path for remove in record.removes}
+    for add in record.adds:
+        final = storage.path(add.final)
+        kept = storage.control.trashed(record.number, add.final)
+        if add.final not in replaced:
+            storage.disk.discard(final)
+        elif storage.disk.look(kept) is not None:
+            storage.disk.move_over(kept, final)
+    drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
+    return Publication("plain", [f"abandoned: {lost}"], abandoned=True)
+
+
 def complete(
     storage: Storage, record: CommitRecord, publication: Publication, *, recovered: bool = False
 ) -> Completion:
@@ -89,6 +105,7 @@ def complete(
         publication.published,
         elapsed(record.facts.started),
         recovered=recovered,
+        abandoned=publication.abandoned,
         notes=tuple(publication.notes),
     )
     mark_complete(storage, record.number, completion)

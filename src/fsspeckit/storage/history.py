@@ -58,6 +58,9 @@ class HistoryEntry:
     recovered: bool
     """Whether it was recovery that completed it."""
 
+    abandoned: bool = False
+    """Whether it was given up because its files were lost; the state before it was restored."""
+
     notes: tuple[str, ...] = ()
     """What happened on the way that a person should know."""
 
@@ -103,5 +106,6 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         published=record.publish if completion is None else completion.published,
         complete=completion is not None,
         recovered=completion is not None and completion.recovered,
+        abandoned=completion is not None and completion.abandoned,
         notes=() if completion is None else completion.notes,
     )

@@ -20,7 +20,7 @@ from fsspeckit.storage.trash import drop_checksum, keep_in_trash, remove_file, w
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fsspeckit.storage.records import Add, CommitRecord
+    from fsspeckit.storage.records import Add, CommitRecord, Remove
     from fsspeckit.storage.store import Storage
 
 __all__ = ["publish_plain"]
@@ -40,7 +40,7 @@ def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str])
     Raises:
         LostFileError: If a new file is neither staged nor published. Nothing was removed then.
     """
-    replaced = {remove.path for remove in record.removes}
+    replaced = {remove.path: remove for remove in record.removes}
     notes = _publish_adds(storage, record, places, replaced)
     in_place = {add.final for add in record.adds}
     for remove in record.removes:
@@ -53,14 +53,14 @@ def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str])
 
 
 def _publish_adds(
-    storage: Storage, record: CommitRecord, places: Sequence[str], replaced: set[str]
+    storage: Storage, record: CommitRecord, places: Sequence[str], replaced: dict[str, Remove]
 ) -> list[str]:
     notes = []
     for add in record.adds:
         staged = find_staged(storage, places, add.staged)
         if staged is not None:
             _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
-        elif storage.disk.look(storage.path(add.final)) is None:
+        elif not _is_published(storage, add, replaced.get(add.final)):
             notes.append(missing_add(storage, record, add))
     _sync_directories_of(storage, (add.final for add in record.adds))
     return notes
@@ -86,13 +86,21 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
         storage.disk.discard(staged)
 
 
+def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
+    """Whether a file that is no longer staged is in the dataset."""
+    found = storage.disk.look(storage.path(add.final))
+    return found is not None and not (replaced is not None and replaced.is_still(found))
+
+
 def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
     """Decide about a new file that is nowhere.
 
     Old files are removed only after all new ones are in place. So if one was removed already, this
     file was published, and somebody deleted it since; otherwise it is lost.
     """
-    if any(was_trashed(storage, record.number, remove.path) for remove in record.removes):
+    in_place = {add.final for add in record.adds}
+    removed = (remove.path for remove in record.removes if remove.path not in in_place)
+    if any(was_trashed(storage, record.number, path) for path in removed):
         return f"{add.final!r} was deleted by another program after it was published."
     raise LostFileError.missing(record.number, add.final)
 

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.errors import LostFileError
+from fsspeckit.storage import completion
 from fsspeckit.storage.completion import Publication, complete, publish, try_shadow
 from fsspeckit.storage.control import next_place, places_of, staging_names, tree_names
 from fsspeckit.storage.disks import TEMPORARY_PREFIX
@@ -60,6 +62,17 @@ class RecoveredCommit:
     notes: tuple[str, ...] = ()
     """What other programs did meanwhile."""
 
+    abandoned: bool = False
+    """Whether its files were lost, and the state before it was restored instead."""
+
+    def __str__(self) -> str:
+        if self.abandoned:
+            return f"abandoned commit {self.number}: its files were lost"
+        return (
+            f"completed commit {self.number}: {len(self.added)} file(s) added, "
+            f"{len(self.removed)} removed ({self.published})"
+        )
+
 
 @dataclass(frozen=True)
 class RecoveryReport:
@@ -81,11 +94,7 @@ class RecoveryReport:
         return bool(self.completed or self.discarded)
 
     def __str__(self) -> str:
-        lines = [
-            f"completed commit {commit.number}: {len(commit.added)} file(s) added, "
-            f"{len(commit.removed)} removed ({commit.published})"
-            for commit in self.completed
-        ]
+        lines = [str(commit) for commit in self.completed]
         lines += [f"discarded {name}" for name in self.discarded]
         lines += [f"left {name}: its owner may be alive" for name in self.in_use]
         return f"{self.path}: " + ("; ".join(lines) or "nothing to recover")
@@ -97,8 +106,16 @@ def recover(
     storage_options: Mapping[str, Any] | None = None,
     *,
     control_dir: str | os.PathLike[str] | None = None,
+    abandon: bool = False,
 ) -> RecoveryReport:
     """Complete what an interrupted writer committed, and remove what it did not.
+
+    Args:
+        path: The dataset.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
+        storage_options: What fsspec needs to open the filesystem of the URL.
+        control_dir: The control directory, where it is not beside the dataset.
+        abandon: Whether to go back to the state before a commit whose files were lost.
 
     Raises:
         CorruptRecordError: If a record cannot be understood; nothing was changed.
@@ -106,15 +123,15 @@ def recover(
         LockTimeoutError: If another writer is at work.
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
-    return recover_storage(storage)
+    return recover_storage(storage, abandon=abandon)
 
 
-def recover_storage(storage: Storage) -> RecoveryReport:
+def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
     if not _leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.spelled(storage.root.path))
     with locked(storage) as held:
-        return recover_locked(storage, held)
+        return recover_locked(storage, held, abandon=abandon)
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
@@ -126,13 +143,13 @@ def take_snapshot(storage: Storage) -> Snapshot:
             return snapshot
 
 
-def recover_locked(storage: Storage, held: Held) -> RecoveryReport:
+def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset whose lock is held."""
     completed = []
     for number in pending_numbers(storage)[1]:
         record = read_record(storage, number)
         if held.exclusive or not _completed_by_owner(storage, record):
-            completed.append(_roll_forward(storage, record, held))
+            completed.append(_roll_forward(storage, record, held, abandon))
     discarded, in_use = _sweep(storage, held)
     path = storage.root.spelled(storage.root.path)
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
@@ -148,13 +165,20 @@ def _completed_by_owner(storage: Storage, record: CommitRecord) -> bool:
     return True
 
 
-def _roll_forward(storage: Storage, record: CommitRecord, held: Held) -> RecoveredCommit:
+def _roll_forward(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+) -> RecoveredCommit:
     _claim_staging(storage, record)
     shadow = _installed_shadow(storage, record.number)
     if shadow is not None:
         publication = Publication("exchange", OldTree(storage, record, shadow).finish())
     else:
-        publication = _publish_again(storage, record, held)
+        try:
+            publication = _publish_again(storage, record, held)
+        except LostFileError as lost:
+            if not abandon:
+                raise
+            publication = completion.abandon(storage, record, lost)
     complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,
@@ -162,6 +186,7 @@ def _roll_forward(storage: Storage, record: CommitRecord, held: Held) -> Recover
         tuple(add.final for add in record.adds),
         tuple(remove.path for remove in record.removes),
         tuple(publication.notes),
+        publication.abandoned,
     )
 
 

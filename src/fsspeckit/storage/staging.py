@@ -116,6 +116,17 @@ class Stage:
         self.storage.disk.sync_directory(self.path)
         return adds
 
+    def check(self, adds: Sequence[Add]) -> None:
+        """Make sure that prepared files are still there, right before they are committed.
+
+        Raises:
+            FileNotFoundError: If one is gone.
+        """
+        for add in adds:
+            found = self.storage.disk.look(f"{self.path}/{add.staged}")
+            if found is None or found.size != add.size:
+                raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
+
     def _prepared(self, file: StagedFile) -> Add:
         directory, _, name = file.path.rpartition("/")
         if directory != self.path or not name:
@@ -192,10 +203,9 @@ def _own(directory: str) -> int | None:
     descriptor: int | None = None
     try:
         descriptor = syscalls.create(path)
-        with suppress(OSError):  # without kernel locks the file's content has to do
-            syscalls.try_lock(descriptor, path)
+        mine = _lock_owner_file(descriptor, path)
         syscalls.write(descriptor, path, _owner_document())
-        if is_open_file(descriptor, path):
+        if mine and is_open_file(descriptor, path):
             return descriptor
     except FileNotFoundError:
         pass
@@ -206,6 +216,16 @@ def _own(directory: str) -> int | None:
     if descriptor is not None:
         os.close(descriptor)
     return None
+
+
+def _lock_owner_file(descriptor: int, path: str) -> bool:
+    """Lock an owner file; False if a recovery is looking at it just now."""
+    try:
+        return syscalls.try_lock(descriptor, path)
+    except OSError as error:
+        if error.errno in syscalls.NOT_SUPPORTED:
+            return True  # nobody can lock here, so nobody takes an unlocked file for abandoned
+        raise
 
 
 def owner_is_gone(storage: Storage, name: str) -> bool:
@@ -236,6 +256,8 @@ def _is_unlocked(path: str) -> bool:
         return True
     try:
         return syscalls.try_lock(descriptor, path)
+    except OSError:
+        return False
     finally:
         os.close(descriptor)
 

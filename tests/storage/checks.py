@@ -1,0 +1,102 @@
+"""What must hold of a dataset, whatever happened to it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from fsspeckit.storage import stable_files
+from fsspeckit.storage.store import open_storage
+
+if TYPE_CHECKING:
+    from tests.storage.scenario import Scenario, State
+
+    from fsspeckit.storage import Storage
+
+
+def read_plainly(root: str) -> State:
+    """Read all rows as any program would that knows nothing of us."""
+    if not os.path.isdir(root):
+        return []
+    table = pads.dataset(root, format="parquet", partitioning="hive").to_table(use_threads=False)
+    if "id" not in table.column_names:
+        return []
+    return sorted(zip(table["id"].to_pylist(), table["version"].to_pylist(), strict=True))
+
+
+def read_consistently(storage: Storage) -> State:
+    """Read all rows as our own readers do."""
+    rows: State = []
+    for pinned in stable_files(storage).files:
+        with storage.root.filesystem.open(pinned.file.path, "rb") as file:
+            table = pq.read_table(file, columns=["id", "version"], use_threads=False)
+        rows += zip(table["id"].to_pylist(), table["version"].to_pylist(), strict=True)
+    return sorted(rows)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Files that must stay the same, as they were before."""
+
+    files: dict[str, tuple[int, int, bytes]]
+
+
+def remember(scenario: Scenario, root: str) -> Seen:
+    """Remember inode, time and bytes of all files that a change must not touch."""
+    checksums = {
+        os.path.join(os.path.dirname(name), f".{os.path.basename(name)}.crc")
+        for name in (*scenario.replaced, *scenario.dropped)
+    }
+    names = scenario.preserved() | (set(scenario.bystanders) - checksums)
+    return Seen({name: _file(root, name) for name in names})
+
+
+def _file(root: str, name: str) -> tuple[int, int, bytes]:
+    path = os.path.join(root, name)
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns, Path(path).read_bytes()
+
+
+def assert_untouched(seen: Seen, root: str) -> None:
+    """Preserved files keep their bytes, their name, their time and even their inode."""
+    assert {name: _file(root, name) for name in seen.files} == seen.files
+
+
+def assert_tidy(root: str) -> None:
+    """Nothing is left over: only complete records, the lock and the trash."""
+    storage = open_storage(root)
+    control = storage.control.path
+    if not os.path.isdir(control):
+        return
+    assert set(os.listdir(control)) <= {"commits", "lock", "trash"}, os.listdir(control)
+    names = set(storage.disk.names(storage.control.commits))
+    records = {name for name in names if not name.endswith(".done.json")}
+    assert names == records | {name.replace(".json", ".done.json") for name in records}
+    for directory, _, files in os.walk(control):
+        assert not [name for name in files if name.endswith((".parquet", ".pq", ".parq"))]
+        if directory.startswith(storage.control.trash):
+            assert all(name.endswith(".trash") for name in files)
+
+
+def assert_files(scenario: Scenario, root: str, *, new: bool) -> None:
+    """The dataset holds exactly the files of the state, and no empty directories."""
+    found = {
+        os.path.relpath(os.path.join(directory, name), root)
+        for directory, _, names in os.walk(root)
+        for name in names
+        if name.endswith(".parquet")
+    }
+    if not new:
+        assert found == set(scenario.files)
+        return
+    made = len(scenario.added) + (0 if scenario.in_place else len(scenario.replaced))
+    stayed = set(scenario.files) - scenario.gone()
+    assert stayed <= found
+    assert len(found - stayed) == made
+    empty = [directory for directory, dirs, names in os.walk(root) if not dirs and not names]
+    assert empty == []

@@ -1,0 +1,72 @@
+"""Fixtures of the storage tests, and the table of figures that a run prints at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.storage.figures import FIGURES, render, write_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class ForkServer:
+    """Runs one action per child, and kills it where asked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, action: str, root: str, **request: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = json.dumps({"action": action, "root": root, **request})
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer
+        return answer
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.storage.forkserver"],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield ForkServer(process)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+@pytest.fixture
+def quick_disk() -> Iterator[str]:
+    """A directory on a disk in memory where there is one: thousands of fsyncs cost nothing."""
+    memory = "/dev/shm"
+    usable = os.path.isdir(memory) and os.access(memory, os.W_OK)
+    place = tempfile.mkdtemp(dir=memory if usable else None)
+    yield os.path.realpath(place)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if FIGURES:
+        terminalreporter.section("figures of the storage proof")
+        terminalreporter.write_line(render())
+        if os.environ.get("FSSPECKIT_TORTURE"):
+            write_page(REPOSITORY / "docs" / "concepts" / "commit-protocol.md")

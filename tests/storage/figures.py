@@ -1,0 +1,53 @@
+"""The figures of the proof: every experiment counts what it tried and what it saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIGURES: dict[str, Counter[str]] = {}
+_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
+_COLUMNS = ("experiment", "tried", "old state", "new state", "lost or doubled", "other")
+
+
+def count(experiment: str, **amounts: int) -> None:
+    """Add to the figures of an experiment."""
+    FIGURES.setdefault(experiment, Counter()).update(amounts)
+
+
+def _lines() -> list[tuple[str, ...]]:
+    lines = []
+    for name in sorted(FIGURES):
+        figures = FIGURES[name]
+        other = ", ".join(
+            f"{key.replace('_', ' ')}: {value:,}"
+            for key, value in sorted(figures.items())
+            if key not in ("tried", "old", "new", "losses")
+        )
+        amounts = (f"{figures[key]:,}" for key in ("tried", "old", "new", "losses"))
+        lines.append((name, *amounts, other))
+    return lines
+
+
+def render() -> str:
+    """The figures as a table for a terminal."""
+    rows = [_COLUMNS, *_lines()]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in (0, 5) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def write_page(page: Path) -> None:
+    """Put the figures into the page that tells about the protocol."""
+    rows = ["| " + " | ".join(row) + " |" for row in [_COLUMNS, ("---",) * 6, *_lines()]]
+    text = page.read_text()
+    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
+    page.write_text(f"{before}{_BEGIN}\n" + "\n".join(rows) + f"\n{_END}{after}")
