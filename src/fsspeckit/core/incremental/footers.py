@@ -7,30 +7,50 @@ footer: what they mean, and whether to believe them, is decided where they are c
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.core.parquet.thrift import BYTES, INT, RAW, Spec, decode
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
-__all__ = ["ChunkStatistics", "FileFooter", "Leaf", "RowGroup", "read_footer", "read_footers"]
+__all__ = [
+    "ChunkStatistics",
+    "FileFooter",
+    "Leaf",
+    "RowGroup",
+    "footer_bytes",
+    "naming_file",
+    "read_footer",
+    "read_footers",
+]
 
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
 _KEPT_FOOTER_BYTES = 256 * 1024
+
+# pyarrow ends the whole process at a bound of a fixed-width column that is cut short, which other
+# writers do (arrow-rs from 64 bytes on). The bounds of such columns are read here instead.
+_WHOLE_WIDTH_WRITER = "parquet-cpp-arrow"
+_COLUMN_ORDERS_FIELD = 7
+_ENCRYPTION_FIELD = 8
+_ROW_GROUPS: Final[Spec] = {4: [{1: [RAW]}]}
+_CHUNK: Final[Spec] = {3: {12: {3: INT, 5: BYTES, 6: BYTES}}}
 
 # Parsing holds the interpreter lock: a few threads hide the latency of a cold disk.
 _LOCAL_WORKERS = 4
@@ -52,6 +72,14 @@ class Leaf:
 
     length: int = 0
     """The width of a fixed-length byte array."""
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether its bounds mean nothing unless the footer says how they are ordered.
+
+        Bounds without a declared order were compared as signed numbers, bytes too.
+        """
+        return "BYTE_ARRAY" in self.physical or pa.types.is_unsigned_integer(self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +118,9 @@ class FileFooter:
     leaves: dict[str, Leaf] = field(default_factory=dict)
     """The stored types of the columns asked for, by name; a column not stored is not here."""
 
+    declares_order: bool = True
+    """Whether the footer says how bounds are ordered; see :attr:`Leaf.needs_order`."""
+
     raw: bytes | None = None
     """The footer's own bytes, kept where they may be needed again and are not too many."""
 
@@ -99,11 +130,17 @@ class FileFooter:
 
 @dataclass(frozen=True)
 class _SchemaView:
-    """A Parquet schema with what is derived from it once for all files that share it."""
+    """A schema with what is derived from it once for all files that share it."""
 
-    parquet: pq.ParquetSchema
+    prefix: bytes
+    """How the footers of these files begin: up to the end of the Parquet schema."""
+
+    stored: bytes | None
+    """The Arrow schema that the writer left in the footer."""
+
     arrow: pa.Schema
     leaves: dict[str, Leaf]
+    leaf_count: int
 
 
 def read_footers(
@@ -158,29 +195,56 @@ def _read_one(
     root: Root, file: DataFile, columns: tuple[str, ...] | None, views: list[_SchemaView]
 ) -> FileFooter:
     try:
-        raw = footer_bytes(root, file)
-        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw + _trailer(raw)))
-    except (UnreadableFileError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        reason = f"{root.spelled(file.path)!r} is not readable as Parquet: {error}"
-        return FileFooter(file, error=reason)
-    except OSError as error:
-        # pyarrow reports a damaged footer as OSError without an errno; a real one has it.
-        if error.errno is not None:
-            raise
-        reason = f"{root.spelled(file.path)!r} is not readable as Parquet: {error}"
-        return FileFooter(file, error=reason)
-    view = _view(metadata, views)
+        with naming_file(root, file.path, "reading the footer"):
+            raw = footer_bytes(root, file)
+    except UnreadableFileError as error:
+        return _unreadable(root, file, error)
+    try:
+        return _parsed(file, raw, columns, views)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        # No file is touched any more: these are pyarrow's words for a damaged footer, among them
+        # names that are not UTF-8 and column metadata that is encrypted.
+        return _unreadable(root, file, error)
+
+
+def _unreadable(root: Root, file: DataFile, error: Exception) -> FileFooter:
+    reason = f"{root.spelled(file.path)!r} is not readable as Parquet: {error}"
+    return FileFooter(file, error=reason)
+
+
+def _parsed(
+    file: DataFile, raw: bytes, columns: tuple[str, ...] | None, views: list[_SchemaView]
+) -> FileFooter:
+    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw + _trailer(raw)))
+    view = _view(metadata, raw, views)
     wanted = view.leaves if columns is None else columns
     leaves = {name: view.leaves[name] for name in wanted if name in view.leaves}
+    # Before any column is looked at: pyarrow ends the whole process at an encrypted one.
+    declares_order = _declares_order(raw, view.leaf_count)
     return FileFooter(
         file,
         metadata.num_rows,
-        tuple(_row_group(metadata.row_group(i), leaves) for i in range(metadata.num_row_groups)),
+        _row_groups(metadata, raw, leaves),
         view.arrow,
         metadata.created_by or "",
         leaves,
+        declares_order,
         raw if _may_need_raw(raw, leaves) else None,
     )
+
+
+@contextmanager
+def naming_file(root: Root, path: str, phase: str) -> Iterator[None]:
+    """Let an error of the filesystem keep its builtin type, and name the file it is about."""
+    try:
+        yield
+    except OSError as error:
+        spelled = root.spelled(path)
+        if spelled in str(error) or path in str(error):
+            raise
+        kind = next(base for base in type(error).__mro__ if base.__module__ == "builtins")
+        text = f"{phase} of {spelled!r}: {error}"
+        raise (kind(text) if error.errno is None else kind(error.errno, text)) from error
 
 
 def footer_bytes(root: Root, file: DataFile) -> bytes:
@@ -214,17 +278,49 @@ def _may_need_raw(raw: bytes, leaves: dict[str, Leaf]) -> bool:
     return is_bytes and len(raw) <= _KEPT_FOOTER_BYTES
 
 
-def _row_group(group: pq.RowGroupMetaData, leaves: dict[str, Leaf]) -> RowGroup:
-    return RowGroup(
-        group.num_rows,
-        group.total_byte_size,
-        {name: _statistics(group.column(leaf.index)) for name, leaf in leaves.items()},
+def _declares_order(raw: bytes, leaf_count: int) -> bool:
+    """Whether a footer has column orders, mostly told by its last bytes.
+
+    Raises:
+        UnreadableFileError: If columns of the file are encrypted.
+    """
+    # The usual order is an empty struct in a union; after the last one comes the footer's end.
+    if raw.endswith(b"\x1c\0\0" * leaf_count + b"\0"):
+        return True
+    fields = decode(raw, {})[0].kinds
+    if _ENCRYPTION_FIELD in fields:
+        raise UnreadableFileError("it is encrypted.")
+    return _COLUMN_ORDERS_FIELD in fields
+
+
+def _row_groups(
+    metadata: pq.FileMetaData, raw: bytes, leaves: dict[str, Leaf]
+) -> tuple[RowGroup, ...]:
+    is_safe = (metadata.created_by or "").startswith(_WHOLE_WIDTH_WRITER)
+    fixed = {
+        name: leaf
+        for name, leaf in leaves.items()
+        if leaf.physical == "FIXED_LEN_BYTE_ARRAY" and not is_safe
+    }
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [
+        {
+            name: _statistics(group.column(leaf.index), name in fixed)
+            for name, leaf in leaves.items()
+        }
+        for group in groups
+    ]
+    if fixed:
+        _add_fixed_bounds(columns, raw, fixed)
+    return tuple(
+        RowGroup(group.num_rows, group.total_byte_size, chunks)
+        for group, chunks in zip(groups, columns, strict=True)
     )
 
 
-def _statistics(chunk: pq.ColumnChunkMetaData) -> ChunkStatistics:
-    found = chunk.statistics
+def _statistics(chunk: pq.ColumnChunkMetaData, only_bloom: bool) -> ChunkStatistics:
     bloom = (chunk.bloom_filter_offset, chunk.bloom_filter_length)
+    found = None if only_bloom else chunk.statistics
     if found is None:
         return ChunkStatistics(None, None, None, *bloom)
     nulls = found.null_count if found.has_null_count else None
@@ -233,24 +329,55 @@ def _statistics(chunk: pq.ColumnChunkMetaData) -> ChunkStatistics:
     return ChunkStatistics(found.min_raw, found.max_raw, nulls, *bloom)
 
 
-def _view(metadata: pq.FileMetaData, views: list[_SchemaView]) -> _SchemaView:
-    """The view of a file's schema; files of a dataset mostly share one."""
-    schema = metadata.schema
+def _add_fixed_bounds(
+    columns: list[dict[str, ChunkStatistics]], raw: bytes, leaves: dict[str, Leaf]
+) -> None:
+    """Read the statistics of fixed-width columns from the footer's own bytes."""
+    groups = decode(raw, _ROW_GROUPS)[0].values[4]
+    for chunks, group in zip(columns, groups, strict=True):
+        for name, leaf in leaves.items():
+            metadata = decode(group.values[1][leaf.index], _CHUNK)[0].values.get(3)
+            found = metadata.values.get(12) if metadata is not None else None
+            if found is not None:
+                low, high = found.values.get(6), found.values.get(5)
+                whole = all(end is not None and len(end) == leaf.length for end in (low, high))
+                ends = (low, high) if whole else (None, None)
+                chunks[name] = replace(
+                    chunks[name], low=ends[0], high=ends[1], null_count=found.values.get(3)
+                )
+
+
+def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _SchemaView:
+    """The view of a file's schema; files of a dataset mostly share one.
+
+    Compared are the bytes: pyarrow's own comparison sees leaf columns without their parents, and
+    takes a required ``a.id`` for an ``id``.
+    """
+    stored = (metadata.metadata or {}).get(b"ARROW:schema")
     for view in views:
-        if schema.equals(view.parquet):
+        if view.stored == stored and raw.startswith(view.prefix):
             return view
-    views.append(_SchemaView(schema, schema.to_arrow_schema(), _leaves(schema)))
+    elements = b"".join(decode(raw, {2: [RAW]})[0].values[2])
+    schema = metadata.schema
+    arrow = schema.to_arrow_schema()
+    prefix = raw[: raw.index(elements) + len(elements)]
+    views.append(_SchemaView(prefix, stored, arrow, _leaves(schema, arrow), len(schema)))
     return views[-1]
 
 
-def _leaves(schema: pq.ParquetSchema) -> dict[str, Leaf]:
-    """The leaf columns that are top-level columns: a nested ``a.b`` is not a column ``a.b``."""
-    arrow = schema.to_arrow_schema()
+def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
+    """The leaf columns that are top-level columns: a nested ``a.b`` is not a column ``a.b``.
+
+    A name that occurs twice is left out: it does not tell which column is meant.
+    """
+    counts = Counter(arrow.names)
+    types = {column.name: plain_type(column.type) for column in arrow}
     leaves = {}
     for index in range(len(schema)):
         column = schema.column(index)
-        if column.path == column.name and column.max_repetition_level == 0:
-            data_type = plain_type(arrow.field(column.name).type)
+        is_column = column.path == column.name and column.max_repetition_level == 0
+        if is_column and counts[column.name] == 1:
+            data_type = types[column.name]
             if column.physical_type == "INT96":
                 data_type = pa.timestamp("us", "UTC")
             leaves[column.name] = Leaf(column.physical_type, data_type, index, column.length)

@@ -1,0 +1,65 @@
+"""What the chain of evidence says about the files of a directory, and footers made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from tests.core.parquet.thrift_writer import encode, footer_of
+
+from fsspeckit.core.incremental.keys import canonical_keys
+from fsspeckit.core.incremental.pruning import Verdict, prune
+from fsspeckit.core.incremental.source import keys_table
+from fsspeckit.core.incremental.target import read_target
+from fsspeckit.core.parquet.thrift import Spec, Struct, decode
+from fsspeckit.storage.listing import list_files
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def verdicts(
+    directory: str | Path, key_columns: Sequence[str], keys: Any, filesystem: Any = None
+) -> dict[str, Verdict]:
+    """Prune the files of a directory; by the part of their path below it."""
+    root = open_root(str(directory), filesystem)
+    source = keys_table(keys, key_columns)
+    target = read_target(root, list_files(root).files, key_columns, source.schema)
+    source = keys_table(keys, key_columns, [column.type for column in target.key_columns])
+    canonical = canonical_keys(source, target.key_columns)
+    found = prune(root, target.footers, canonical, target.key_columns, target.partitions)
+    names = [root.relative(footer.file.path) for footer in target.footers]
+    return dict(zip(names, found, strict=True))
+
+
+def candidates(directory: str | Path, keys: Any, column: str = "id") -> dict[str, tuple[int, ...]]:
+    """The row groups of each file that may hold one of the keys."""
+    found = verdicts(directory, [column], keys)
+    return {name: verdict.row_groups for name, verdict in found.items()}
+
+
+def edit_footer(path: str | Path, spec: Spec, change: Callable[[Struct], None]) -> None:
+    """Rewrite the footer of a file after a change to its decoded fields."""
+    path = Path(path)
+    data = path.read_bytes()
+    footer = footer_of(data)
+    struct, _ = decode(footer, spec)
+    change(struct)
+    encoded = encode(struct)
+    body = data[: -8 - len(footer)]
+    path.write_bytes(body + encoded + len(encoded).to_bytes(4, "little") + b"PAR1")
+
+
+def remove(struct: Struct, *fields: int) -> None:
+    """Take fields out of a decoded struct."""
+    for number in fields:
+        struct.kinds.pop(number, None)
+        struct.values.pop(number, None)
+        struct.raw.pop(number, None)
+
+
+def column(values: Sequence[Any], data_type: pa.DataType, name: str = "id") -> pa.Table:
+    """A table of one column."""
+    return pa.table({name: pa.array(values, data_type)})
