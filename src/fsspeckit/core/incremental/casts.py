@@ -7,6 +7,7 @@ only if casting back gives the same values.
 
 from __future__ import annotations
 
+from decimal import Context
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ Family = Literal[
 _UNITS = ("s", "ms", "us", "ns")
 _MAX_DECIMAL128 = 38
 _MAX_DECIMAL256 = 76
+_EXACT = Context(prec=_MAX_DECIMAL256)
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -212,9 +214,23 @@ def _cast(values: pa.Array, data_type: pa.DataType) -> pa.Array:
             pa.decimal256(_MAX_DECIMAL256, data_type.scale)
         )
         return wide.cast(data_type)
-    if pa.types.is_decimal(values.type) and pa.types.is_integer(data_type):
-        return values.cast(pa.decimal256(_MAX_DECIMAL256, 0)).cast(data_type)
+    if pa.types.is_decimal(values.type):
+        return _cast_decimal(values, data_type)
     return values.cast(data_type)
+
+
+def _cast_decimal(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    is_integer = pa.types.is_integer(data_type)
+    try:
+        wide = values.cast(pa.decimal256(_MAX_DECIMAL256, 0)) if is_integer else values
+        return wide.cast(data_type)
+    except pa.ArrowInvalid:
+        # Either a value does not fit, or it is one of the few that pyarrow 26 divides wrongly
+        # (18446744073709551615 by 10**18): Python's arithmetic tells.
+        numbers = [None if n is None else _EXACT.normalize(n) for n in values.to_pylist()]
+        if is_integer:
+            return pa.array(numbers, pa.decimal256(_MAX_DECIMAL256, 0)).cast(data_type)
+        return pa.array(numbers, data_type)
 
 
 def _changed(values: pa.Array, back: pa.Array) -> int | None:

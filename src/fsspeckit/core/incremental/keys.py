@@ -224,9 +224,10 @@ def _fixed_width_bytes(values: pa.Array, width: int) -> NDArray[np.uint8]:
 
 def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Floats as integers of the same order; one NaN above infinity, one zero."""
-    values = np.where(np.isnan(values), np.nan, values + 0.0)
     bits = values.view(np.int64)
-    return np.where(bits < 0, bits ^ _BELOW_SIGN, bits)
+    ordered = np.where(bits < 0, bits ^ _BELOW_SIGN, bits)
+    ordered = np.where(bits == _SIGN, 0, ordered)  # -0.0; arithmetic would warn at some NaN
+    return np.where(np.isnan(values), np.int64(NAN_CODE), ordered)
 
 
 def _to_numpy(values: pa.Array) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from fsspeckit.core.incremental.bounds import ColumnBounds, constant_bounds, statistics_bounds
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
-from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
+from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
@@ -180,11 +180,10 @@ class ConservativeMembershipChecker:
             SchemaMismatchError: If the keys cannot be compared with the file's. A key that only
                 the file's type cannot hold is not in the file.
         """
-        check_names("key_columns", key_columns)
+        keys = keys_table(source_keys, key_columns)
         footer = file_metadata.footer
         if footer is not None and footer.error is not None:
             return True
-        keys = keys_table(source_keys, key_columns, _stored_types(footer, key_columns))
         if footer is None:
             bounds = [_whole_file_bounds(file_metadata, name, keys) for name in key_columns]
             overlap = KeyOverlap(canonical_keys(keys, [each.column for each in bounds]), bounds)
@@ -199,14 +198,6 @@ class ConservativeMembershipChecker:
         canonical = canonical_keys(keys, columns)
         _, overlap = trusted_overlap([footer], canonical, bounds, lambda known: known.raw)
         return bool(overlap.may_hold.any())
-
-
-def _stored_types(
-    footer: FileFooter | None, names: Sequence[str]
-) -> list[pa.DataType | None] | None:
-    if footer is None:
-        return None
-    return [footer.leaves[name].type if name in footer.leaves else None for name in names]
 
 
 def _column_of(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.incremental.keys import canonical_keys
 from fsspeckit.core.incremental.pruning import Evidence, prune
-from fsspeckit.core.incremental.source import keys_table, materialised
+from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
@@ -245,15 +245,13 @@ def plan_incremental_rewrite(
         UnsupportedLayoutError: If the directory is a table of another format.
         SchemaMismatchError: If the keys cannot be compared with the target's.
     """
-    source_keys = materialised(source_keys)
+    given = keys_table(source_keys, key_columns)
     root = open_root(dataset_path, filesystem)
     listing = list_files(root)
     check_mergeable(listing, root)
-    inferred = keys_table(source_keys, key_columns).schema
-    schema = _united(partition_schema, inferred)
+    schema = _united(partition_schema, given.schema)
     target = read_target(root, listing.files, key_columns, schema)
-    types = [column.type for column in target.key_columns]
-    keys = canonical_keys(keys_table(source_keys, key_columns, types), target.key_columns)
+    keys = canonical_keys(given, target.key_columns)
     verdicts = prune(root, target.footers, keys, target.key_columns, target.partitions)
     affected = [
         bool(verdict.row_groups) or footer.error is not None

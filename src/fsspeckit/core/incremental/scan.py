@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footer
-from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
+from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
-from fsspeckit.core.incremental.source import keys_table, materialised
+from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
@@ -119,17 +119,17 @@ def confirm_affected_files(
         OSError: What the filesystem raised, naming the file.
         SchemaMismatchError: If the keys cannot be compared with a file's.
     """
-    check_names("key_columns", key_columns)
     if isinstance(candidate_files, str):
         raise InvalidArgumentError(
             f"candidate_files must be a list of paths, got the string {candidate_files!r}.\n"
             f"Hint: pass [{candidate_files!r}]."
         )
-    keys = materialised(source_keys)
-    return [path for path in candidate_files if _is_affected(path, key_columns, keys, filesystem)]
+    keys = keys_table(source_keys, key_columns)
+    return [path for path in candidate_files if _is_affected(path, keys, filesystem)]
 
 
-def _is_affected(path: str, key_columns: Sequence[str], source_keys: Any, filesystem: Any) -> bool:
+def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
+    key_columns = keys.column_names
     root = open_root(path, filesystem)
     size = root.filesystem.size(root.path)
     try:
@@ -137,7 +137,6 @@ def _is_affected(path: str, key_columns: Sequence[str], source_keys: Any, filesy
     except UnreadableFileError:
         return True
     types = [footer.leaves[name].type if name in footer.leaves else None for name in key_columns]
-    keys = keys_table(source_keys, key_columns, types)
     constants = _path_constants(path, footer, keys)
     if any(name not in footer.leaves and name not in constants for name in key_columns):
         return True  # nothing is known about a key column that is not there

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.casts import plain_type
 from fsspeckit.core.incremental.invariants import validate_no_null_keys
 from fsspeckit.core.incremental.keys import canonical_keys, check_columns, check_names
 from fsspeckit.errors import InvalidArgumentError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental.target import Target
 
-__all__ = ["NullPolicy", "SourceKeys", "keys_table", "materialised", "source_keys"]
+__all__ = ["NullPolicy", "SourceKeys", "keys_table", "no_keys", "source_keys"]
 
 NullPolicy = Literal["error", "match"]
 
@@ -56,14 +55,43 @@ def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error
     return SourceKeys(canonical_keys(source, list(columns.values())))
 
 
-def materialised(source_keys: Any) -> Any:
-    """Keys that can be gone through more than once.
+def no_keys(target: Target) -> SourceKeys:
+    """The keys of an empty source."""
+    columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
+    fields = [(column.name, column.canonical_type) for column in columns.values()]
+    return SourceKeys(pa.schema(fields).empty_table())
 
-    A generator would be empty the second time, and no key would then be in any file.
+
+def keys_table(source_keys: Any, key_columns: Sequence[str]) -> pa.Table:
+    """Turn what a caller may pass as keys into a table of key columns.
+
+    Args:
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        key_columns: The names of the key columns.
 
     Raises:
-        InvalidArgumentError: If this is no collection of keys.
+        InvalidArgumentError: If the keys do not have one value per key column, or the values of
+            a column are not of one kind.
     """
+    check_names("key_columns", key_columns)
+    source_keys = _collected(source_keys)
+    if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
+        check_columns("key_columns", key_columns, source_keys.schema.names)
+        columns = [source_keys.column(name) for name in key_columns]
+        return pa.table(columns, names=list(key_columns))
+    if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
+        if len(key_columns) != 1:
+            raise InvalidArgumentError(
+                f"source_keys is one array, but there are {len(key_columns)} key columns: "
+                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
+            )
+        return pa.table([source_keys], names=list(key_columns))
+    arrays = map(_array, _transposed(source_keys, key_columns), key_columns)
+    return pa.table(list(arrays), names=list(key_columns))
+
+
+def _collected(source_keys: Any) -> Any:
+    """Keys as an Arrow object or a list."""
     if isinstance(source_keys, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
         return source_keys
     if isinstance(source_keys, pa.RecordBatchReader):
@@ -79,42 +107,6 @@ def materialised(source_keys: Any) -> Any:
     return list(source_keys)
 
 
-def keys_table(
-    source_keys: Any,
-    key_columns: Sequence[str],
-    types: Sequence[pa.DataType | None] | None = None,
-) -> pa.Table:
-    """Turn what a caller may pass as keys into a table of key columns.
-
-    Args:
-        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
-        key_columns: The names of the key columns.
-        types: The target's type of each column, where known: used for Python values that have no
-            Arrow type of their own.
-
-    Raises:
-        InvalidArgumentError: If the keys do not have one value per key column, or the values of
-            a column are not of one kind.
-    """
-    check_names("key_columns", key_columns)
-    source_keys = materialised(source_keys)
-    if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
-        check_columns("key_columns", key_columns, source_keys.schema.names)
-        columns = [source_keys.column(name) for name in key_columns]
-        return pa.table(columns, names=list(key_columns))
-    if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
-        if len(key_columns) != 1:
-            raise InvalidArgumentError(
-                f"source_keys is one array, but there are {len(key_columns)} key columns: "
-                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
-            )
-        return pa.table([source_keys], names=list(key_columns))
-    values = _transposed(source_keys, key_columns)
-    kinds = types or [None] * len(key_columns)
-    arrays = map(_array, values, kinds, key_columns)
-    return pa.table(list(arrays), names=list(key_columns))
-
-
 def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
     if len(key_columns) == 1:
         return [[key[0] if isinstance(key, tuple) and len(key) == 1 else key for key in keys]]
@@ -127,32 +119,23 @@ def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
     return [list(column) for column in zip(*keys, strict=True)] or [[] for _ in key_columns]
 
 
-def _array(values: list[Any], data_type: pa.DataType | None, name: str) -> pa.Array:
+def _array(values: list[Any], name: str) -> pa.Array:
     _check_one_kind(values, name)
     values = [value.bytes if isinstance(value, UUID) else value for value in values]
     try:
         return _inferred(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
-        if data_type is None:
-            raise _no_keys(name, error) from error
-    try:
-        return pa.array(values, type=plain_type(data_type))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
-        raise _no_keys(name, error) from error
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} are no values of one type: {error}.\n"
+            "Hint: pass an Arrow array or table, whose types are given."
+        ) from error
 
 
 def _inferred(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except OverflowError:  # integers beyond 64 bits, or beyond 63 unsigned ones
+    except OverflowError:  # integers beyond the range of int64
         return pa.array([None if value is None else Decimal(value) for value in values])
-
-
-def _no_keys(name: str, error: Exception) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"the source_keys of column {name!r} are no values of one type: {error}.\n"
-        "Hint: pass an Arrow array or table, whose types are given."
-    )
 
 
 def _check_one_kind(values: list[Any], name: str) -> None:

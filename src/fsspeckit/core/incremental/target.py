@@ -81,7 +81,7 @@ def read_target(
         check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
     detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
-    footers = tuple(read_footers(root, files, key_columns))
+    footers = tuple(read_footers(root, files, dict.fromkeys((*key_columns, *detected))))
     texts = tuple(parse_hive_partition_path(path) for path in relative)
     parts = tuple(key_column(name, _partition_type(name, schema)) for name in detected)
     return Target(
