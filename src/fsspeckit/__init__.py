@@ -2,4 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsspeckit.api import history, merge, plan_merge, read_dataset, recover, write_dataset
+
 __version__ = "0.1.0"
+
+__all__ = ["history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: importing the package must load neither pyarrow nor an engine.
+    if name in __all__:
+        from fsspeckit import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'fsspeckit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fsspeckit.core.incremental.invariants import (
     validate_no_null_keys,
     validate_partition_column_immutability,
@@ -23,6 +26,9 @@ from fsspeckit.core.incremental.planning import (
 from fsspeckit.core.incremental.scan import confirm_affected_files
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 
+if TYPE_CHECKING:
+    from fsspeckit import merge
+
 __all__ = [
     "ConservativeMembershipChecker",
     "FilePlan",
@@ -35,8 +41,16 @@ __all__ = [
     "PartitionPruner",
     "confirm_affected_files",
     "list_dataset_files",
+    "merge",
     "parse_hive_partition_path",
     "plan_incremental_rewrite",
     "validate_no_null_keys",
     "validate_partition_column_immutability",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The whole merge is built on this package, so its door here opens on first use.
+    if name == "merge":
+        return import_module("fsspeckit").merge
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -113,7 +113,9 @@ class FileFooter:
     file: DataFile
     rows: int = 0
     row_groups: tuple[RowGroup, ...] = ()
-    schema: pa.Schema | None = None
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """What the file stores, in its meaning: INT96 columns are instants in UTC."""
+
     created_by: str = ""
     leaves: dict[str, Leaf] = field(default_factory=dict)
     """The stored types of the columns asked for, by name; a column not stored is not here."""
@@ -361,8 +363,16 @@ def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _S
     schema = metadata.schema
     arrow = schema.to_arrow_schema()
     prefix = raw[: raw.index(elements) + len(elements)]
-    views.append(_SchemaView(prefix, stored, arrow, _leaves(schema, arrow), len(schema)))
+    leaves = _leaves(schema, arrow)
+    views.append(_SchemaView(prefix, stored, _meant(arrow, leaves), leaves, len(schema)))
     return views[-1]
+
+
+def _meant(arrow: pa.Schema, leaves: dict[str, Leaf]) -> pa.Schema:
+    """A schema with INT96 columns as the instants they are; pyarrow reads them without zone."""
+    int96 = {name: leaf.type for name, leaf in leaves.items() if leaf.physical == "INT96"}
+    fields = [column.with_type(int96.get(column.name, column.type)) for column in arrow]
+    return pa.schema(fields, arrow.metadata)
 
 
 def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:

@@ -76,7 +76,8 @@ def read_target(
         SchemaMismatchError: If the key columns of the files cannot be compared.
         UnsupportedLayoutError: If the files disagree about the partition columns.
     """
-    check_names("key_columns", key_columns)
+    if key_columns:  # a write has none
+        check_names("key_columns", key_columns)
     if partition_columns:
         check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
@@ -157,7 +158,7 @@ def _source_type(name: str, schema: pa.Schema | None) -> pa.DataType:
 def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
     """Refuse a key column that no readable file has, or has as a nested column."""
     for footer in footers:
-        if footer.schema is None:
+        if footer.error is not None:
             continue
         if name in footer.schema.names:
             key_column(name, footer.schema.field(name).type)

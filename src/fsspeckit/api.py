@@ -1,0 +1,150 @@
+"""The calls of the package itself: those of the engines, with the engine as an argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.datasets.registry import open_engine
+from fsspeckit.storage.history import history
+from fsspeckit.storage.recovery import recover
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.matching import DuplicatePolicy
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.merge import MergeResult
+    from fsspeckit.datasets.request import Progress, WriteMode
+    from fsspeckit.datasets.results import WriteDatasetResult
+
+__all__ = ["history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+
+
+def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+    data: Any,
+    path: str,
+    strategy: str,
+    key_columns: Sequence[str],
+    partition_columns: Sequence[str] | None = None,
+    filesystem: Any = None,
+    compression: str = "snappy",
+    max_rows_per_file: int = 5_000_000,
+    row_group_size: int = 500_000,
+    *,
+    partition_by: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+    null_keys: NullPolicy = "error",
+    duplicate_keys: DuplicatePolicy = "error",
+    order_by: Sequence[str] | None = None,
+    trust_partitions: bool = False,
+    allow_empty: bool = False,
+    bloom_columns: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> MergeResult:
+    """Merge data into a dataset, rewriting only the files in which a value changes.
+
+    The arguments are those of :meth:`fsspeckit.datasets.base.DatasetIO.merge`, and:
+
+    Args:
+        data: The source.
+        path: The dataset's directory, path or URL.
+        strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+        key_columns: The columns that say which rows are the same.
+        partition_columns: The hive partition columns; by default those of the dataset.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        compression: The codec of new files.
+        max_rows_per_file: No new file gets more rows.
+        row_group_size: No row group of a new file gets more rows.
+        partition_by: Another name for ``partition_columns``.
+        schema: The schema that the source is converted to first.
+        null_keys: ``"error"``, or ``"match"`` to make NULL equal NULL.
+        duplicate_keys: ``"error"``, ``"first"`` or ``"last"``.
+        order_by: Of rows with one key keep the one with the greatest value of these columns.
+        trust_partitions: Do not look for keys in partitions that the source has no rows for.
+        allow_empty: Let ``full_merge`` delete every row.
+        bloom_columns: The columns that get bloom filters in new files.
+        progress: Called with phase, done and total.
+        engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
+        storage_options: What fsspec needs to open the filesystem of the path.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        >>> result = merge(rows, "memory://doc-merge", "upsert", ["id"], engine="pyarrow")
+        >>> result.inserted
+        2
+    """
+    arguments = locals()
+    with open_engine(arguments.pop("engine"), None, arguments.pop("storage_options")) as opened:
+        return opened.merge(**arguments)
+
+
+def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+    data: Any,
+    path: str,
+    strategy: str,
+    key_columns: Sequence[str],
+    partition_columns: Sequence[str] | None = None,
+    filesystem: Any = None,
+    compression: str = "snappy",
+    max_rows_per_file: int = 5_000_000,
+    row_group_size: int = 500_000,
+    *,
+    partition_by: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+    null_keys: NullPolicy = "error",
+    duplicate_keys: DuplicatePolicy = "error",
+    order_by: Sequence[str] | None = None,
+    trust_partitions: bool = False,
+    allow_empty: bool = False,
+    bloom_columns: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> MergePlan:
+    """Tell what :func:`merge` would do with the same arguments; the dataset is not changed."""
+    arguments = locals()
+    with open_engine(arguments.pop("engine"), None, arguments.pop("storage_options")) as opened:
+        return opened.plan_merge(**arguments)
+
+
+def write_dataset(  # noqa: PLR0913 - one signature for every engine
+    data: Any,
+    path: str,
+    *,
+    mode: WriteMode = "append",
+    partition_by: Sequence[str] | None = None,
+    basename_template: str | None = None,
+    schema: pa.Schema | None = None,
+    compression: str = "snappy",
+    max_rows_per_file: int = 5_000_000,
+    row_group_size: int = 500_000,
+    bloom_columns: Sequence[str] | None = None,
+    engine: str = "spark",
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WriteDatasetResult:
+    """Write data as new files, see :meth:`fsspeckit.datasets.base.DatasetIO.write_dataset`."""
+    arguments = locals()
+    names = ("engine", "filesystem", "storage_options")
+    with open_engine(*(arguments.pop(name) for name in names)) as opened:
+        return opened.write_dataset(**arguments)
+
+
+def read_dataset(
+    path: str,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Any = None,
+    engine: str = "spark",
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Read a consistent state of a dataset; a table, and with Spark a DataFrame."""
+    with open_engine(engine, filesystem, storage_options) as opened:
+        return opened.read_dataset(path, columns=columns, filters=filters)

@@ -1,0 +1,135 @@
+"""Fitting source rows to the target's schema, losing nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.incremental.casts import cast_exactly, comparable, family, plain, plain_type
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_same_columns", "fit_table", "same_values"]
+
+
+def check_same_columns(source: Sequence[str], target: Sequence[str], what: str = "target") -> None:
+    """Check that source and target have the same columns, in any order.
+
+    Raises:
+        SchemaMismatchError: Naming the columns that are missing or too many.
+    """
+    missing = [name for name in target if name not in source]
+    extra = [name for name in source if name not in target]
+    if not missing and not extra:
+        return
+    parts = [f"the source lacks the columns {missing!r}"] if missing else []
+    parts += [f"the source has columns {extra!r} that the {what} does not have"] if extra else []
+    raise SchemaMismatchError(
+        f"{' and '.join(parts)}.\nHint: a merge replaces whole rows, so source and target need the "
+        f"same columns; the {what} has {list(target)!r}."
+    )
+
+
+def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, in its order and types, from a table that has them.
+
+    Raises:
+        SchemaMismatchError: If a value would change, or is NULL where the target has none.
+    """
+    columns = [_fit(source.column(field.name), field) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if not field.nullable and values.null_count:
+        raise SchemaMismatchError(
+            f"column {field.name!r} holds {values.null_count:,} NULL values in the source, but the "
+            "target does not allow NULL there."
+        )
+    if values.type.equals(field.type):
+        return values
+    chunks = [_fit_chunk(chunk, field) for chunk in values.chunks]
+    return pa.chunked_array(chunks, type=field.type)
+
+
+def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
+    plain_target = plain_type(field.type)
+    if comparable(values.type, plain_target):
+        exact = cast_exactly(values, plain_target, field.name)
+    elif _convertible(values.type, plain_target):
+        exact = _round_trip(values, plain_target, field)
+    else:
+        raise _mismatch(values.type, field)
+    return _wrapped(exact, field.type)
+
+
+def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_nested(found):
+        return bool(pa.types.is_nested(wanted))
+    return family(found) == "integer" and family(wanted) == "float"
+
+
+def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
+    try:
+        out = values.cast(data_type)
+        same = same_values(out.cast(values.type), values)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _mismatch(values.type, field) from error
+    if not same:
+        raise _mismatch(values.type, field)
+    return out
+
+
+def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Plain values as the dictionary or extension type that the target has."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(data_type, values)
+    return values if values.type.equals(data_type) else values.cast(data_type)
+
+
+def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {field.name!r} is {found} in the source and {field.type} in the target, and its "
+        "values cannot be converted without loss.\n"
+        f"Hint: convert the source column to {field.type} yourself, so that it is clear how."
+    )
+
+
+def same_values(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays of one type hold the same values, bit by bit; NaN is NaN."""
+    if len(left) != len(right) or left.null_count != right.null_count:
+        return False
+    if left.null_count and not left.is_valid().equals(right.is_valid()):
+        return False
+    left, right = plain(left), plain(right)
+    if pa.types.is_floating(left.type):
+        return _same_floats(left.drop_null(), right.drop_null())
+    if pa.types.is_struct(left.type):
+        pairs = zip(left.flatten(), right.flatten(), strict=True)
+        return all(same_values(one, other) for one, other in pairs)
+    if pa.types.is_nested(left.type):
+        lengths = pc.list_value_length(left).equals(pc.list_value_length(right))
+        return lengths and same_values(_children(left), _children(right))
+    return bool(left.equals(right))
+
+
+def _same_floats(left: pa.Array, right: pa.Array) -> bool:
+    one, other = left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False)
+    bits = f"i{one.dtype.itemsize}"
+    same = (one.view(bits) == other.view(bits)) | (np.isnan(one) & np.isnan(other))
+    return bool(same.all())
+
+
+def _children(values: pa.Array) -> pa.Array:
+    """The elements of all lists, or the entries of all maps, one after the other."""
+    if not pa.types.is_map(values.type):
+        return values.flatten()
+    plain_lists = pa.ListArray.from_arrays(
+        values.offsets, pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+    )
+    return plain_lists.flatten()

@@ -1,0 +1,206 @@
+"""The rewriter: one data file with some of its rows replaced, at their positions.
+
+Streams row group by row group, so that memory is bounded by one of them, and keeps what the file
+looked like. A file in which no value changes is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table, same_values
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.parquet.properties import Layout, layout_of
+from fsspeckit.storage.ranges import read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.storage.roots import Root
+
+    Positions = NDArray[np.int64]
+    RowSource = Callable[[Positions], pa.Table]
+
+__all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Which rows of a file are replaced by which rows of the source."""
+
+    positions: Positions
+    """Row numbers inside the file, ascending."""
+
+    source_rows: Positions
+    """The source row for each position."""
+
+    keep_others: bool = True
+    """Whether all other rows stay; if not, they are deleted."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What the rewriter wrote."""
+
+    rows: int
+    row_groups: dict[str, int] = field(default_factory=dict)
+    """How many row groups were ``encoded`` again, and how many held a match without change."""
+
+
+def rewrite(
+    root: Root,
+    path: str,
+    replacement: Replacement,
+    rows: RowSource,
+    destination: str,
+    *,
+    key_columns: Collection[str] = (),
+) -> Rewritten | None:
+    """Write a file with some rows replaced.
+
+    Args:
+        root: Where the file is, and the destination too.
+        path: The file.
+        replacement: What changes.
+        rows: Gives source rows by their numbers, in that order.
+        destination: Where to write the new file.
+        key_columns: The columns whose values stay equal, so that a sort order by them holds.
+
+    Returns:
+        What was written; None if no value changes, and then nothing was.
+
+    Raises:
+        SchemaMismatchError: If the source's rows do not fit the file.
+    """
+    with open_data_file(root, path) as file:
+        layout = file_layout(root, path, file, key_columns)
+        change = _Change(file, layout, replacement, rows)
+        first = next((number for number in change.touched if change.alters(number)), None)
+        if first is None:
+            return None
+        written = 0
+        with writing(root, destination, layout) as writer:
+            for table in change.row_groups(already=first):
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=table.num_rows)
+                    written += table.num_rows
+        return Rewritten(written, {"encoded": file.metadata.num_row_groups})
+
+
+def file_layout(
+    root: Root, path: str, file: pq.ParquetFile, unchanged: Collection[str] = ()
+) -> Layout:
+    """How an open file was written."""
+    return layout_of(
+        file.metadata,
+        file.schema_arrow,
+        lambda offset, length: read_range(root, path, offset, length),
+        unchanged=unchanged,
+    )
+
+
+def writing(root: Root, path: str, layout: Layout) -> pq.ParquetWriter:
+    """Open a new file for writing; a context manager."""
+    return _Writer(root, path, layout)
+
+
+class _Writer:
+    """A Parquet writer on any filesystem; what it began and did not finish is not left open."""
+
+    def __init__(self, root: Root, path: str, layout: Layout) -> None:
+        self._handle: Any = None
+        target: Any = path
+        if not root.is_local:
+            target = self._handle = root.filesystem.open(path, "wb")
+        self._writer = pq.ParquetWriter(target, layout.schema, **layout.options)
+
+    def __enter__(self) -> pq.ParquetWriter:
+        return self._writer
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._writer.close()
+        if self._handle is not None:
+            self._handle.close()
+
+
+class _Change:
+    """A file and its replacement, looked at row group by row group."""
+
+    def __init__(
+        self, file: pq.ParquetFile, layout: Layout, replacement: Replacement, rows: RowSource
+    ) -> None:
+        self._file = file
+        self._layout = layout
+        self._replacement = replacement
+        self._rows = rows
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._cuts = np.searchsorted(replacement.positions, self._starts)
+        self._changed: tuple[int, pa.Table] | None = None
+
+    @property
+    def touched(self) -> list[int]:
+        """The row groups that hold a match, or lose rows."""
+        numbers = range(self._file.num_row_groups)
+        if not self._replacement.keep_others:
+            return list(numbers)
+        return [number for number in numbers if self._cuts[number] < self._cuts[number + 1]]
+
+    def alters(self, number: int) -> bool:
+        """Whether a value of a row group changes, or a row is lost; remembers the new rows."""
+        old = self._file.read_row_group(number)
+        new = self._replaced(number, old)
+        same = new.num_rows == old.num_rows and all(
+            _same_columns(one, other) for one, other in zip(old.columns, new.columns, strict=True)
+        )
+        if not same:
+            self._changed = (number, new)
+        return not same
+
+    def row_groups(self, already: int) -> Iterator[pa.Table]:
+        """The rows of the new file; those of one row group are known already."""
+        for number in range(self._file.num_row_groups):
+            if self._changed is not None and self._changed[0] == already == number:
+                yield self._changed[1]
+                self._changed = None
+            else:
+                yield self._replaced(number, self._file.read_row_group(number))
+
+    def _replaced(self, number: int, old: pa.Table) -> pa.Table:
+        """The rows of one row group after the merge."""
+        start, end = self._cuts[number], self._cuts[number + 1]
+        places = self._replacement.positions[start:end] - self._starts[number]
+        if not self._replacement.keep_others:
+            return self._new_rows(start, end)
+        if start == end:
+            return old
+        index = np.arange(old.num_rows)
+        index[places] = old.num_rows + np.arange(end - start)
+        both = pa.concat_tables([old, self._new_rows(start, end)]).unify_dictionaries()
+        return both.take(pa.array(index))
+
+    def _new_rows(self, start: int, end: int) -> pa.Table:
+        source = self._rows(self._replacement.source_rows[start:end])
+        check_same_columns(source.column_names, self._layout.schema.names, "file")
+        return stored_rows(source, self._layout)
+
+
+def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+    """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
+    meant = fit_table(rows, layout.meaning())
+    stored = [
+        column.cast(pa.timestamp("us")) if name in layout.int96 else column
+        for name, column in zip(meant.column_names, meant.columns, strict=True)
+    ]
+    return pa.table(stored, schema=layout.schema)
+
+
+def _same_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    return same_values(left.combine_chunks(), right.combine_chunks())

@@ -1,0 +1,207 @@
+"""New files: rows laid out by partition, cut to size, in the dataset's own schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.incremental.keys import canonical_keys, key_column
+from fsspeckit.core.incremental.matching import KeyIndex
+from fsspeckit.core.incremental.rewriting import stored_rows, writing
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow.parquet as pq
+
+    from fsspeckit.core.incremental.partitions import PartitionDirectories
+    from fsspeckit.core.parquet.properties import Layout
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.staging import Stage, StagedFile
+
+__all__ = ["FileLimits", "NewFile", "NewFiles", "basename_of"]
+
+_OPEN_FILES = 64
+_BUFFERED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class FileLimits:
+    """How large new files and their row groups may get."""
+
+    rows_per_file: int = 5_000_000
+    rows_per_group: int = 500_000
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A staged file with new rows."""
+
+    staged: StagedFile
+    rows: int
+    partition_values: dict[str, Any]
+
+
+def basename_of(template: str | None, number: int) -> str:
+    """A file name from a template with ``{}`` or ``{i}`` for the number, or neither.
+
+    Storage makes the name unique afterwards, so two writes with one template never collide.
+
+    Raises:
+        InvalidArgumentError: If the template has other placeholders.
+    """
+    if template is None:
+        return "part.parquet"
+    try:
+        name = template.format(number, i=number)
+    except (KeyError, IndexError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"basename_template must hold {{}} or {{i}} or no placeholder, got {template!r}."
+        ) from error
+    return name if name.lower().endswith((".parquet", ".pq", ".parq")) else f"{name}.parquet"
+
+
+class NewFiles:
+    """Writes rows into new staged files, as many as partitions and limits need.
+
+    Args:
+        root: Where the dataset is.
+        stage: Gives where staged files go, when the first one is needed.
+        layout: How files are written; its schema says which columns they store.
+        partitions: The types of the partition columns, outermost first.
+        directories: Where rows of a partition go.
+        limits: How large files may get.
+        template: The name of files.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        stage: Callable[[], Stage],
+        layout: Layout,
+        partitions: pa.Schema,
+        directories: PartitionDirectories,
+        limits: FileLimits,
+        template: str | None = None,
+    ) -> None:
+        self._root = root
+        self._stage = stage
+        self._layout = layout
+        self._partitions = partitions
+        self._directories = directories
+        self._limits = limits
+        self._template = template
+        self._open: dict[str, _OpenFile] = {}
+        self._done: list[NewFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows with all columns, partition columns too.
+
+        Raises:
+            SchemaMismatchError: If a value does not fit.
+            InvalidArgumentError: If a partition value cannot be a directory name.
+        """
+        for part, values in self._split(rows):
+            directory = self._directories.directory(list(values.values()))
+            stored = stored_rows(part, self._layout)
+            while stored.num_rows:
+                file = self._file(directory, values)
+                room = self._limits.rows_per_file - file.rows
+                file.add(stored.slice(0, room))
+                stored = stored.slice(room)
+                if file.rows >= self._limits.rows_per_file:
+                    self._close(directory)
+        self._release_memory()
+
+    def finish(self) -> list[NewFile]:
+        """Close all files and tell what was written."""
+        for directory in list(self._open):
+            self._close(directory)
+        return self._done
+
+    def write_empty(self, directory: str = "") -> None:
+        """Write a file without rows, so that the schema is kept."""
+        self._file(directory, {})
+
+    def abort(self) -> None:
+        """Close what is open without caring for it: staging is removed anyway."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _split(self, rows: pa.Table) -> Iterator[tuple[pa.Table, dict[str, pa.Scalar]]]:
+        """The rows of each partition."""
+        if not len(self._partitions):
+            yield rows, {}
+            return
+        columns = [key_column(field.name, field.type) for field in self._partitions]
+        groups = KeyIndex(canonical_keys(rows, columns)).groups
+        order = np.argsort(groups, kind="stable")
+        ordered = rows.take(pa.array(order))
+        cuts = np.flatnonzero(np.diff(groups[order])) + 1
+        for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
+            part = ordered.slice(start, end - start)
+            yield part, {name: part.column(name)[0] for name in self._partitions.names}
+
+    def _file(self, directory: str, values: dict[str, pa.Scalar]) -> _OpenFile:
+        if directory not in self._open:
+            if len(self._open) >= _OPEN_FILES:
+                self._close(next(iter(self._open)))
+            number = len(self._done) + len(self._open)
+            staged = self._stage().new_file(directory, basename_of(self._template, number))
+            shown = {name: value.as_py() for name, value in values.items()}
+            writer = writing(self._root, staged.path, self._layout)
+            self._open[directory] = _OpenFile(staged, shown, writer, self._limits.rows_per_group)
+        return self._open[directory]
+
+    def _close(self, directory: str) -> None:
+        file = self._open.pop(directory)
+        file.close()
+        self._done.append(NewFile(file.staged, file.rows, file.values))
+
+    def _release_memory(self) -> None:
+        while sum(file.buffered_bytes for file in self._open.values()) > _BUFFERED_BYTES:
+            max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
+
+
+@dataclass
+class _OpenFile:
+    """A file being written; rows wait until they fill a row group."""
+
+    staged: StagedFile
+    values: dict[str, Any]
+    context: Any
+    rows_per_group: int
+    rows: int = 0
+    _waiting: list[pa.Table] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._writer: pq.ParquetWriter = self.context.__enter__()
+
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(table.nbytes for table in self._waiting)
+
+    def add(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self.rows += rows.num_rows
+        if sum(table.num_rows for table in self._waiting) >= self.rows_per_group:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(
+                pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks(),
+                row_group_size=self.rows_per_group,
+            )
+            self._waiting = []
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            self.context.__exit__(None, None, None)

@@ -1,0 +1,230 @@
+"""How a file was written, so that a file that replaces it looks the same.
+
+pyarrow decodes a file without telling how it was encoded. Codec, encodings, page version, physical
+types, blooms, page index and metadata are read from the footer here and become the options of
+pyarrow's writer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.parquet.thrift import INT, Spec, ThriftError, decode
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+__all__ = ["Layout", "layout_of", "layout_of_new_files"]
+
+_PAGE_HEADER: Spec = {1: INT, 4: INT}
+_PAGE_HEADER_BYTES = 4096
+_DATA_PAGE_V2 = 3
+_DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_SPECIAL_ENCODINGS = (
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY",
+    "BYTE_STREAM_SPLIT",
+)
+_CODECS = {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4", "LZ4_HADOOP": "LZ4"}
+_BLOOM_FPP = 0.01
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The schema of a file, and the options that make pyarrow write one like it."""
+
+    schema: pa.Schema
+    """What the file stores; INT96 timestamps as naive microseconds."""
+
+    options: dict[str, Any]
+    """Keyword arguments of ``pyarrow.parquet.ParquetWriter``."""
+
+    int96: frozenset[str] = frozenset()
+    """Top-level columns stored as INT96, which mean instants in UTC."""
+
+    def meaning(self) -> pa.Schema:
+        """The schema with INT96 columns as the instants they are."""
+        utc = pa.timestamp("us", "UTC")
+        fields = [f.with_type(utc) if f.name in self.int96 else f for f in self.schema]
+        return pa.schema(fields, self.schema.metadata)
+
+
+def layout_of(
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    read: Callable[[int, int], bytes],
+    *,
+    unchanged: Collection[str] = (),
+) -> Layout:
+    """Find out how a file was written.
+
+    Args:
+        metadata: The footer.
+        schema: The Arrow schema as the file is read.
+        read: Reads bytes of the file: offset, length.
+        unchanged: Columns that will keep their values: the promise of a sort order stays only
+            if it is about these.
+
+    Raises:
+        SchemaMismatchError: If the file mixes INT96 and other timestamps, which no writer at hand
+            can write.
+    """
+    chunks = _example_chunks(metadata)
+    int96 = _int96_columns(metadata.schema, schema)
+    options: dict[str, Any] = {
+        "version": "1.0" if metadata.format_version == "1.0" else "2.6",
+        "store_schema": b"ARROW:schema" in (metadata.metadata or {}),
+        "use_deprecated_int96_timestamps": bool(int96),
+        "compression": {path: _codec(chunk) for path, chunk in chunks.items()} or "snappy",
+        "write_statistics": [path for path, chunk in chunks.items() if chunk.is_stats_set] or False,
+        "write_page_index": any(chunk.has_offset_index for chunk in chunks.values()),
+        "bloom_filter_options": _bloom_options(metadata),
+        "sorting_columns": _sorting_columns(metadata, unchanged),
+        **_encodings(chunks),
+        **_type_options(metadata.schema),
+        **_page_options(chunks, read),
+    }
+    if options["version"] == "1.0" and not _same_types(metadata.schema, schema, options):
+        options["version"] = "2.6"
+    return Layout(schema, options, int96)
+
+
+def layout_of_new_files(
+    like: Layout | None,
+    schema: pa.Schema,
+    compression: str,
+    blooms: Mapping[str, int],
+) -> Layout:
+    """The layout of new files: physical types as in the dataset, the rest as the caller says.
+
+    Args:
+        like: The layout of a file of the dataset; None if there is none yet.
+        schema: What new files store, if there is no file yet.
+        compression: The codec.
+        blooms: Columns that get bloom filters, with the most values a row group can hold.
+    """
+    kept = ("use_deprecated_int96_timestamps", "store_decimal_as_integer", "write_page_index")
+    options = {name: like.options[name] for name in kept if like and name in like.options}
+    options["compression"] = compression
+    options["bloom_filter_options"] = {
+        name: {"ndv": max(rows, 1), "fpp": _BLOOM_FPP} for name, rows in blooms.items()
+    } or None
+    if like is None:
+        return Layout(schema, options)
+    return Layout(like.schema, options, like.int96)
+
+
+def _example_chunks(metadata: pq.FileMetaData) -> dict[str, pq.ColumnChunkMetaData]:
+    """A chunk of each column from a row group that holds rows."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows:
+            chunks = (group.column(index) for index in range(group.num_columns))
+            return {chunk.path_in_schema: chunk for chunk in chunks}
+    return {}
+
+
+def _codec(chunk: pq.ColumnChunkMetaData) -> str:
+    return _CODECS.get(chunk.compression, str(chunk.compression))
+
+
+def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
+    with_dictionary = [path for path, c in chunks.items() if _DICTIONARY & set(c.encodings)]
+    special = {
+        path: encoding
+        for path, chunk in chunks.items()
+        if path not in with_dictionary
+        for encoding in _SPECIAL_ENCODINGS
+        if encoding in chunk.encodings
+    }
+    if not chunks:
+        return {}
+    return {"use_dictionary": with_dictionary or False, "column_encoding": special or None}
+
+
+def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:
+    options: dict[str, dict[str, float]] = {}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            if chunk.bloom_filter_offset is not None:
+                path = chunk.path_in_schema
+                rows = max(group.num_rows, 1, int(options.get(path, {}).get("ndv", 0)))
+                options[path] = {"ndv": rows, "fpp": _BLOOM_FPP}
+    return options or None
+
+
+def _sorting_columns(
+    metadata: pq.FileMetaData, unchanged: Collection[str]
+) -> list[pq.SortingColumn] | None:
+    if not metadata.num_row_groups:
+        return None
+    columns = metadata.row_group(0).sorting_columns
+    names = [metadata.schema.column(column.column_index).path for column in columns]
+    return list(columns) if columns and all(name in unchanged for name in names) else None
+
+
+def _type_options(schema: pq.ParquetSchema) -> dict[str, bool]:
+    leaves = [schema.column(index) for index in range(len(schema))]
+    logical = [(leaf, json.loads(leaf.logical_type.to_json())) for leaf in leaves]
+    return {
+        "store_decimal_as_integer": any(
+            kind.get("Type") == "Decimal" and leaf.physical_type in ("INT32", "INT64")
+            for leaf, kind in logical
+        ),
+        "write_time_adjusted_to_utc": any(
+            kind.get("Type") == "Time" and kind.get("isAdjustedToUTC") for _, kind in logical
+        ),
+        "use_compliant_nested_type": not any(".list.item" in leaf.path for leaf in leaves),
+    }
+
+
+def _page_options(
+    chunks: dict[str, pq.ColumnChunkMetaData], read: Callable[[int, int], bytes]
+) -> dict[str, Any]:
+    """Page version and checksums, from the header of one data page."""
+    for chunk in chunks.values():
+        try:
+            header, _ = decode(read(chunk.data_page_offset, _PAGE_HEADER_BYTES), _PAGE_HEADER)
+        except ThriftError:
+            continue  # a header longer than what was read
+        version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
+        return {"data_page_version": version, "write_page_checksum": 4 in header.values}
+    return {}
+
+
+def _int96_columns(parquet: pq.ParquetSchema, schema: pa.Schema) -> frozenset[str]:
+    leaves = [parquet.column(index) for index in range(len(parquet))]
+    int96 = frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
+    others = [
+        field.name
+        for field in schema
+        if pa.types.is_timestamp(field.type) and field.name not in int96
+    ]
+    if int96 and others:
+        raise SchemaMismatchError(
+            f"the file stores {sorted(int96)!r} as INT96 and {others!r} as other timestamps; no "
+            "writer at hand can write both.\nHint: rewrite the dataset with one kind of timestamp."
+        )
+    return int96
+
+
+def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str, Any]) -> bool:
+    """Whether the options keep the physical type of every column, tried on an empty file."""
+    sink = pa.BufferOutputStream()
+    simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
+    with pq.ParquetWriter(sink, schema, **simple) as writer:
+        writer.write_table(schema.empty_table())
+    written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return len(written) == len(parquet) and all(
+        written.column(index).physical_type == parquet.column(index).physical_type
+        for index in range(len(parquet))
+    )

@@ -1,0 +1,255 @@
+"""The calls that every engine has, once: arguments are checked, the pipeline does the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.datasets import pipeline
+from fsspeckit.datasets.reading import read_table
+from fsspeckit.datasets.request import FileOptions, MergeRequest, WriteRequest, one_spelling
+from fsspeckit.storage.store import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.matching import DuplicatePolicy
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.merge import MergeResult
+    from fsspeckit.datasets.engine import Engine
+    from fsspeckit.datasets.request import Progress, WriteMode
+    from fsspeckit.datasets.results import WriteDatasetResult
+    from fsspeckit.storage.store import PublishMode, Storage
+
+__all__ = ["DatasetIO"]
+
+
+class DatasetIO:
+    """Reads, writes and merges datasets of plain Parquet files; a context manager.
+
+    Args:
+        engine: What does the work on data.
+        filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
+        storage_options: What fsspec needs to open the filesystem of a URL.
+        control_dir: Where staging, records and lock live, if not beside the dataset.
+        publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds new
+            files first and removes old ones then.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        control_dir: str | None = None,
+        publish: PublishMode = "auto",
+    ) -> None:
+        self._engine = engine
+        self._filesystem = filesystem
+        self._storage_options = storage_options
+        self._control_dir = control_dir
+        self._publish: PublishMode = publish
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the engine holds."""
+
+    def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        strategy: str,
+        key_columns: Sequence[str],
+        partition_columns: Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        order_by: Sequence[str] | None = None,
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergeResult:
+        """Merge data into a dataset, rewriting only the files in which a value changes.
+
+        Args:
+            data: The source: an Arrow table, a list of them or a reader, a pandas or Polars frame,
+                anything with the Arrow C stream, or a path or list of paths of Parquet.
+            path: The dataset's directory, path or URL.
+            strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+            key_columns: The columns that say which rows are the same.
+            partition_columns: The hive partition columns; by default those of the dataset.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            compression: The codec of new files.
+            max_rows_per_file: No new file gets more rows.
+            row_group_size: No row group of a new file gets more rows.
+            partition_by: Another name for ``partition_columns``.
+            schema: The schema that the source is converted to first.
+            null_keys: ``"error"`` refuses NULL in a source key; ``"match"`` makes NULL equal NULL.
+            duplicate_keys: What to do with a key that occurs twice in the source: ``"error"``,
+                or keep the ``"first"`` or the ``"last"`` row.
+            order_by: Of rows with one key keep the one with the greatest value of these columns.
+            trust_partitions: Do not look for keys in partitions that the source has no rows for.
+            allow_empty: Let ``full_merge`` delete every row.
+            bloom_columns: The columns that get bloom filters in new files.
+            progress: Called with phase, done and total.
+
+        Returns:
+            Counts of rows, and every file with what happened to it.
+
+        Raises:
+            ValueError: If an argument, the source or the target is not fit; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the merge is committed but could not be completed.
+        """
+        request = _merge_request(locals())
+        return pipeline.run_merge(self._engine, self._storage(path, filesystem), data, request)
+
+    def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        strategy: str,
+        key_columns: Sequence[str],
+        partition_columns: Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        order_by: Sequence[str] | None = None,
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergePlan:
+        """Tell what :meth:`merge` would do with the same arguments; the dataset is not changed.
+
+        Returns:
+            A plan whose ``str()`` explains the decision about every file.
+        """
+        request = _merge_request(locals())
+        return pipeline.plan(self._engine, self._storage(path, filesystem), data, request)
+
+    def write_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = "append",
+        partition_by: Sequence[str] | None = None,
+        basename_template: str | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        bloom_columns: Sequence[str] | None = None,
+    ) -> WriteDatasetResult:
+        """Write data as new files.
+
+        Args:
+            data: As for :meth:`merge`.
+            path: The dataset's directory, path or URL.
+            mode: ``"append"`` leaves the data files that are there; ``"overwrite"`` replaces them
+                all, in the same moment, and leaves them if the write fails.
+            partition_by: The hive partition columns; by default those of the dataset.
+            basename_template: The name of new files, with ``{}`` or ``{i}`` for a number; a unique
+                part is added to it.
+            schema: The schema that the data is converted to first.
+            compression: The codec.
+            max_rows_per_file: No file gets more rows.
+            row_group_size: No row group gets more rows.
+            bloom_columns: The columns that get bloom filters.
+
+        Raises:
+            ValueError: If an argument or the data is not fit; nothing was changed.
+        """
+        request = WriteRequest(
+            mode,
+            one_spelling(None, partition_by),
+            _options(
+                compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
+            ),
+            schema,
+        )
+        return pipeline.run_write(self._engine, self._storage(path, None), data, request)
+
+    def read_dataset(
+        self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
+    ) -> pa.Table:
+        """Read a consistent state of a dataset, also while others write or after a crash.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            columns: The columns to read; None for all.
+            filters: As pyarrow takes them: an expression, or lists of tuples.
+
+        Raises:
+            FileNotFoundError: If there is no such dataset.
+        """
+        return read_table(self._storage(path, None), columns, filters)
+
+    def _storage(self, path: str, filesystem: Any) -> Storage:
+        return open_storage(
+            path,
+            filesystem if filesystem is not None else self._filesystem,
+            self._storage_options,
+            control_dir=self._control_dir,
+            publish=self._publish,
+        )
+
+
+def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
+    """Check the arguments of a merge; two methods have the same ones."""
+    return MergeRequest(
+        MergeStrategy.of(arguments["strategy"]),
+        _names(arguments["key_columns"]),
+        one_spelling(arguments["partition_columns"], arguments["partition_by"]),
+        _options(
+            arguments["compression"],
+            arguments["max_rows_per_file"],
+            arguments["row_group_size"],
+            arguments["bloom_columns"],
+        ),
+        arguments["schema"],
+        arguments["null_keys"],
+        arguments["duplicate_keys"],
+        _names(arguments["order_by"] or ()),
+        arguments["trust_partitions"],
+        arguments["allow_empty"],
+        arguments["progress"],
+    )
+
+
+def _names(names: Sequence[str]) -> Any:
+    """Column names as a tuple; a string stays one, to be refused with a hint."""
+    return names if isinstance(names, str) else tuple(names)
+
+
+def _options(
+    compression: str,
+    max_rows_per_file: int,
+    row_group_size: int,
+    bloom_columns: Sequence[str] | None,
+    basename_template: str | None = None,
+) -> FileOptions:
+    blooms = _names(bloom_columns or ())
+    return FileOptions(compression, max_rows_per_file, row_group_size, blooms, basename_template)

@@ -1,0 +1,124 @@
+"""The contract of an engine: five small questions about data. Decisions are taken elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.source import SourceKeys
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.incremental.writing import NewFile, NewFiles
+    from fsspeckit.datasets.request import MergeRequest, Progress
+    from fsspeckit.storage.staging import Stage, StagedFile
+
+__all__ = ["Engine", "FileMatch", "Matches", "OpenStage", "Source"]
+
+
+OpenStage = Callable[[], "Stage"]
+"""Gives the staging directory, which is created when it is first needed."""
+
+
+class Source(Protocol):
+    """A source that an engine has taken: materialised, so that reading it twice is the same."""
+
+    schema: pa.Schema
+    num_rows: int
+
+
+@dataclass(frozen=True)
+class FileMatch:
+    """What the key scan found in one file."""
+
+    rows: int
+    """Target rows that have a source key."""
+
+    row_groups: tuple[int, ...]
+    """The row groups they are in."""
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What the key scan found, as far as decisions need it."""
+
+    files: Mapping[str, FileMatch]
+    """By canonical path, each file that was scanned."""
+
+    unmatched: int
+    """Source rows whose key the target does not have."""
+
+    moved: int = 0
+    """Source keys that the target has in another partition."""
+
+    moved_samples: Sequence[tuple[Any, ...]] = ()
+    positions: Any = field(default=None, repr=False)
+    """The engine's own: which target row has which source row."""
+
+
+class Engine(Protocol):
+    """What differs between engines.
+
+    ``source`` and ``keys`` are what :meth:`take` and :meth:`keys` of the same engine returned: each
+    engine has its own kind.
+    """
+
+    name: str
+    """As in the registry, the module and the command line."""
+
+    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> Source:
+        """Take what the caller passed as data; evaluate it once.
+
+        Raises:
+            InvalidArgumentError: If it is of a kind that the engine does not know.
+            SchemaMismatchError: If it does not fit the schema that the caller gave.
+        """
+        ...
+
+    def keys(self, source: Any, target: Target, request: MergeRequest) -> SourceKeys:
+        """The canonical keys of the source, after the NULL and duplicate policies.
+
+        Raises:
+            NullKeyError: If a key is NULL and may not be.
+            DuplicateKeyError: If a key occurs twice and nothing says which row wins.
+        """
+        ...
+
+    def match(
+        self, source: Any, keys: Any, target: Target, plan: MergePlan, progress: Progress
+    ) -> Matches:
+        """Scan the row groups that the plan leaves, key columns only, for source keys."""
+        ...
+
+    def rewrite(
+        self,
+        source: Any,
+        target: Target,
+        matches: Matches,
+        files: Mapping[str, StagedFile],
+        keep_others: bool,
+        progress: Progress,
+    ) -> dict[str, int | None]:
+        """Write the given files anew with the matching rows replaced.
+
+        Args:
+            source: The source.
+            target: The dataset.
+            matches: What :meth:`match` found.
+            files: By canonical path, where the new file goes.
+            keep_others: Whether rows without a match stay.
+            progress: Told about each file.
+
+        Returns:
+            The rows of each new file; None where no value changes and nothing was written.
+        """
+        ...
+
+    def insert(self, source: Any, matches: Matches | None, new_files: NewFiles) -> list[NewFile]:
+        """Write the source rows without a match, or all of them, into new files."""
+        ...

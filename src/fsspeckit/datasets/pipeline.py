@@ -1,0 +1,438 @@
+"""The way of a merge: stage, keys, plan, match, rewrite, insert, commit, result.
+
+Every engine goes this way. What is decided is decided here or in the core; an engine is asked
+about data only, and storage alone publishes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.core.incremental.planning import plan_files
+from fsspeckit.core.incremental.source import no_keys
+from fsspeckit.core.incremental.target import read_target
+from fsspeckit.core.merge import MergeFileMetadata, MergeResult
+from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
+from fsspeckit.datasets.targets import check_fits, new_files, plain_basename, read_whole_target
+from fsspeckit.errors import InvalidArgumentError, PartitionMoveError
+from fsspeckit.storage.commit import Change, CommitOutcome, commit
+from fsspeckit.storage.listing import check_mergeable
+from fsspeckit.storage.records import CommitFacts
+from fsspeckit.storage.recovery import take_snapshot
+from fsspeckit.storage.snapshot import list_snapshot
+from fsspeckit.storage.staging import staging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.source import SourceKeys
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.incremental.writing import NewFile
+    from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
+    from fsspeckit.datasets.request import MergeRequest, WriteRequest
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.staging import StagedFile
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["plan", "run_merge", "run_write"]
+
+
+def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
+    """Merge data into a dataset."""
+    with lazy_staging(storage) as stage:
+        merge = _Merge(engine, storage, stage, request)
+        merge.take(data)
+        snapshot = take_snapshot(storage)
+        change = merge.attempt(snapshot)
+        with merge.timed("commit"):
+            outcome = (
+                commit(
+                    storage,
+                    snapshot,
+                    stage(),
+                    change,
+                    merge.facts(),
+                    replan=lambda newer, _: merge.attempt(newer),
+                )
+                if change.adds or change.removes
+                else CommitOutcome(snapshot.number, None)
+            )
+        return merge.result(outcome)
+
+
+def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
+    """Tell what a merge would do; nothing of the dataset is written."""
+    with lazy_staging(storage) as stage:
+        merge = _Merge(engine, storage, stage, request)
+        merge.take(data)
+        return merge.planned(_snapshot_to_read(storage)).plan
+
+
+@contextmanager
+def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
+    """A staging directory that is created when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(staging(storage)))
+
+
+def _snapshot_to_read(storage: Storage) -> Snapshot:
+    """The state of a dataset; only a commit that is not complete yet makes this write."""
+    snapshot, pending = list_snapshot(storage)
+    return take_snapshot(storage) if pending else snapshot
+
+
+@dataclass
+class _Planned:
+    """A merge that is decided but not written."""
+
+    target: Target
+    keys: SourceKeys | None
+    plan: MergePlan
+    matches: Matches | None
+
+
+@dataclass
+class _Written:
+    """What an attempt has put into staging."""
+
+    planned: _Planned
+    rewritten: dict[str, tuple[StagedFile, int]] = field(default_factory=dict)
+    """By canonical path: the new file and its rows."""
+
+    removed: list[str] = field(default_factory=list)
+    """Files that lose all their rows."""
+
+    inserted: list[NewFile] = field(default_factory=list)
+    unchanged: int = 0
+    """Files that hold matches and in which no value changes."""
+
+
+class _Merge:
+    """One merge, from the source to the result; attempts are repeated if others were faster."""
+
+    def __init__(
+        self, engine: Engine, storage: Storage, stage: OpenStage, request: MergeRequest
+    ) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._root = storage.root
+        self._stage = stage
+        self._request = request
+        self._started = time.time()
+        self._seconds: dict[str, float] = {}
+        self._source: Source
+        self._written: _Written
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Measure a phase and tell about its start and end."""
+        self._progress(phase, 0, 1)
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
+        self._progress(phase, 1, 1)
+
+    def _progress(self, phase: str, done: int, total: int) -> None:
+        if self._request.progress is not None:
+            self._request.progress(phase, done, total)
+
+    def take(self, data: Any) -> None:
+        """Stage the source and check what can be checked without the target."""
+        with self.timed("stage"):
+            self._source = self._engine.take(data, self._stage, self._request.schema)
+        if self._request.deletes and not self._source.num_rows and not self._request.allow_empty:
+            raise InvalidArgumentError(
+                "full_merge with an empty source would delete every row of the target.\n"
+                "Hint: pass allow_empty=True if that is what you want."
+            )
+
+    def attempt(self, snapshot: Snapshot) -> Change:
+        """Plan on a snapshot and write what the plan needs into staging."""
+        planned = self.planned(snapshot)
+        self._written = _Written(planned)
+        if planned.matches is not None:
+            with self.timed("rewrite"):
+                self._rewrite(planned)
+            with self.timed("insert"):
+                self._insert(planned)
+        return self._change()
+
+    def planned(self, snapshot: Snapshot) -> _Planned:
+        """Decide about every file, key scan included."""
+        with self.timed("plan"):
+            target = self._target(snapshot)
+            if not self._source.num_rows and not self._request.deletes:
+                return _Planned(target, None, self._empty_plan(target, snapshot), None)
+            check_fits(self._source.schema, target)
+            keys = self._engine.keys(self._source, target, self._request)
+            draft = plan_files(
+                target,
+                keys,
+                self._request.strategy.value,
+                trust_partitions=self._request.trust_partitions,
+                snapshot=snapshot,
+            )
+        with self.timed("match"):
+            matches = self._engine.match(self._source, keys, target, draft, self._progress)
+        if matches.moved and self._request.updates:
+            raise PartitionMoveError.found(
+                draft.partition_columns, matches.moved, matches.moved_samples
+            )
+        found = {self._root.spelled(path): m.row_groups for path, m in matches.files.items()}
+        return _Planned(target, keys, draft.confirmed(found), matches)
+
+    def _empty_plan(self, target: Target, snapshot: Snapshot) -> MergePlan:
+        strategy = self._request.strategy.value
+        return plan_files(target, no_keys(target), strategy, snapshot=snapshot)
+
+    def _target(self, snapshot: Snapshot) -> Target:
+        check_mergeable(snapshot.listing, self._root)
+        if not snapshot.listing.files and not self._request.inserts:
+            raise InvalidArgumentError(
+                f"{self._request.strategy.value} into a non-existent target: "
+                f"{self._root.spelled(self._root.path)!r} holds no data files.\n"
+                'Hint: use "upsert" or "insert" to create it.'
+            )
+        return read_whole_target(
+            self._storage,
+            snapshot,
+            self._request.key_columns,
+            self._source.schema,
+            self._request.partition_columns,
+        )
+
+    def _rewrite(self, planned: _Planned) -> None:
+        """Write affected files anew; with ``full_merge`` drop those that lose every row."""
+        assert planned.matches is not None
+        if not self._request.updates:
+            return
+        found = planned.matches.files
+        affected = [footer for footer in planned.target.footers if self._rows(found, footer)]
+        if self._request.deletes:
+            self._written.removed = [
+                footer.file.path
+                for footer in planned.target.footers
+                if footer.rows and not self._rows(found, footer)
+            ]
+        staged = {footer.file.path: self._staged_like(footer) for footer in affected}
+        rows = self._engine.rewrite(
+            self._source,
+            planned.target,
+            planned.matches,
+            staged,
+            not self._request.deletes,
+            self._progress,
+        )
+        for path, file in staged.items():
+            written = rows[path]
+            if written is None:
+                self._written.unchanged += 1
+            else:
+                self._written.rewritten[path] = (file, written)
+
+    @staticmethod
+    def _rows(found: Any, footer: FileFooter) -> int:
+        match = found.get(footer.file.path)
+        return 0 if match is None else match.rows
+
+    def _staged_like(self, footer: FileFooter) -> StagedFile:
+        """A staged file for the new version of a data file, in its directory."""
+        relative = self._root.relative(footer.file.path)
+        directory, _, basename = relative.rpartition("/")
+        return self._stage().new_file(directory, plain_basename(basename), like=relative)
+
+    def _insert(self, planned: _Planned) -> None:
+        assert planned.matches is not None
+        request = self._request
+        writer = new_files(
+            self._storage, self._stage, planned.target, self._source.schema, request.files
+        )
+        try:
+            if request.inserts and planned.matches.unmatched:
+                self._engine.insert(self._source, planned.matches, writer)
+            elif self._would_be_empty(planned.target):
+                last = self._root.relative(self._written.removed[-1])
+                writer.write_empty(last.rpartition("/")[0])
+            self._written.inserted = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _would_be_empty(self, target: Target) -> bool:
+        """Whether no file would be left: then one without rows keeps the schema."""
+        removed = len(self._written.removed)
+        return self._request.deletes and removed > 0 and removed == len(target.footers)
+
+    def _change(self) -> Change:
+        written = self._written
+        adds = [replace(file, rows=rows) for file, rows in written.rewritten.values()]
+        adds += [replace(new.staged, rows=new.rows) for new in written.inserted]
+        return Change(adds, [*written.rewritten, *written.removed])
+
+    def facts(self) -> CommitFacts:
+        """What the commit record says about this merge."""
+        counts = self._counts()
+        return CommitFacts(
+            engine=self._engine.name,
+            strategy=self._request.strategy.value,
+            key_columns=self._request.key_columns,
+            counts={name: counts[name] for name in ("inserted", "updated", "deleted")},
+            started=self._started,
+        )
+
+    def _counts(self) -> dict[str, int]:
+        planned = self._written.planned
+        matched = planned.matches.files.values() if planned.matches else ()
+        updated = sum(match.rows for match in matched) if self._request.updates else 0
+        before = planned.target.rows
+        return {
+            "before": before,
+            "inserted": sum(new.rows for new in self._written.inserted),
+            "updated": updated,
+            "deleted": before - updated if self._request.deletes and planned.matches else 0,
+        }
+
+    def result(self, outcome: CommitOutcome) -> MergeResult:
+        """What the merge did, file by file."""
+        counts = self._counts()
+        files = self._files()
+        by_operation: dict[str, list[str]] = {"rewritten": [], "inserted": [], "preserved": []}
+        for file in files:
+            by_operation[file.operation].append(file.path)
+        return MergeResult(
+            strategy=self._request.strategy.value,
+            source_count=self._source.num_rows,
+            target_count_before=counts["before"],
+            target_count_after=counts["before"] + counts["inserted"] - counts["deleted"],
+            inserted=counts["inserted"],
+            updated=counts["updated"],
+            deleted=counts["deleted"],
+            files=files,
+            rewritten_files=by_operation["rewritten"],
+            inserted_files=by_operation["inserted"],
+            preserved_files=by_operation["preserved"],
+            metrics=self._metrics(outcome),
+        )
+
+    def _files(self) -> list[MergeFileMetadata]:
+        written = self._written
+        gone = {*written.rewritten, *written.removed}
+        files = [self._entry(file, rows, "rewritten") for file, rows in written.rewritten.values()]
+        files += [self._entry(new.staged, new.rows, "inserted") for new in written.inserted]
+        files += [
+            MergeFileMetadata(
+                self._root.spelled(footer.file.path), footer.rows, "preserved", footer.file.size
+            )
+            for footer in written.planned.target.footers
+            if footer.file.path not in gone
+        ]
+        return files
+
+    def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
+        path = self._storage.path(file.final)
+        size = self._root.filesystem.size(path)
+        return MergeFileMetadata(self._root.spelled(path), rows, operation, size)
+
+    def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
+        plan = self._written.planned.plan
+        decisions = Counter(file.decision for file in plan.files)
+        evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
+        return {
+            "files": {"total": len(plan.files), **decisions},
+            "bytes": {
+                "total": sum(file.bytes for file in plan.files),
+                "affected": sum(f.bytes for f in plan.files if f.decision == "affected"),
+            },
+            "pruned_by": dict(evidence),
+            "row_groups": {
+                "total": sum(file.row_group_count for file in plan.files),
+                "affected": sum(len(f.row_groups) for f in plan.files if f.decision == "affected"),
+            },
+            "files_unchanged": self._written.unchanged,
+            "renamed": {
+                self._root.spelled(old): self._root.spelled(self._storage.path(file.final))
+                for old, (file, _) in self._written.rewritten.items()
+            },
+            "seconds": dict(self._seconds),
+            "commit": {
+                "number": outcome.number,
+                "published": outcome.published,
+                "retries": outcome.retries,
+                "notes": list(outcome.notes),
+                "missing": list(outcome.missing),
+                "seconds": dict(outcome.seconds),
+            },
+        }
+
+
+def run_write(
+    engine: Engine, storage: Storage, data: Any, request: WriteRequest
+) -> WriteDatasetResult:
+    """Write data as new files, beside the old ones or instead of them."""
+    with lazy_staging(storage) as stage:
+        source = engine.take(data, stage, request.schema)
+        snapshot = take_snapshot(storage)
+        check_mergeable(snapshot.listing, storage.root)
+        target = _write_target(storage, snapshot, source.schema, request)
+        writer = new_files(storage, stage, target, source.schema, request.files)
+        try:
+            engine.insert(source, None, writer)
+            if not source.num_rows and not target.footers:
+                writer.write_empty()
+            written = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        change = Change([replace(new.staged, rows=new.rows) for new in written])
+        if request.mode == "overwrite":
+            change = replace(change, removes=[file.path for file in snapshot.listing.files])
+        facts = CommitFacts(engine=engine.name, strategy=request.mode)
+        if change.adds or change.removes:
+            replan = _same_change(request, change)
+            commit(storage, snapshot, stage(), change, facts, replan=replan)
+        return _write_result(storage, written, request)
+
+
+def _same_change(request: WriteRequest, change: Change) -> Any:
+    """New files do not depend on the old ones; an overwrite removes those that are there now."""
+    if request.mode == "append":
+        return lambda snapshot, _: change
+    return lambda snapshot, _: replace(
+        change, removes=[file.path for file in snapshot.listing.files]
+    )
+
+
+def _write_target(
+    storage: Storage, snapshot: Snapshot, schema: pa.Schema, request: WriteRequest
+) -> Target:
+    """The dataset that new files must look like; nothing for an overwrite."""
+    if request.mode == "append" and snapshot.listing.files:
+        target = read_whole_target(storage, snapshot, (), schema, request.partition_columns)
+        check_fits(schema, target)
+        return target
+    return read_target(storage.root, (), (), schema, request.partition_columns or ())
+
+
+def _write_result(
+    storage: Storage, written: Sequence[NewFile], request: WriteRequest
+) -> WriteDatasetResult:
+    files = [
+        FileWriteMetadata(
+            storage.root.spelled(storage.path(new.staged.final)),
+            new.rows,
+            storage.root.filesystem.size(storage.path(new.staged.final)),
+            new.partition_values,
+        )
+        for new in written
+    ]
+    return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)

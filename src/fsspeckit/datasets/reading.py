@@ -1,0 +1,128 @@
+"""Reading a dataset with pyarrow: one consistent state, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
+from fsspeckit.errors import UnreadableFileError
+from fsspeckit.storage.reading import stable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.storage.reading import StableFiles
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["partition_schema", "read_table"]
+
+_ATTEMPTS = 5
+_SHAPES = (
+    (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), pa.date32()),
+    (re.compile(r"true|false"), pa.bool_()),
+)
+
+
+def read_table(
+    storage: Storage, columns: Sequence[str] | None = None, filters: Any = None
+) -> pa.Table:
+    """Read a dataset, or some columns and rows of it.
+
+    Args:
+        storage: The dataset.
+        columns: The columns to read; None for all.
+        filters: As pyarrow takes them: an expression, or lists of tuples.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+    """
+    for attempt in range(_ATTEMPTS):
+        state = stable_files(storage)
+        if not state.files:
+            raise FileNotFoundError(
+                f"{storage.root.spelled(storage.root.path)!r} holds no data files."
+            )
+        try:
+            return _read(storage, state, columns, filters)
+        except FileNotFoundError:
+            # A commit has replaced a file since it was listed.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _read(
+    storage: Storage, state: StableFiles, columns: Sequence[str] | None, filters: Any
+) -> pa.Table:
+    footers = read_footers(storage.root, [pinned.file for pinned in state.files], None)
+    for footer in footers:
+        if footer.error is not None:
+            raise UnreadableFileError(footer.error)
+    parts = partition_schema([pinned.relative for pinned in state.files])
+    dataset = _dataset(storage, state, footers, parts)
+    expression = pq.filters_to_expression(filters) if filters is not None else None
+    table = dataset.to_table(columns=None if columns is None else list(columns), filter=expression)
+    return _with_zones(table, footers)
+
+
+def partition_schema(relative_paths: Sequence[str]) -> pa.Schema:
+    """Partition columns with types found from their values: int64, date32, bool, else string."""
+    rows = [parse_hive_partition_path(path) for path in relative_paths]
+    names = list(rows[0]) if rows else []
+    return pa.schema([(name, _shape([row.get(name) for row in rows])) for name in names])
+
+
+def _shape(texts: Sequence[str | None]) -> pa.DataType:
+    known = [text for text in texts if text is not None]
+    for pattern, data_type in _SHAPES:
+        if known and all(pattern.fullmatch(text) for text in known):
+            return data_type
+    return pa.string()
+
+
+def _dataset(
+    storage: Storage, state: StableFiles, footers: Sequence[FileFooter], parts: pa.Schema
+) -> ds.FileSystemDataset:
+    """The pinned files as a dataset, each with the values of its path."""
+    options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+    filesystem = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(storage.root.filesystem))
+    if storage.root.is_local:
+        filesystem = pa.fs.LocalFileSystem()
+    fragments = [
+        options.make_fragment(
+            pinned.file.path, filesystem, partition_expression=_partition(pinned.relative, parts)
+        )
+        for pinned in state.files
+    ]
+    stored = fragments[0].physical_schema
+    extra = [field for field in parts if field.name not in stored.names]
+    schema = pa.schema([*stored, *extra], stored.metadata)
+    return ds.FileSystemDataset(fragments, schema, options, filesystem)
+
+
+def _partition(relative: str, parts: pa.Schema) -> ds.Expression:
+    texts = parse_hive_partition_path(relative)
+    expression = ds.scalar(True)
+    for column in parts:
+        values, _ = typed_values([texts.get(column.name)], column.type)
+        is_this = ds.field(column.name) == values[0]
+        expression &= is_this if values[0].is_valid else ds.field(column.name).is_null()
+    return expression
+
+
+def _with_zones(table: pa.Table, footers: Sequence[FileFooter]) -> pa.Table:
+    """INT96 columns as the instants in UTC that they are."""
+    leaves = footers[0].leaves
+    for number, name in enumerate(table.column_names):
+        if name in leaves and leaves[name].physical == "INT96":
+            values = table.column(name).cast(pa.timestamp("us")).cast(leaves[name].type)
+            table = table.set_column(number, name, values)
+    return table

@@ -1,0 +1,136 @@
+"""What a caller asks for, checked once and for every engine the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from fsspeckit.core.incremental.keys import check_names
+from fsspeckit.core.incremental.writing import FileLimits, basename_of
+from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.matching import DuplicatePolicy
+    from fsspeckit.core.incremental.source import NullPolicy
+
+__all__ = ["FileOptions", "MergeRequest", "Progress", "WriteMode", "WriteRequest"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, how much of it is done, and how much there is."""
+
+WriteMode = Literal["append", "overwrite"]
+_WRITE_MODES = ("append", "overwrite")
+_NULL_POLICIES = ("error", "match")
+_DUPLICATE_POLICIES = ("error", "first", "last")
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How new files are written."""
+
+    compression: str = "snappy"
+    max_rows_per_file: int = 5_000_000
+    row_group_size: int = 500_000
+    bloom_columns: tuple[str, ...] = ()
+    basename_template: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "row_group_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                raise InvalidArgumentError(f"{name} must be > 0, got {value!r}.")
+        basename_of(self.basename_template, 0)
+
+    @property
+    def limits(self) -> FileLimits:
+        """How large files may get."""
+        return FileLimits(self.max_rows_per_file, self.row_group_size)
+
+
+@dataclass(frozen=True)
+class MergeRequest:
+    """A merge, as the caller wants it."""
+
+    strategy: MergeStrategy
+    key_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...] | None = None
+    files: FileOptions = field(default_factory=FileOptions)
+    schema: pa.Schema | None = None
+    null_keys: NullPolicy = "error"
+    duplicate_keys: DuplicatePolicy = "error"
+    order_by: tuple[str, ...] = ()
+    trust_partitions: bool = False
+    allow_empty: bool = False
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_names("key_columns", self.key_columns)
+        if self.null_keys not in _NULL_POLICIES:
+            raise InvalidArgumentError.choice("null_keys", self.null_keys, _NULL_POLICIES)
+        if self.duplicate_keys not in _DUPLICATE_POLICIES:
+            raise InvalidArgumentError.choice(
+                "duplicate_keys", self.duplicate_keys, _DUPLICATE_POLICIES
+            )
+
+    @property
+    def duplicates(self) -> DuplicatePolicy:
+        """What happens to a source key that occurs twice: ``deduplicate`` keeps the last row."""
+        if self.strategy is MergeStrategy.DEDUPLICATE and self.duplicate_keys == "error":
+            return "last"
+        return self.duplicate_keys
+
+    @property
+    def inserts(self) -> bool:
+        """Whether unknown keys are appended."""
+        return self.strategy is not MergeStrategy.UPDATE
+
+    @property
+    def updates(self) -> bool:
+        """Whether rows of known keys are replaced."""
+        return self.strategy is not MergeStrategy.INSERT
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows whose key the source does not have are deleted."""
+        return self.strategy is MergeStrategy.FULL_MERGE
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """A write, as the caller wants it."""
+
+    mode: WriteMode
+    partition_columns: tuple[str, ...] | None = None
+    files: FileOptions = field(default_factory=FileOptions)
+    schema: pa.Schema | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in _WRITE_MODES:
+            raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
+
+
+def one_spelling(
+    partition_columns: Sequence[str] | None, partition_by: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """The partition columns, which may be given under two names.
+
+    Raises:
+        InvalidArgumentError: If both are given and differ.
+    """
+    given = [names for names in (partition_columns, partition_by) if names is not None]
+    for names in given:
+        if isinstance(names, str):
+            raise InvalidArgumentError(
+                f"partition_columns must be a sequence of column names, got the string {names!r}.\n"
+                f"Hint: pass [{names!r}]."
+            )
+    if len(given) == 2 and list(given[0]) != list(given[1]):
+        raise InvalidArgumentError(
+            f"partition_columns is {list(given[0])!r} and partition_by is {list(given[1])!r}.\n"
+            "Hint: they are two names for one thing; pass one of them."
+        )
+    return tuple(given[0]) if given else None

@@ -1,0 +1,284 @@
+"""Sources: whatever a caller passes as data, as Arrow batches that can be read more than once.
+
+Data that is in memory already stays there. A stream is read once: into memory while it is small,
+else into a file in the staging directory, so that it is never held twice.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.ipc as ipc
+
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table
+from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage.listing import list_files
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.datasets.engine import OpenStage
+
+__all__ = ["ArrowSource", "MemorySource", "SpilledSource", "open_source"]
+
+MEMORY_LIMIT = 128 * 1024 * 1024
+"""A stream with more bytes than this goes to disk."""
+
+_SPILL_ROWS = 65_536
+
+
+class ArrowSource(Protocol):
+    """Rows that can be read in order, and picked by number."""
+
+    schema: pa.Schema
+    num_rows: int
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        ...
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Rows by their numbers, in that order."""
+        ...
+
+    def batches(self) -> Iterator[pa.Table]:
+        """All rows, in order, in pieces."""
+        ...
+
+
+class MemorySource:
+    """Rows in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.schema: pa.Schema = table.schema
+        self.num_rows: int = table.num_rows
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        return self._table.select(list(names))
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Rows by their numbers, in that order."""
+        return self._table.take(pa.array(rows))
+
+    def batches(self) -> Iterator[pa.Table]:
+        """All rows, in one piece."""
+        yield self._table
+
+
+class SpilledSource:
+    """Rows in a file of Arrow batches on a local disk.
+
+    Args:
+        path: The file.
+        sizes: The number of rows of each batch.
+        owner: A temporary directory that lives as long as the source.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        sizes: Sequence[int],
+        owner: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
+        self._path = path
+        self._owner = owner
+        # Read, not mapped: mapped pages would count as memory of this process.
+        self._reader = ipc.open_file(pa.OSFile(path))
+        self.schema: pa.Schema = self._reader.schema
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.num_rows = int(self._starts[-1])
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        wanted = [self.schema.get_field_index(name) for name in names]
+        options = ipc.IpcReadOptions(included_fields=wanted)
+        return ipc.open_file(pa.OSFile(self._path), options=options).read_all().select(list(names))
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Rows by their numbers, in that order."""
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        cuts = np.searchsorted(ordered, self._starts)
+        parts = [
+            self._batch(number).take(pa.array(ordered[start:end] - self._starts[number]))
+            for number, (start, end) in enumerate(pairwise(cuts))
+            if start < end
+        ]
+        found = pa.concat_tables(parts) if parts else self.schema.empty_table()
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return found.take(pa.array(back))
+
+    def batches(self) -> Iterator[pa.Table]:
+        """All rows, in order, in pieces."""
+        for number in range(self._reader.num_record_batches):
+            yield self._batch(number)
+
+    def _batch(self, number: int) -> pa.Table:
+        return pa.Table.from_batches([self._reader.get_batch(number)])
+
+
+def open_source(
+    data: Any, stage: OpenStage, filesystem: Any = None, schema: pa.Schema | None = None
+) -> ArrowSource:
+    """Make a source of whatever was passed as data.
+
+    Args:
+        data: A table, a list of tables, a reader, a pandas or Polars frame, anything with the
+            Arrow C stream, or a path or list of paths of Parquet.
+        stage: Where a stream that is too large for memory goes.
+        filesystem: The filesystem of paths.
+        schema: The schema that the caller wants the data to have.
+
+    Raises:
+        InvalidArgumentError: If the data is of another kind.
+        SchemaMismatchError: If the data does not fit the schema.
+    """
+    table = _table(data)
+    if table is not None:
+        return MemorySource(table if schema is None else _fitted(table, schema))
+    reader = _reader(data, filesystem)
+    _check_names(reader.schema)
+    if schema is None:
+        return _collected(reader.schema, reader, stage)
+    fitted = (
+        piece
+        for batch in reader
+        for piece in _fitted(pa.Table.from_batches([batch]), schema).to_batches()
+    )
+    return _collected(schema, fitted, stage)
+
+
+def _table(data: Any) -> pa.Table | None:
+    """Data that is a table, or some of them, already."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, (list, tuple)) and data and all(isinstance(t, pa.Table) for t in data):
+        data = pa.concat_tables(data, promote_options="default")
+    if not isinstance(data, pa.Table):
+        return None
+    _check_names(data.schema)
+    return data
+
+
+def _check_names(schema: pa.Schema) -> None:
+    if len(set(schema.names)) < len(schema.names):
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
+
+
+def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    check_same_columns(table.column_names, schema.names, "schema")
+    return fit_table(table, schema)
+
+
+def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if _is_path(data) or (isinstance(data, (list, tuple)) and data and all(map(_is_path, data))):
+        return _parquet_reader([data] if _is_path(data) else list(data), filesystem)
+    if type(data).__module__.startswith("pandas."):
+        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "toArrow"):
+        return data.toArrow().to_reader()
+    if hasattr(data, "collect") and hasattr(data, "lazy"):
+        return pa.RecordBatchReader.from_stream(data.collect())
+    raise InvalidArgumentError(
+        f"data of type {type(data).__name__} is not supported.\n"
+        "Hint: pass an Arrow table or reader, a list of tables, a pandas or Polars frame, a DuckDB "
+        "relation, a Spark DataFrame, or a path of Parquet."
+    )
+
+
+def _is_path(data: object) -> bool:
+    return isinstance(data, (str, os.PathLike))
+
+
+def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchReader:
+    """A stream over Parquet files, directories and globs, one after the other."""
+    parts = [_parquet_dataset(path, filesystem) for path in paths]
+    schema = pa.unify_schemas([part.schema for part in parts])
+    batches = chain.from_iterable(part.scanner().to_batches() for part in parts)
+    fitted = (_as_schema(batch, schema) for batch in batches)
+    return pa.RecordBatchReader.from_batches(schema, fitted)
+
+
+def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+def _parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
+    root = open_root(path, filesystem)
+    if any(char in root.path for char in "*?[") and not root.filesystem.exists(root.path):
+        files = sorted(root.filesystem.glob(root.path))
+    elif root.filesystem.isdir(root.path):
+        files = [file.path for file in list_files(root).files]
+    else:
+        files = [root.path] if root.filesystem.exists(root.path) else []
+    if not files:
+        raise FileNotFoundError(f"no Parquet file found at {os.fspath(path)!r}.")
+    options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+    partitioning = ds.partitioning(flavor="hive")
+    return ds.dataset(
+        files,
+        filesystem=root.filesystem,
+        format=options,
+        partitioning=partitioning,
+        partition_base_dir=root.path,
+    )
+
+
+def _collected(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
+) -> ArrowSource:
+    """Read a stream once, into memory while it is small."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    rest = iter(batches)
+    for batch in rest:
+        held.append(batch)
+        size += batch.nbytes
+        if size > MEMORY_LIMIT:
+            return _spilled(schema, chain(_emptied(held), rest), stage)
+    return MemorySource(pa.Table.from_batches(held, schema))
+
+
+def _emptied(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches one by one, each let go as soon as it is used."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
+def _spilled(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
+) -> SpilledSource:
+    owner = None
+    opened = stage()
+    if opened.storage.root.is_local:
+        path = f"{opened.path}/source.arrow"
+    else:
+        owner = tempfile.TemporaryDirectory(prefix="fsspeckit-")
+        path = str(Path(owner.name) / "source.arrow")
+    sizes = []
+    with pa.OSFile(path, "wb") as sink, ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            for start in range(0, batch.num_rows, _SPILL_ROWS):
+                piece = batch.slice(start, _SPILL_ROWS)
+                writer.write_batch(piece)
+                sizes.append(piece.num_rows)
+    return SpilledSource(path, sizes, owner)

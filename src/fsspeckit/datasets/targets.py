@@ -1,0 +1,190 @@
+"""The target of a write: read completely, checked, and ready to take new files."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.incremental.bounds import statistics_bounds
+from fsspeckit.core.incremental.keys import check_columns
+from fsspeckit.core.incremental.partitions import PartitionDirectories
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table
+from fsspeckit.core.incremental.rewriting import file_layout
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.target import read_target
+from fsspeckit.core.incremental.writing import NewFiles
+from fsspeckit.core.parquet.properties import Layout, layout_of_new_files
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.core.incremental.keys import KeyColumn
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.datasets.request import FileOptions
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["check_fits", "new_files", "plain_basename", "read_whole_target"]
+
+_YOUNG_SECONDS = 60.0
+_PATIENCE_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 0.25
+_UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
+
+
+def read_whole_target(
+    storage: Storage,
+    snapshot: Snapshot,
+    key_columns: Sequence[str],
+    schema: pa.Schema,
+    partition_columns: Sequence[str] | None,
+) -> Target:
+    """Read the target of a write, which must be readable to the last file.
+
+    Raises:
+        UnreadableFileError: If a file is not Parquet.
+        ConcurrentModificationError: If a file is still being written by somebody.
+        SchemaMismatchError: If paths and files contradict each other.
+    """
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        files = snapshot.listing.files
+        target = read_target(storage.root, files, key_columns, schema, partition_columns)
+        broken = [footer for footer in target.footers if footer.error is not None]
+        if not broken:
+            break
+        _give_up_on(broken, time.monotonic() > patience)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    _check_partition_values(target)
+    return target
+
+
+def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
+    """Raise, unless a footer that is missing may still be written."""
+    for footer in broken:
+        changed = (footer.file.mtime_ns or 0) / 1e9
+        if time.time() - changed > _YOUNG_SECONDS:
+            raise UnreadableFileError(
+                f"{footer.error}\nHint: remove the file, or restore it; a merge cannot rewrite "
+                "what it cannot read."
+            )
+    if out_of_patience:
+        raise ConcurrentModificationError(
+            f"{broken[0].error}\nIt is less than a minute old, so somebody may still be writing "
+            "it. Nothing was changed.\nHint: repeat the call when the other writer is done."
+        )
+
+
+def _check_partition_values(target: Target) -> None:
+    """Check that every partition value is of its type, and that files agree with their paths."""
+    for part in target.partition_columns:
+        values = target.partitions[part.name]
+        for number, footer in enumerate(target.footers):
+            if not values.known[number]:
+                text = target.partition_texts[number].get(part.name)
+                raise SchemaMismatchError(
+                    f"the partition value {part.name}={text!r} of "
+                    f"{target.root.spelled(footer.file.path)!r} is no {part.type}.\n"
+                    f"Hint: give the source's column {part.name!r} the type of the directories."
+                )
+            if part.name in footer.leaves and not _agrees(target, part, number, footer):
+                raise SchemaMismatchError(
+                    f"{target.root.spelled(footer.file.path)!r} holds other values of "
+                    f"{part.name!r} than its path says.\nHint: readers disagree about such a "
+                    "file; move it to the right directory or drop the column from it."
+                )
+
+
+def _agrees(target: Target, part: KeyColumn, number: int, footer: FileFooter) -> bool:
+    """Whether a partition column stored in a file has only the value of the path."""
+    value = part.canonical(target.partitions[part.name].values.slice(number, 1))[0]
+    bounds = statistics_bounds(part, [footer])
+    if value.is_valid and not bounds.may_hold_nulls.any():
+        same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
+        if same.null_count == 0:
+            return bool(pc.all(same, min_count=0).as_py())
+    with open_data_file(target.root, footer.file.path) as file:
+        stored = part.canonical(file.read(columns=[part.name]).column(0))
+    if not value.is_valid:
+        return int(stored.null_count) == len(stored)
+    return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())
+
+
+def check_fits(source: pa.Schema, target: Target) -> None:
+    """Check that a source has the target's columns, of types that can be converted.
+
+    Raises:
+        SchemaMismatchError: Naming what does not fit.
+    """
+    parts = [part.name for part in target.partition_columns]
+    if parts:
+        check_columns("partition_columns", parts, source.names)
+    distinct = {id(footer.schema): footer for footer in target.footers}
+    for footer in distinct.values():
+        schema = footer.schema
+        names = [*schema.names, *(name for name in parts if name not in schema.names)]
+        _check_same_in_every_file(target, footer, names)
+        check_same_columns(source.names, names)
+        fit_table(source.empty_table(), pa.schema([f for f in schema if f.name not in parts]))
+
+
+def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
+    first = target.footers[0]
+    parts = [part.name for part in target.partition_columns]
+    expected = {*first.schema.names, *parts}
+    if set(names) != expected:
+        odd = sorted(set(names) ^ expected)
+        raise SchemaMismatchError(
+            f"the files of the target do not have the same columns: {odd!r} is only in one of "
+            f"{target.root.spelled(first.file.path)!r} and "
+            f"{target.root.spelled(footer.file.path)!r}.\n"
+            "Hint: rewrite the files so that all have the same columns."
+        )
+
+
+def plain_basename(basename: str) -> str:
+    """A file's name without the part that made it unique."""
+    return _UNIQUE_PART.sub("", basename)
+
+
+def new_files(
+    storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
+) -> NewFiles:
+    """A writer of new files that look like those of the target."""
+    if options.bloom_columns:
+        check_columns("bloom_columns", options.bloom_columns, source.names)
+    root = storage.root
+    parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
+    directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
+    like = _example_layout(root, target)
+    stored = pa.schema([field for field in source if field.name not in parts.names])
+    blooms = dict.fromkeys(options.bloom_columns, options.row_group_size)
+    return NewFiles(
+        root,
+        stage,
+        layout_of_new_files(like, stored, options.compression, blooms),
+        parts,
+        PartitionDirectories(parts, directories if parts.names else ()),
+        options.limits,
+        options.basename_template,
+    )
+
+
+def _example_layout(root: Root, target: Target) -> Layout | None:
+    """How the first file of the target was written."""
+    for footer in target.footers:
+        with open_data_file(root, footer.file.path) as file:
+            return file_layout(root, footer.file.path, file)
+    return None
