@@ -6,13 +6,16 @@ costs milliseconds. Requests and answers are lines of JSON.
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.storage.scenario import SCENARIOS, fresh, rewrite_all, run_commit
+import pyarrow.parquet as pq
+from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite_all, run_commit
 
 from fsspeckit.storage import recover_storage, syscalls
 from fsspeckit.storage.store import open_storage
@@ -90,7 +93,17 @@ def _serve(request: dict[str, Any]) -> dict[str, Any]:
     return {"exit": os.waitstatus_to_exitcode(status), **json.loads(answer or b"{}")}
 
 
+def _warm_up() -> None:
+    """Prepare what every child would have to prepare for itself."""
+    for scenario in SCENARIOS.values():
+        for start in (*scenario.files.values(), *scenario.added.values()):
+            for version in ("old", "new"):
+                pq.read_metadata(io.BytesIO(parquet_bytes(start, version)))
+    gc.freeze()
+
+
 def main() -> None:
+    _warm_up()
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_serve(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -281,6 +282,10 @@ def copy_file(source: str, target: str) -> None:
         syscalls.change_owner(target, status.st_uid, status.st_gid)
 
 
+# Filesystems that live in this process have no exclusive create of their own.
+_creating = threading.Lock()
+
+
 class RemoteDisk:
     """Any fsspec filesystem; directories need not exist there, and files are copied to move."""
 
@@ -314,9 +319,10 @@ class RemoteDisk:
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole or not at all; FileExistsError if it is there."""
-        if self.look(path) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        syscalls.remote(self._filesystem, "pipe_file", path, data, mode="create")
+        with _creating:
+            if self.look(path) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            syscalls.remote(self._filesystem, "pipe_file", path, data, mode="create")
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Create or replace a file, whole or not at all."""

@@ -21,10 +21,10 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fsspeckit.errors import CorruptRecordError
+from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.attributes import (
     copy_directory_attributes,
@@ -286,6 +286,15 @@ def is_installed(storage: Storage, shadow: Shadow) -> bool:
     return not shadow.replaces if inode is None else inode != shadow.inode
 
 
+def claim_shadow(storage: Storage, shadow: Shadow) -> Shadow:
+    """Give a shadow that was swapped in a new name, so that its paused owner finds it no more."""
+    kind = shadow.name.partition("_")[0]
+    name = f"{kind}_{shadow.number:010}_{uuid.uuid4().hex}"
+    control = storage.control
+    storage.disk.rename_directory(control.at(shadow.name), control.at(name))
+    return replace(shadow, name=name)
+
+
 class OldTree:
     """The tree that was swapped out, and how it is taken apart."""
 
@@ -334,9 +343,20 @@ class OldTree:
         for relative in sorted(gone, reverse=True):  # what is in a directory before it
             self._follow_deletion(relative)
 
+    def _check_not_taken_over(self) -> None:
+        """Stop a writer that was paused while another one recovered its commit.
+
+        To it the old tree seems empty, and all files deleted: it must not follow that.
+        """
+        if not os.path.lexists(self._storage.control.at(self._name, MANIFEST_FILE)):
+            raise ConcurrentModificationError(
+                f"another writer has taken over commit {self._number} meanwhile."
+            )
+
     def _follow_deletion(self, relative: str) -> None:
         if relative in self._left_out:
             return
+        self._check_not_taken_over()
         path = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/"):
             self._storage.disk.discard_directory(path)

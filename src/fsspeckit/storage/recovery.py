@@ -19,6 +19,7 @@ from fsspeckit.storage.disks import TEMPORARY_PREFIX
 from fsspeckit.storage.exchange import (
     OldTree,
     Shadow,
+    claim_shadow,
     discard_shadow,
     is_installed,
     read_shadow,
@@ -206,7 +207,7 @@ def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
             continue
         shadow = None if kind == "dropped" else read_shadow(storage, name)
         if shadow is not None and is_installed(storage, shadow):
-            installed = shadow
+            installed = claim_shadow(storage, shadow)
         else:
             discard_shadow(storage, name)
     return installed
