@@ -1,0 +1,124 @@
+"""Errors: one tree, the builtin a caller expects, and a text that helps."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from fsspeckit import errors
+
+# Each error, and the builtin that catches it.
+BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
+    (errors.InvalidArgumentError, ValueError),
+    (errors.NullKeyError, ValueError),
+    (errors.DuplicateKeyError, ValueError),
+    (errors.SchemaMismatchError, ValueError),
+    (errors.PartitionMoveError, ValueError),
+    (errors.UnsupportedLayoutError, ValueError),
+    (errors.UnreadableFileError, ValueError),
+    (errors.ConcurrentModificationError, RuntimeError),
+    (errors.LockTimeoutError, TimeoutError),
+    (errors.CommitPendingError, RuntimeError),
+    (errors.CommitUnknownError, RuntimeError),
+    (errors.LostFileError, RuntimeError),
+    (errors.CorruptRecordError, RuntimeError),
+    (errors.EngineNotInstalledError, ImportError),
+]
+
+
+@pytest.mark.parametrize(("error", "builtin"), BUILTINS)
+def test_every_error_is_caught_by_its_builtin_and_by_the_base(
+    error: type[Exception], builtin: type[Exception]
+) -> None:
+    assert issubclass(error, builtin)
+    assert issubclass(error, errors.FsspeckitError)
+    assert error.__doc__
+
+
+def test_no_error_is_left_out() -> None:
+    assert {error for error, _ in BUILTINS} | {errors.FsspeckitError} == {
+        getattr(errors, name) for name in errors.__all__
+    }
+
+
+def test_committed_not_committed_and_unknown_are_told_apart_by_type() -> None:
+    assert issubclass(errors.CommitUnknownError, errors.CommitPendingError)
+    assert not issubclass(errors.CommitPendingError, errors.ConcurrentModificationError)
+    assert issubclass(errors.LockTimeoutError, errors.ConcurrentModificationError)
+
+
+MESSAGES: list[tuple[Exception, list[str]]] = [
+    (
+        errors.InvalidArgumentError.choice("mode", "x", ("append", "overwrite")),
+        ["mode must be one of 'append', 'overwrite', got 'x'"],
+    ),
+    (
+        errors.InvalidArgumentError.missing_columns("key_columns", ["Id"], ["id", "v"]),
+        ["key_columns ['Id'] not found", "['id', 'v']", "Hint:", "upper and lower case"],
+    ),
+    (
+        errors.NullKeyError.found({"id": 1_234, "it's": 1}),
+        ["'id' has 1,234", '"it\'s" has 1', 'null_keys="match"', "Hint:"],
+    ),
+    (
+        errors.DuplicateKeyError.found(["id"], 2, [(1,), (None,)]),
+        ["2 key(s) of ['id']", "for example: 1, None.", 'duplicate_keys="first"', "Hint:"],
+    ),
+    (
+        errors.DuplicateKeyError.found(["a", "b"], 1, [(1, "x")]),
+        ["for example: (1, 'x')."],
+    ),
+    (
+        errors.PartitionMoveError.found(["day"], 3, [(1,)]),
+        [
+            "partition columns cannot change for existing keys",
+            "3 key(s)",
+            "['day']",
+            "for example: 1.",
+            "Hint:",
+        ],
+    ),
+    (
+        errors.LockTimeoutError.waited("/x/.d.fsspeckit/lock", 1.5, "pid 7"),
+        ["'/x/.d.fsspeckit/lock'", "1.5 s", "pid 7", "Hint:"],
+    ),
+    (
+        errors.CommitPendingError.interrupted(7, "/x/d", OSError("no space")),
+        ["commit 7 of '/x/d'", "no space", "do not repeat", "Hint:"],
+    ),
+    (
+        errors.CommitUnknownError.unanswered(7, "/x/d", OSError("timeout")),
+        ["commit 7 of '/x/d'", "timeout", "recover()", "Hint:"],
+    ),
+    (
+        errors.LostFileError.missing(7, "p=1/x.parquet"),
+        ["commit 7", "'p=1/x.parquet'", "Nothing was removed", "Hint:"],
+    ),
+    (
+        errors.CorruptRecordError.damaged("/x/7.json", "it ends too early"),
+        ["'/x/7.json'", "it ends too early", "Hint:"],
+    ),
+    (
+        errors.CorruptRecordError.newer("/x/7.json", 9, 1),
+        ["version 9", "knows 1", "Hint:"],
+    ),
+    (
+        errors.EngineNotInstalledError.missing("duckdb", "pip install duckdb"),
+        ["the 'duckdb' engine is not installed", "Hint: pip install duckdb"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "parts"), MESSAGES, ids=lambda v: type(v).__name__)
+def test_messages_say_what_was_wrong_and_what_to_do(error: Exception, parts: list[str]) -> None:
+    for part in parts:
+        assert part in str(error)
+
+
+@pytest.mark.parametrize(("error", "parts"), MESSAGES, ids=lambda v: type(v).__name__)
+def test_errors_survive_the_way_from_a_worker_process(error: Exception, parts: list[str]) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert parts
