@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.core.parquet.thrift_writer import encode, footer_of
 
 from fsspeckit.core.incremental.keys import canonical_keys
@@ -27,7 +28,6 @@ def verdicts(
     root = open_root(str(directory), filesystem)
     source = keys_table(keys, key_columns)
     target = read_target(root, list_files(root).files, key_columns, source.schema)
-    source = keys_table(keys, key_columns, [column.type for column in target.key_columns])
     canonical = canonical_keys(source, target.key_columns)
     found = prune(root, target.footers, canonical, target.key_columns, target.partitions)
     names = [root.relative(footer.file.path) for footer in target.footers]
@@ -63,3 +63,24 @@ def remove(struct: Struct, *fields: int) -> None:
 def column(values: Sequence[Any], data_type: pa.DataType, name: str = "id") -> pa.Table:
     """A table of one column."""
     return pa.table({name: pa.array(values, data_type)})
+
+
+class CountingFileSystem(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem that is not local and remembers every request for data."""
+
+    protocol = "counting"
+    store: dict[str, Any] = {}  # noqa: RUF012 - the base class shares one too
+    pseudo_dirs = [""]  # noqa: RUF012
+    requests: list[tuple[str, int, int]] = []  # noqa: RUF012
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        self.requests.append((path, start or 0, end or -1))
+        data: bytes = super().cat_file(path, start, end, **kwargs)
+        return data
+
+    def _open(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("mode", args[0] if args else "rb") == "rb":
+            self.requests.append((path, 0, -1))
+        return super()._open(path, *args, **kwargs)

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
-from tests.core.incremental.pruned import edit_footer, remove
+from tests.core.incremental.pruned import CountingFileSystem, edit_footer, remove
 
 from fsspeckit.core.incremental.footers import FileFooter, Leaf, read_footer, read_footers
 from fsspeckit.errors import UnreadableFileError
@@ -21,7 +20,6 @@ from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -40,36 +38,6 @@ def write_datafusion(directory: Path, table: pa.Table) -> Path:
     datafusion.SessionContext().from_arrow(table).write_parquet(str(directory))
     (path,) = directory.iterdir()
     return path
-
-
-class CountingFileSystem(MemoryFileSystem):  # type: ignore[misc]
-    """A filesystem that is not local and remembers every request for data."""
-
-    protocol = "counting"
-    store: dict[str, Any] = {}  # noqa: RUF012 - the base class shares one too
-    pseudo_dirs = [""]  # noqa: RUF012
-    requests: list[tuple[str, int, int]] = []  # noqa: RUF012
-
-    def cat_file(
-        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
-    ) -> bytes:
-        self.requests.append((path, start or 0, end or -1))
-        data: bytes = super().cat_file(path, start, end, **kwargs)
-        return data
-
-    def _open(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("mode", args[0] if args else "rb") == "rb":
-            self.requests.append((path, 0, -1))
-        return super()._open(path, *args, **kwargs)
-
-
-@pytest.fixture
-def counting() -> Iterator[CountingFileSystem]:
-    filesystem = CountingFileSystem(skip_instance_cache=True)
-    yield filesystem
-    filesystem.store.clear()
-    filesystem.pseudo_dirs[:] = [""]
-    filesystem.requests.clear()
 
 
 def upload(filesystem: CountingFileSystem, path: str, table: pa.Table) -> int:

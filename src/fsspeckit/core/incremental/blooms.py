@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.incremental.casts import family
+from fsspeckit.core.incremental.footers import naming_file
 from fsspeckit.core.parquet.bloom import BloomFilter, hash_values, header_and_bitset_length
 from fsspeckit.core.parquet.thrift import ThriftError
 from fsspeckit.storage.ranges import read_range
@@ -97,13 +98,14 @@ def _read_filter(root: Root, footer: FileFooter, chunk: ChunkStatistics) -> Bloo
     """The filter, or None if it cannot be understood: then it excludes nothing."""
     assert chunk.bloom_offset is not None
     path, start = footer.file.path, chunk.bloom_offset
-    try:
-        length = chunk.bloom_length or header_and_bitset_length(
-            read_range(root, path, start, _HEADER_BYTES)
-        )
-        return BloomFilter.parse(read_range(root, path, start, length))
-    except ThriftError:
-        return None
+    with naming_file(root, path, "reading a bloom filter"):
+        try:
+            length = chunk.bloom_length or header_and_bitset_length(
+                read_range(root, path, start, _HEADER_BYTES)
+            )
+            return BloomFilter.parse(read_range(root, path, start, length))
+        except ThriftError:
+            return None
 
 
 def _always(column: KeyColumn, keys: pa.ChunkedArray) -> Flags:
@@ -138,7 +140,8 @@ def _stored_forms(column: KeyColumn, leaf: Leaf, keys: pa.Array) -> list[pa.Arra
 
 
 def _stored_floats(values: NDArray[np.float64], leaf: Leaf) -> list[pa.Array]:
-    narrow = values.astype(leaf.type.to_pandas_dtype())
+    with np.errstate(over="ignore"):  # to infinity, which then is not the same
+        narrow = values.astype(leaf.type.to_pandas_dtype())
     fits = (narrow == values) & ~np.isnan(values)
     # Keys have one zero, files two.
     return [
@@ -162,31 +165,34 @@ def _stored_numbers(values: pa.Array, leaf: Leaf) -> list[pa.Array]:
 
 def _stored_decimals(values: pa.Array, leaf: Leaf) -> list[pa.Array] | None:
     """The unscaled number, as an integer or big-endian in the width of the column."""
-    fitting = _cast_or_null(values, leaf.type)
-    if leaf.physical in ("INT32", "INT64"):
-        unscaled = _rescaled(fitting, leaf).cast(pa.int64())
-        return [unscaled.cast(pa.int32() if leaf.physical == "INT32" else pa.int64())]
-    if leaf.physical != "FIXED_LEN_BYTE_ARRAY":
+    if leaf.physical == "BYTE_ARRAY":
         return None  # several byte strings stand for one number
-    numbers = [
-        None if value is None else int(value) for value in _rescaled(fitting, leaf).to_pylist()
-    ]
+    unscaled = _unscaled(_cast_or_null(values, _wide_decimal(leaf.type)))
+    if leaf.physical == "INT32":
+        return [pa.array(unscaled, pa.int32())]
+    if leaf.physical == "INT64":
+        return [pa.array(unscaled, pa.int64())]
     encoded = [
         None if number is None else number.to_bytes(leaf.length, "big", signed=True)
-        for number in numbers
+        for number in unscaled
     ]
     return [pa.array(encoded, pa.binary(leaf.length))]
 
 
-def _rescaled(values: pa.Array, leaf: Leaf) -> pa.Array:
+def _wide_decimal(data_type: pa.DataType) -> pa.DataType:
+    """The decimal type of the same digits that holds each in 16 or in 32 bytes."""
+    if pa.types.is_decimal256(data_type):
+        return data_type
+    return pa.decimal128(data_type.precision, data_type.scale)
+
+
+def _unscaled(values: pa.Array) -> list[int | None]:
     """Decimals without their scale: 1.25 at scale 2 is 125."""
-    width = 32 if pa.types.is_decimal256(values.type) else 16
-    whole = (
-        pa.decimal256(leaf.type.precision, 0)
-        if width == 32
-        else pa.decimal128(leaf.type.precision, 0)
+    make = pa.decimal256 if pa.types.is_decimal256(values.type) else pa.decimal128
+    whole = pa.Array.from_buffers(
+        make(values.type.precision, 0), len(values), values.buffers(), offset=values.offset
     )
-    return pa.Array.from_buffers(whole, len(values), values.buffers(), offset=values.offset)
+    return [None if value is None else int(value) for value in whole.to_pylist()]
 
 
 def _cast_or_null(values: pa.Array, data_type: pa.DataType) -> pa.Array:
