@@ -1,0 +1,128 @@
+"""The contract of every engine, as tests that its own test file inherits.
+
+An engine gives a fixture, and sets flags where it differs::
+
+    class TestPyarrow(EngineTests):
+        engine_name = "pyarrow"
+
+        @pytest.fixture
+        def connect(self):
+            return PyarrowDatasetIO
+
+Everything is compared with the model over plain rows and with the files on disk, read with plain
+pyarrow; nothing here looks inside an engine. Names of tests quote the scenario or the rule that
+they prove.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+_PARTS = (
+    *("crashes", "files", "keys", "merging", "partitions", "planning", "rewriting", "schemas"),
+    *("stores", "target", "writing"),
+)
+# Before they are imported: plain asserts would fail without telling the values.
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.files import (  # noqa: E402
+    FileShapeTests,
+    HandsOffTests,
+    LookTests,
+    UnreadableTests,
+    WriterTests,
+)
+from fsspeckit.testing.conformance.keys import (  # noqa: E402
+    DuplicateKeyTests,
+    KeyTypeTests,
+    NullKeyTests,
+)
+from fsspeckit.testing.conformance.merging import (  # noqa: E402
+    ConcurrencyTests,
+    EdgeTests,
+    FullMergeTests,
+    OptionTests,
+    StrategyTests,
+)
+from fsspeckit.testing.conformance.partitions import GuardTests, PartitionTests  # noqa: E402
+from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
+from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
+from fsspeckit.testing.conformance.schemas import (  # noqa: E402
+    ColumnNameTests,
+    NestedTests,
+    SchemaTests,
+)
+from fsspeckit.testing.conformance.stores import Store, open_store  # noqa: E402
+from fsspeckit.testing.conformance.target import Target  # noqa: E402
+from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["EngineTests", "Store", "Target", "open_store"]
+
+
+class EngineTests(
+    StrategyTests,
+    FullMergeTests,
+    EdgeTests,
+    OptionTests,
+    ConcurrencyTests,
+    KeyTypeTests,
+    NullKeyTests,
+    DuplicateKeyTests,
+    SchemaTests,
+    NestedTests,
+    ColumnNameTests,
+    PartitionTests,
+    GuardTests,
+    PlanningTests,
+    WriterTests,
+    FileShapeTests,
+    HandsOffTests,
+    UnreadableTests,
+    LookTests,
+    WriteTests,
+    ReadTests,
+    RewriteModeTests,
+    CrashTests,
+    GeneratedTests,
+):
+    """Everything that holds on every engine; an engine's tests inherit it."""
+
+    engine_name: str
+    """The engine's name, as it stands in the history of a dataset."""
+
+    supports_memory_filesystem = True
+    """Whether it reads filesystems that exist in one process only."""
+
+    has_rewrite_mode = True
+    """Whether it has `write_parquet_dataset` and `merge_parquet_dataset`."""
+
+    @pytest.fixture
+    def connect(self) -> Callable[..., Any]:
+        """The engine's constructor, taking ``filesystem``, ``control_dir`` and ``publish``."""
+        raise NotImplementedError("an engine's tests give the fixture `connect`")
+
+    @pytest.fixture
+    def engine(self) -> str:
+        """The name of the engine."""
+        return self.engine_name
+
+    @pytest.fixture
+    def store(self, request: pytest.FixtureRequest) -> Iterator[Store]:
+        """An empty place for a dataset: a local disk unless a test asks for others."""
+        kind = getattr(request, "param", "exchange")
+        if kind == "memory" and not self.supports_memory_filesystem:
+            pytest.skip("this engine cannot read a filesystem of this process")
+        with open_store(kind) as opened:
+            yield opened
+
+    @pytest.fixture
+    def target(self, connect: Callable[..., Any], store: Store) -> Iterator[Target]:
+        """A dataset in the store, and the engine to merge into it."""
+        with connect(**store.options) as io:
+            yield Target(io, store)

@@ -1,0 +1,369 @@
+"""Disks that fail at any call, and random sequences of writes, merges, crashes and recoveries."""
+
+# ruff: noqa: D102 - the names of the tests tell
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from fsspeckit import errors
+from fsspeckit.storage import recover, syscalls
+from fsspeckit.testing.conformance.merging import three_files
+from fsspeckit.testing.conformance.planning import KEPT
+from fsspeckit.testing.conformance.stores import STORES, Store, hive, open_store
+from fsspeckit.testing.conformance.target import Target, as_table, expect, line, lines, numbers
+from fsspeckit.testing.model import STRATEGIES, merge_rows
+from fsspeckit.testing.strategies import datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.testing.model import Row
+
+__all__ = ["CrashTests", "GeneratedTests"]
+
+EVERY_KIND = pytest.mark.parametrize("kind", STORES)
+
+
+def some(count: int, **options: Any) -> settings:
+    """Settings for so many examples; the variable FSSPECKIT_EXAMPLES multiplies them."""
+    factor = float(os.environ.get("FSSPECKIT_EXAMPLES", "1"))
+    allowed = [
+        HealthCheck.differing_executors,  # every engine runs the same tests
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ]
+    examples = max(1, int(count * factor))
+    return settings(max_examples=examples, deadline=None, suppress_health_check=allowed, **options)
+
+
+class Failing:
+    """A disk that fails at one call and at all that follow: nothing can be mended any more."""
+
+    def __init__(self, at: float) -> None:
+        self.count = 0
+        self._at = at
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        self.count += 1
+        if self.count > self._at:
+            raise OSError(errno.EIO, "injected", call.paths[0])
+        yield
+
+
+def committed(failing: Failing, act: Callable[[], Any]) -> bool:
+    """Act on a failing disk; the type of the error alone tells the outcome."""
+    with syscalls.observed(failing):
+        try:
+            act()
+        except errors.CommitPendingError:
+            return True
+        except (OSError, errors.FsspeckitError):
+            return False
+    return True
+
+
+def _upsert(target: Target, source: pa.Table) -> None:
+    target.io.merge(source, target.store.path, "upsert", ["id"])
+
+
+class CrashTests:
+    """After a crash the dataset is in its old or its new state, and never between."""
+
+    def _open(self, stack: ExitStack, connect: Callable[..., Any], kind: str) -> Target:
+        store = stack.enter_context(open_store(self._supported(kind)))
+        return Target(stack.enter_context(connect(**store.options)), store)
+
+    def _supported(self, kind: str) -> str:
+        if kind == "memory" and not getattr(self, "supports_memory_filesystem", True):
+            pytest.skip("this engine cannot read a filesystem of this process")
+        return kind
+
+    @EVERY_KIND
+    @pytest.mark.parametrize("strategy", ["upsert", "full_merge"])
+    def test_a_merge_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str, strategy: str
+    ) -> None:
+        source = numbers(2, 4, 8, v="new")
+        old = [*numbers(*range(1, 8)).to_pylist()]
+        new = merge_rows(old, source.to_pylist(), strategy, ["id"]).rows
+
+        def act(target: Target) -> Any:
+            return target.io.merge(source, target.store.path, strategy, ["id"])
+
+        self._die_everywhere(connect, kind, act, lines(old), lines(new))
+
+    @EVERY_KIND
+    def test_an_overwrite_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str
+    ) -> None:
+        def act(target: Target) -> Any:
+            return target.io.write_dataset(numbers(8, 9), target.store.path, mode="overwrite")
+
+        old, new = numbers(*range(1, 8)), numbers(8, 9)
+        self._die_everywhere(connect, kind, act, lines(old), lines(new))
+
+    def _die_everywhere(
+        self,
+        connect: Callable[..., Any],
+        kind: str,
+        act: Callable[[Target], Any],
+        old: tuple[str, ...],
+        new: tuple[str, ...],
+    ) -> None:
+        outcomes = Counter[bool]()
+        calls = self._die(connect, kind, act, 10**9, old, new, outcomes)
+        step = max(1, int(calls / (16 * float(os.environ.get("FSSPECKIT_EXAMPLES", "1")))))
+        for at in range(0, calls, step):
+            self._die(connect, kind, act, at, old, new, outcomes)
+        assert outcomes[True] > 1
+        assert outcomes[False] > 1
+
+    def _die(
+        self,
+        connect: Callable[..., Any],
+        kind: str,
+        act: Callable[[Target], Any],
+        at: int,
+        old: tuple[str, ...],
+        new: tuple[str, ...],
+        outcomes: Counter[bool],
+    ) -> int:
+        with ExitStack() as stack:
+            target = self._open(stack, connect, kind)
+            three_files(target)
+            failing = Failing(at)
+            done = committed(failing, lambda: act(target))
+            outcomes[done] += 1
+            expected = sorted(new if done else old)
+            seen = as_table(target.io.read_dataset(target.store.path))
+            assert sorted(lines(seen)) == expected, f"read before recovery, died at call {at}"
+            recover(target.store.path, **target.store.opening)
+            found = sorted(target.rows(numbers().schema).elements())
+            assert found == expected, f"on disk after recovery, died at call {at}"
+            return failing.count
+
+    @EVERY_KIND
+    def test_the_next_merge_recovers(self, connect: Callable[..., Any], kind: str) -> None:
+        source = numbers(2, 8, v="new")
+        for at in range(5, 60, 9):
+            with ExitStack() as stack:
+                target = self._open(stack, connect, kind)
+                three_files(target)
+                committed(Failing(at), partial(_upsert, target, source))
+                _upsert(target, source)
+                target.merge(source)
+                assert sum(target.rows(source.schema).values()) == 8
+
+    def test_filesystem_errors_keep_their_type_and_name_the_path(self, target: Target) -> None:
+        @contextmanager
+        def forbidden(call: Call) -> Iterator[None]:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), call.paths[0])
+            yield
+
+        three_files(target)
+        before = target.store.tree()
+        with syscalls.observed(forbidden), pytest.raises(PermissionError, match=r"/"):
+            target.io.merge(numbers(1, v="new"), target.store.path, "upsert", ["id"])
+        assert target.store.tree() == before
+
+
+class GeneratedTests:
+    """Generated data against the model."""
+
+    @given(data=st.data())
+    @some(60)
+    def test_generated_merges_agree_with_the_model(
+        self, connect: Callable[..., Any], data: st.DataObject
+    ) -> None:
+        nulls, twice, moving = (
+            data.draw(st.booleans(), label=n) for n in ("nulls", "twice", "moving")
+        )
+        dataset = data.draw(
+            datasets(null_source_keys=nulls, duplicate_source_keys=twice, moving_keys=moving)
+        )
+        strategy = data.draw(st.sampled_from(list(STRATEGIES)), label="strategy")
+        policy = data.draw(st.sampled_from(["error", "first", "last"]), label="duplicate_keys")
+        options: dict[str, Any] = {
+            "null_keys": "match" if nulls else "error",
+            "duplicate_keys": policy,
+        }
+        with ExitStack() as stack:
+            store = stack.enter_context(open_store("exchange"))
+            target = Target(stack.enter_context(connect(**store.options)), store)
+            dataset.write(store.local)
+            target.knows(dataset.schema)
+            self._merge(target, dataset.source, strategy, dataset.key_columns, options)
+
+    def _merge(
+        self,
+        target: Target,
+        source: pa.Table,
+        strategy: str,
+        keys: tuple[str, ...],
+        options: dict[str, Any],
+    ) -> None:
+        files = target.files(source.schema)
+        try:
+            expected = expect(files, source.to_pylist(), strategy, keys, options)
+        except ValueError as refused:
+            kind = type(refused)
+            target.refuses(
+                ValueError if kind is errors.InvalidArgumentError else kind,
+                source,
+                strategy,
+                keys,
+                **options,
+            )
+            return
+        plan = target.plan(source, strategy, keys, **options)
+        kept = {name for name, decision in target.decisions(plan).items() if decision in KEPT}
+        assert files.keys() - expected.preserved <= kept
+        target.merge(source, strategy, keys, **options)
+
+    def test_sequences_of_writes_merges_crashes_and_recoveries(
+        self, connect: Callable[..., Any]
+    ) -> None:
+        memory = getattr(self, "supports_memory_filesystem", True)
+        run_state_machine_as_test(
+            cast("type[RuleBasedStateMachine]", partial(DatasetMachine, connect, memory=memory)),
+            settings=some(25, stateful_step_count=10),
+        )
+
+
+_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
+_PLACES = ("a", "b c", None)
+_ROWS = st.lists(
+    st.fixed_dictionaries({"id": st.integers(0, 9), "v": st.integers(0, 2)}),
+    max_size=6,
+    unique_by=lambda row: row["id"],
+)
+_SOME_ROWS = _ROWS.filter(bool)
+_FAIL_AT = st.none() | st.integers(0, 70)
+
+
+def _table(rows: list[dict[str, int]]) -> pa.Table:
+    """Rows with their place: a function of the key, so that no key ever moves."""
+    placed = [{**row, "p": _PLACES[row["id"] % 3]} for row in rows]
+    return pa.Table.from_pylist(placed, _SCHEMA)
+
+
+class DatasetMachine(RuleBasedStateMachine):
+    """One dataset, and what it must hold."""
+
+    def __init__(self, connect: Callable[..., Any], *, memory: bool) -> None:
+        super().__init__()
+        self._connect = connect
+        self._memory = memory
+        self._stack = ExitStack()
+        self._held: list[Row] | None = None
+        self._crashed = False
+        self._guests = 0
+
+    @initialize(kind=st.sampled_from(STORES), partitioned=st.booleans())
+    def open(self, kind: str, partitioned: bool) -> None:
+        """Choose a place and a layout."""
+        usable = kind if self._memory or kind != "memory" else "plain"
+        self._store: Store = self._stack.enter_context(open_store(usable))
+        io = self._stack.enter_context(self._connect(**self._store.options))
+        self._target = Target(io, self._store)
+        self._parts = ["p"] if partitioned else None
+
+    @rule(rows=_SOME_ROWS, mode=st.sampled_from(["append", "overwrite"]), fail_at=_FAIL_AT)
+    def write(self, rows: list[dict[str, int]], mode: str, fail_at: int | None) -> None:
+        """Append or overwrite."""
+        table = _table(rows)
+        kept = (self._held or []) if mode == "append" else []
+
+        def act() -> None:
+            self._target.io.write_dataset(
+                table, self._store.path, mode=mode, partition_by=self._parts
+            )
+
+        self._act(act, [*kept, *table.to_pylist()], fail_at)
+
+    @rule(rows=_ROWS, strategy=st.sampled_from(list(STRATEGIES)), fail_at=_FAIL_AT)
+    def merge(self, rows: list[dict[str, int]], strategy: str, fail_at: int | None) -> None:
+        """Merge; a healthy merge into a healthy dataset is compared file by file."""
+        if self._held is None and not rows:
+            return
+        table = _table(rows)
+        options: dict[str, Any] = {"allow_empty": True, "partition_columns": self._parts}
+        if self._held is None and strategy == "update":
+            self._target.refuses(ValueError, table, strategy, **options)
+            return
+        expected = merge_rows(
+            self._held, table.to_pylist(), strategy, ["id"], allow_empty=True
+        ).rows
+        if fail_at is None and not self._crashed:
+            self._target.merge(table, strategy, **options)
+            self._held = list(expected)
+            return
+
+        def act() -> None:
+            self._target.io.merge(table, self._store.path, strategy, ["id"], **options)
+
+        self._act(act, list(expected), fail_at)
+
+    @rule(rows=_SOME_ROWS)
+    def another_program_adds_a_file(self, rows: list[dict[str, int]]) -> None:
+        """Write a file without any of our code."""
+        table = _table(rows[:1])
+        self._guests += 1
+        name = f"guest-{self._guests}.parquet"
+        if self._parts:
+            name = f"{hive('p', table['p'][0].as_py())}/{name}"
+            self._store.write(name, table.drop_columns(["p"]))
+        else:
+            self._store.write(name, table)
+        self._held = [*(self._held or []), *table.to_pylist()]
+
+    @rule()
+    def recover(self) -> None:
+        """Complete what a crash left."""
+        recover(self._store.path, **self._store.opening)
+        self._crashed = False
+
+    def _act(self, act: Callable[[], None], expected: list[Row], fail_at: int | None) -> None:
+        if fail_at is None:
+            act()
+            self._held, self._crashed = expected, False
+            return
+        if committed(Failing(fail_at), act):
+            self._held = expected
+        self._crashed = True
+
+    @invariant()
+    def holds_its_rows(self) -> None:
+        """Our readers always see the state; plain ones see it unless a crash was not mended."""
+        if self._held is None:
+            return
+        expected = Counter(map(line, self._held))
+        found = as_table(self._target.io.read_dataset(self._store.path))
+        assert Counter(lines(found)) == expected
+        if not self._crashed:
+            assert self._target.rows(_SCHEMA) == expected
+
+    def teardown(self) -> None:
+        """Leave nothing behind."""
+        self._stack.close()

@@ -1,0 +1,136 @@
+"""Plans: which files they keep, and on what evidence (DESIGN sections 3 and 5)."""
+
+# ruff: noqa: D102 - the names of the tests tell
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
+from fsspeckit.testing.conformance.partitions import days, write_days
+from fsspeckit.testing.conformance.target import numbers
+from fsspeckit.testing.writers import WRITERS
+
+if TYPE_CHECKING:
+    from fsspeckit.testing.conformance.target import Target
+
+__all__ = ["PlanningTests"]
+
+KEPT = ("candidate", "affected")
+"""What a plan says about files that a merge may rewrite."""
+
+
+def kept(target: Target, source: pa.Table, strategy: str = "upsert", **options: Any) -> set[str]:
+    """The files that a plan keeps."""
+    decisions = target.decisions(target.plan(source, strategy, **options))
+    return {name for name, decision in decisions.items() if decision in KEPT}
+
+
+def evidence(target: Target, source: pa.Table) -> dict[str, str]:
+    """The kind of evidence for each file."""
+    return {target.store.relative(f.path): f.evidence.kind for f in target.plan(source).files}
+
+
+class PlanningTests:
+    """What `plan_merge` says before anything is done."""
+
+    @EVERY_STORE
+    def test_partition_pruning_reduces_candidate_files(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3, 4], 2), days([1, 9], 3))
+        assert kept(target, days([1, 2], 1, "new")) == {"day=2025-01-01/f0.parquet"}
+
+    def test_unknown_partition_values_are_not_pruned(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        target.write("day=later/f.parquet", numbers(1, 2))
+        assert "day=later/f.parquet" in kept(target, days([1], 1, "new"))
+
+    @EVERY_STORE
+    def test_statistics_pruning_excludes_non_overlapping_files(self, target: Target) -> None:
+        three_files(target)
+        assert kept(target, numbers(4, 5, v="new")) == {"b.parquet"}
+        assert evidence(target, numbers(4))["a.parquet"] == "statistics"
+
+    def test_one_outlier_does_not_make_every_file_a_candidate(self, target: Target) -> None:
+        for start in (0, 100, 200):
+            target.write(f"{start}.parquet", numbers(*range(start, start + 50)))
+        assert kept(target, numbers(1, 999, v="new")) == {"0.parquet"}
+
+    def test_all_columns_of_a_key_must_fit(self, target: Target) -> None:
+        for name, x, y in [("a", [1, 2], [8, 9]), ("b", [8, 9], [1, 2])]:
+            target.write(f"{name}.parquet", pa.table({"x": x, "y": y}))
+        source = pa.table({"x": [1, 9], "y": [1, 9]})
+        plan = target.plan(source, "upsert", ["x", "y"])
+        assert set(target.decisions(plan).values()) == {"pruned"}
+
+    @pytest.mark.parametrize("what", ["no statistics", "cut bounds", "INT96"])
+    def test_missing_or_inexact_stats_treated_as_unknown_membership(
+        self, target: Target, what: str
+    ) -> None:
+        """No such evidence may exclude the file: it does hold the key."""
+        long = ["k" * 100 + str(number) for number in range(4)]
+        keys = pa.array(long)
+        if what == "INT96":
+            keys = pa.array(range(4), pa.timestamp("us", "UTC"))
+        held = pa.table({"k": keys, "v": ["old"] * 4})
+        self._write_without_bounds(target, held, what)
+        source = held.slice(2, 1).set_column(1, "v", pa.array(["new"]))
+        plan = target.plan(source, "upsert", ["k"])
+        assert target.decisions(plan)["a.parquet"] in KEPT
+        assert target.merge(source, "upsert", ["k"]).updated == 1
+
+    def _write_without_bounds(self, target: Target, held: pa.Table, what: str) -> None:
+        if what == "cut bounds":
+            os.makedirs(target.store.local)
+            WRITERS["polars"](held, f"{target.store.local}/a.parquet")
+            return
+        options = {"no statistics": "write_statistics", "INT96": "use_deprecated_int96_timestamps"}
+        target.write("a.parquet", held, **{options[what]: what == "INT96"})
+
+    def test_without_statistics_only_a_scan_excludes_a_file(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1, 2), write_statistics=False)
+        target.write("b.parquet", numbers(3, 4))
+        assert evidence(target, numbers(3))["a.parquet"] in ("none", "key scan")
+
+    def test_bloom_filters_exclude_files(self, target: Target) -> None:
+        for name, ids in [("a", range(0, 100, 2)), ("b", range(1, 100, 2))]:
+            filters = {"bloom_filter_options": {"id": {"ndv": 100, "fpp": 0.001}}}
+            target.write(f"{name}.parquet", numbers(*ids), **filters)
+        assert evidence(target, numbers(51))["a.parquet"] == "bloom"
+        assert target.merge(numbers(51, v="new"), "update").updated == 1
+
+    @EVERY_STORE
+    @EVERY_STRATEGY
+    def test_affected_files_are_an_upper_bound_of_the_rewritten(
+        self, target: Target, strategy: str
+    ) -> None:
+        three_files(target)
+        source = pa.concat_tables([numbers(2, 8, v="new"), numbers(4)])
+        planned = kept(target, source, strategy)
+        before = set(target.store.tree())
+        result = target.merge(source, strategy)
+        stayed = {target.store.relative(path) for path in result.preserved_files}
+        assert before - stayed <= planned
+
+    def test_a_plan_explains_every_file(self, target: Target) -> None:
+        three_files(target)
+        text = str(target.plan(numbers(4)))
+        assert all(name in text for name in ("a.parquet", "b.parquet", "c.parquet"))
+        assert "statistics of id" in text
+
+    def test_a_plan_counts_rows_and_row_groups(self, target: Target) -> None:
+        target.write("a.parquet", numbers(*range(10)), row_group_size=2)
+        plan = target.plan(numbers(5, 6))
+        (file,) = plan.files
+        assert (plan.source_rows, plan.target_rows, file.rows) == (2, 10, 10)
+        assert (file.row_groups, file.row_group_count) == ((2, 3), 5)
+        assert file.bytes == len(target.store.tree()["a.parquet"].data)
+
+    def test_a_plan_refuses_what_a_merge_refuses(self, target: Target) -> None:
+        three_files(target)
+        for source in (numbers(1, None), numbers(1, 1), numbers(1).drop_columns(["v"])):
+            with pytest.raises(ValueError, match=r"NULL|more than once|'v'"):
+                target.plan(source)

@@ -1,0 +1,171 @@
+"""Columns: names, order, types and nesting (semantics 7)."""
+
+# ruff: noqa: D102 - the names of the tests tell
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit import errors
+from fsspeckit.testing.conformance.target import numbers
+from fsspeckit.testing.strategies import COLUMN_NAMES
+
+if TYPE_CHECKING:
+    from fsspeckit.testing.conformance.target import Target
+
+__all__ = ["ColumnNameTests", "NestedTests", "SchemaTests"]
+
+NESTED: dict[str, pa.Array] = {
+    "struct": pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}, None, {"a": 4, "b": None}]),
+    "list": pa.array([[1, 2], [], None, [None, 3]], pa.list_(pa.int32())),
+    "large list": pa.array([["a"], [], None, [None]], pa.large_list(pa.string())),
+    "map": pa.array(
+        [[("a", 1)], [], None, [("b", None), ("c", 3)]], pa.map_(pa.string(), pa.int64())
+    ),
+    "list of structs": pa.array(
+        [[{"id": 1, "x": ["p", None]}], [], None, [{"id": None, "x": []}, None]],
+        pa.list_(pa.struct([("id", pa.int64()), ("x", pa.list_(pa.string()))])),
+    ),
+    "struct of a map": pa.array(
+        [{"m": [("k", [1])]}, {"m": []}, {"m": None}, None],
+        pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.int8())))]),
+    ),
+}
+"""Four values each, NULL among them."""
+
+TEMPORARIES = (
+    *("__fsspeckit_position", "__fsspeckit_source_row", "__fsspeckit__", "_position", "_file"),
+    *("position", "source_row", "row_number", "file", "key_0", "__key_0", "k0", "index", "_k0"),
+)
+"""Names that look like columns which an engine adds for itself."""
+
+FITTING: dict[str, tuple[pa.Array, pa.Array]] = {
+    "int8 into int64": (pa.array([1, 2]), pa.array([3, 4], pa.int8())),
+    "int64 into int8": (pa.array([1, 2], pa.int8()), pa.array([3, 127])),
+    "large_string into string": (pa.array(["a", "b"]), pa.array(["c", "d"], pa.large_string())),
+    "dictionary into string": (pa.array(["a", "b"]), pa.array(["c", "d"]).dictionary_encode()),
+    "float into double": (pa.array([0.5, 1.5]), pa.array([2.5, 3.5], pa.float32())),
+    "decimal of fewer digits": (
+        pa.array([Decimal("1.50"), Decimal("2.00")], pa.decimal128(18, 2)),
+        pa.array([Decimal("3.5"), None], pa.decimal128(9, 1)),
+    ),
+    "ms into us": (
+        pa.array([dt.datetime(2024, 1, 1)] * 2, pa.timestamp("us")),
+        pa.array([dt.datetime(2025, 1, 1)] * 2, pa.timestamp("ms")),
+    ),
+    "all NULL without a type": (pa.array(["a", "b"]), pa.nulls(2)),
+}
+"""Payload of a target, and what a source may have instead."""
+
+MISFITTING: dict[str, tuple[pa.Array, pa.Array]] = {
+    "300 into int8": (pa.array([1, 2], pa.int8()), pa.array([300, 1])),
+    "0.1 into float": (pa.array([0.5, 1.5], pa.float32()), pa.array([0.1, 0.5])),
+    "text into int64": (pa.array([1, 2]), pa.array(["3", "4"])),
+    "int64 into text": (pa.array(["1", "2"]), pa.array([3, 4])),
+    "microseconds into ms": (
+        pa.array([dt.datetime(2024, 1, 1)] * 2, pa.timestamp("ms")),
+        pa.array([dt.datetime(2024, 1, 1, 0, 0, 0, 1)] * 2, pa.timestamp("us")),
+    ),
+    "1.55 into one decimal place": (
+        pa.array([Decimal("1.5"), Decimal("2.0")], pa.decimal128(9, 1)),
+        pa.array([Decimal("1.55"), None], pa.decimal128(9, 2)),
+    ),
+}
+"""Payload of a target, and what would lose something."""
+
+
+def with_payload(payload: pa.Array) -> pa.Table:
+    """A table of an ``id`` and a column of that payload."""
+    return pa.table({"id": pa.array(range(len(payload)), pa.int64()), "payload": payload})
+
+
+class SchemaTests:
+    """Same names in any order, casts that lose nothing."""
+
+    def test_columns_of_the_source_may_be_in_any_order(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1, 2))
+        target.merge(numbers(2, 3, v="new").select(["v", "id"]))
+
+    @pytest.mark.parametrize("case", FITTING)
+    def test_lossless_cast_of(self, target: Target, case: str) -> None:
+        held, given = FITTING[case]
+        target.write("a.parquet", with_payload(held))
+        target.merge(with_payload(given))
+
+    @pytest.mark.parametrize("case", MISFITTING)
+    def test_lossy_cast_of(self, target: Target, case: str) -> None:
+        held, given = MISFITTING[case]
+        target.write("a.parquet", with_payload(held))
+        target.refuses(errors.SchemaMismatchError, with_payload(given), match="'payload'")
+
+    def test_a_missing_source_column_is_named(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        source = numbers(1).drop_columns(["v"])
+        target.refuses(errors.SchemaMismatchError, source, match="'v'")
+
+    def test_an_extra_source_column_is_named(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        source = numbers(1).append_column("extra", pa.array([1]))
+        target.refuses(errors.SchemaMismatchError, source, match="'extra'")
+
+    def test_null_does_not_fit_a_required_column(self, target: Target) -> None:
+        required = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), False)])
+        target.write("a.parquet", numbers(1).cast(required))
+        source = pa.table({"id": [1, 2], "v": ["new", None]})
+        target.refuses(errors.SchemaMismatchError, source, match="'v'")
+
+    def test_required_columns_stay_required(self, target: Target) -> None:
+        required = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.string(), False)])
+        target.write("a.parquet", numbers(1).cast(required))
+        target.merge(numbers(1, 2, v="new"))
+
+    def test_schema_types_the_source_of_a_new_dataset(self, target: Target) -> None:
+        wanted = pa.schema([("id", pa.int32()), ("v", pa.large_string())])
+        result = target.io.merge(numbers(1), target.store.path, "upsert", ["id"], schema=wanted)
+        name = target.store.relative(result.inserted_files[0])
+        assert target.store.schema(name).equals(wanted)
+
+
+class NestedTests:
+    """Nested payload."""
+
+    @pytest.mark.parametrize("kind", NESTED)
+    def test_nested_payload(self, target: Target, kind: str) -> None:
+        held = with_payload(NESTED[kind])
+        target.write("a.parquet", held, row_group_size=2)
+        source = pa.table({"id": [2, 3, 4], "payload": NESTED[kind].take(pa.array([0, 2, 3]))})
+        result = target.merge(source)
+        assert (result.updated, result.inserted) == (2, 1)
+
+    def test_a_nested_column_is_no_key(self, target: Target) -> None:
+        held = with_payload(NESTED["struct"])
+        target.write("a.parquet", held)
+        target.refuses(ValueError, held, "upsert", ["payload"], match="payload")
+
+
+class ColumnNameTests:
+    """Names that quoting, globbing or an engine's own columns could break."""
+
+    @pytest.mark.parametrize("name", [*COLUMN_NAMES, *TEMPORARIES])
+    def test_column_named(self, target: Target, name: str) -> None:
+        """As a key in the first merge, as payload in the second."""
+        target.write("a.parquet", pa.table({name: [1, 2, 3], "other": ["x", "y", "z"]}))
+        target.merge(pa.table({name: [2, 9], "other": ["new", "w"]}), "upsert", [name])
+        target.merge(pa.table({name: [5], "other": ["x"]}), "upsert", ["other"])
+
+    def test_all_odd_names_at_once(self, target: Target) -> None:
+        names = list(dict.fromkeys([*COLUMN_NAMES, *TEMPORARIES]))
+        held = pa.table({name: [number, -1] for number, name in enumerate(names)})
+        target.write("a.parquet", held)
+        source = pa.table({name: [number, -2] for number, name in enumerate(reversed(names))})
+        target.merge(source.select(names[::-1]), "upsert", names[:3])
+
+    def test_names_that_differ_by_case_alone_are_no_keys(self, target: Target) -> None:
+        held = pa.table({"id": [1], "ID": [2]})
+        target.write("a.parquet", held)
+        target.refuses(ValueError, held, "upsert", ["id"], match="case")

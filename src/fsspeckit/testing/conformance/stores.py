@@ -1,0 +1,187 @@
+"""The storages that every engine must merge on, and what a test can see of them.
+
+A store looks at a dataset as any program would: it lists, opens and reads plain files, and knows
+nothing of engines, plans or commits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from fsspec import AbstractFileSystem
+
+__all__ = ["STORES", "Entry", "Store", "hive", "open_store"]
+
+STORES = ("exchange", "plain", "memory", "dirfs")
+"""Local disk in both publish modes, memory, and a directory inside another filesystem."""
+
+_SUFFIXES = (".parquet", ".pq", ".parq")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file at one moment: two entries are equal if nobody touched it in between."""
+
+    data: bytes = field(repr=False)
+    modified: datetime
+
+
+Tree = dict[str, Entry]
+"""Every file below the root, hidden ones too, by its path below the root."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A place for one dataset."""
+
+    filesystem: AbstractFileSystem
+    """How the test looks at it."""
+
+    path: str
+    """The dataset as a caller of the engine spells it."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the engine's constructor is given."""
+
+    local: str = ""
+    """The dataset's directory on a disk; empty if there is none."""
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """What `recover` and `history` are given besides the path."""
+        return {name: self.options[name] for name in ("filesystem",) if name in self.options}
+
+    def at(self, name: str) -> str:
+        """The path of a file of the dataset, fit for the filesystem."""
+        return f"{self.filesystem._strip_protocol(self.path)}/{name}"
+
+    def relative(self, path: str) -> str:
+        """The part below the root of a path that an engine told; the file must be there."""
+        stripped = str(self.filesystem._strip_protocol(path))
+        prefix = self.at("")
+        assert stripped.startswith(prefix), f"{path!r} is not below {self.path!r}"
+        assert self.filesystem.exists(path), f"{path!r} does not exist"
+        return stripped.removeprefix(prefix)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write any file."""
+        path = self.at(name)
+        self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self.filesystem.pipe_file(path, data)
+
+    def write(self, name: str, table: pa.Table, **options: Any) -> None:
+        """Write one Parquet file with pyarrow; the options are those of ``pq.write_table``."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, **options)
+        self.put(name, sink.getvalue().to_pybytes())
+
+    def tree(self) -> Tree:
+        """Remember every file, byte for byte."""
+        prefix = self.at("")
+        if not self.filesystem.isdir(prefix.rstrip("/")):
+            return {}
+        self.filesystem.invalidate_cache()
+        return {
+            path.removeprefix(prefix): Entry(
+                self.filesystem.cat_file(path), self.filesystem.modified(path)
+            )
+            for path in self.filesystem.find(prefix.rstrip("/"))
+        }
+
+    def footer(self, name: str) -> pq.FileMetaData:
+        """The footer of a file."""
+        return pq.read_metadata(pa.BufferReader(self.filesystem.cat_file(self.at(name))))
+
+    def schema(self, name: str) -> pa.Schema:
+        """The Arrow schema of a file."""
+        return pq.read_schema(pa.BufferReader(self.filesystem.cat_file(self.at(name))))
+
+    def read(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Read a file as a table of ``schema``; columns that it does not hold are in its path."""
+        # The default unit turns dates outside the range of nanoseconds into others, silently.
+        fine = any(pa.types.is_timestamp(f.type) and f.type.unit == "ns" for f in schema)
+        source = pa.BufferReader(self.filesystem.cat_file(self.at(name)))
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
+            stored = file.read()
+        columns = [
+            stored[f.name].cast(f.type)
+            if f.name in stored.column_names
+            else _path_column(name, f, stored.num_rows)
+            for f in schema
+        ]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+def data_files(names: Iterable[str]) -> list[str]:
+    """The paths below a root that are data."""
+    return sorted(
+        name
+        for name in names
+        if name.lower().endswith(_SUFFIXES)
+        and not any(part.startswith((".", "_")) for part in name.split("/"))
+    )
+
+
+def hive(name: str, value: Any) -> str:
+    """A partition's directory as pyarrow spells it."""
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return f"{name}={_NULL if value is None else quote(str(value), safe='')}"
+
+
+def partition_names(name: str) -> list[str]:
+    """The partition columns of a path below the root."""
+    return [unquote(part.partition("=")[0]) for part in name.split("/")[:-1] if "=" in part]
+
+
+def _path_column(name: str, column: pa.Field, rows: int) -> pa.Array:
+    found = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
+    texts = {unquote(key): None if text == _NULL else unquote(text) for key, text in found.items()}
+    assert column.name in texts, f"{name!r} holds no column {column.name!r}"
+    return pa.array([texts[column.name]] * rows, pa.string()).cast(column.type)
+
+
+@contextmanager
+def open_store(kind: str) -> Iterator[Store]:
+    """Open an empty store, and leave nothing of it behind."""
+    if kind == "memory":
+        name = f"/{uuid.uuid4().hex}"
+        yield Store(MemoryFileSystem(), f"memory:/{name}/data")
+        if MemoryFileSystem().exists(name):
+            MemoryFileSystem().rm(name, recursive=True)
+        return
+    # A disk in memory, where there is one: fsync costs nothing there, and exchanging works.
+    memory = "/dev/shm"
+    usable = os.path.isdir(memory) and os.access(memory, os.W_OK)
+    directory = os.path.realpath(tempfile.mkdtemp(dir=memory if usable else None))
+    try:
+        yield _local_store(kind, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _local_store(kind: str, directory: str) -> Store:
+    local = f"{directory}/data"
+    if kind == "dirfs":
+        filesystem = DirFileSystem(directory, LocalFileSystem())
+        return Store(filesystem, "data", {"filesystem": filesystem}, local)
+    options = {"publish": "plain"} if kind == "plain" else {}
+    return Store(LocalFileSystem(), local, options, local)

@@ -1,0 +1,247 @@
+"""`write_dataset` and `read_dataset`."""
+
+# ruff: noqa: D102 - the names of the tests tell
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.testing.conformance.files import FOREIGN
+from fsspeckit.testing.conformance.merging import EVERY_STORE, SOURCES, three_files
+from fsspeckit.testing.conformance.partitions import PARTITIONS, days, write_days
+from fsspeckit.testing.conformance.stores import data_files
+from fsspeckit.testing.conformance.target import as_table, lines, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspeckit.core.incremental import MergeResult
+    from fsspeckit.testing.conformance.target import Target
+
+__all__ = ["ReadTests", "WriteTests"]
+
+
+def write(target: Target, data: Any, schema: pa.Schema | None = None, **options: Any) -> Any:
+    """Write, and compare the result with what is on disk."""
+    before = target.store.tree()
+    result = target.io.write_dataset(data, target.store.path, **options)
+    after = target.store.tree()
+    told = {target.store.relative(file.path): file for file in result.files}
+    assert sorted(told) == sorted(after.keys() - before.keys())
+    for name, file in told.items():
+        assert file.row_count == target.store.footer(name).num_rows
+        assert file.size_bytes == len(after[name].data)
+    assert result.total_rows == sum(file.row_count for file in result.files)
+    gone = set(data_files(before)) if options.get("mode") == "overwrite" else set()
+    stays = before.keys() - gone
+    assert {name: after.get(name) for name in stays} == {name: before[name] for name in stays}
+    assert not gone & after.keys()
+    return result
+
+
+class WriteTests:
+    """Appending and overwriting."""
+
+    @EVERY_STORE
+    def test_append_writes_new_parquet_files_only(self, target: Target) -> None:
+        three_files(target)
+        result = write(target, numbers(8, 9), mode="append")
+        assert (result.mode, result.total_rows) == ("append", 2)
+        assert target.rows(numbers().schema) == Counter(lines(numbers(*range(1, 10))))
+
+    @EVERY_STORE
+    def test_overwrite_replaces_parquet_data_files(self, target: Target) -> None:
+        three_files(target)
+        for name in ("README.txt", "_SUCCESS", "_logs/x.parquet", ".hidden.parquet"):
+            target.store.put(name, FOREIGN[name])
+        result = write(target, numbers(8, 9), mode="overwrite")
+        assert result.mode == "overwrite"
+        assert target.rows(numbers().schema) == Counter(lines(numbers(8, 9)))
+
+    def test_append_returns_written_file_metadata(self, target: Target) -> None:
+        source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
+        result = write(target, source, partition_by=["day"])
+        told = {str(file.partition_values["day"]): file.row_count for file in result.files}
+        assert told == {"2025-01-01": 2, "2025-01-02": 1}
+
+    def test_append_is_the_default(self, target: Target) -> None:
+        three_files(target)
+        assert write(target, numbers(8)).mode == "append"
+
+    @EVERY_STORE
+    def test_a_missing_directory_is_created(self, target: Target) -> None:
+        write(target, numbers(1, 2), mode="append")
+        assert target.rows(numbers().schema) == Counter(lines(numbers(1, 2)))
+
+    @pytest.mark.parametrize("form", SOURCES)
+    def test_data_as(self, target: Target, form: str) -> None:
+        write(target, SOURCES[form](numbers(1, 2, 3)))
+        assert target.rows(numbers().schema) == Counter(lines(numbers(1, 2, 3)))
+
+    def test_filenames_are_unique(self, target: Target) -> None:
+        names = {f.path for _ in range(3) for f in write(target, numbers(1)).files}
+        assert len(names) == 3
+
+    @EVERY_STORE
+    def test_two_appends_with_the_same_template_never_collide(self, target: Target) -> None:
+        for _ in range(2):
+            result = write(
+                target, numbers(*range(5)), basename_template="day-{i}.parquet", max_rows_per_file=2
+            )
+            names = [target.store.relative(file.path) for file in result.files]
+            assert all(name.startswith("day-") and name.endswith(".parquet") for name in names)
+        assert len(data_files(target.store.tree())) == 6
+
+    @pytest.mark.parametrize(
+        "template", ["../x-{i}.parquet", "_x-{i}.parquet", "x-{i}.csv", "a/{i}"]
+    )
+    def test_a_template_must_name_data_inside_the_dataset(
+        self, target: Target, template: str
+    ) -> None:
+        with pytest.raises(ValueError, match=r"not allowed|basename_template"):
+            target.io.write_dataset(numbers(1), target.store.path, basename_template=template)
+        assert target.store.tree() == {}
+
+    def test_max_rows_per_file_splits(self, target: Target) -> None:
+        result = write(target, numbers(*range(10)), max_rows_per_file=4, row_group_size=3)
+        assert sorted(file.row_count for file in result.files) == [2, 4, 4]
+        footers = [target.store.footer(target.store.relative(f.path)) for f in result.files]
+        groups = [f.row_group(n).num_rows for f in footers for n in range(f.num_row_groups)]
+        assert max(groups) <= 3
+
+    @pytest.mark.parametrize(
+        ("option", "value"), [("max_rows_per_file", 0), ("row_group_size", -1)]
+    )
+    def test_sizes_must_be_positive(self, target: Target, option: str, value: int) -> None:
+        with pytest.raises(ValueError, match=option):
+            target.io.write_dataset(numbers(1), target.store.path, **{option: value})
+
+    def test_compression_and_bloom_columns(self, target: Target) -> None:
+        result = write(target, numbers(1, 2), compression="zstd", bloom_columns=["id"])
+        group = target.store.footer(target.store.relative(result.files[0].path)).row_group(0)
+        assert group.column(0).compression == "ZSTD"
+        offsets = [group.column(number).bloom_filter_offset for number in (0, 1)]
+        assert [offset is None for offset in offsets] == [False, True]
+
+    def test_schema_casts_what_is_written(self, target: Target) -> None:
+        wanted = pa.schema([("id", pa.int32()), ("v", pa.large_string())])
+        result = write(target, numbers(1, 2), schema=wanted)
+        assert target.store.schema(target.store.relative(result.files[0].path)).equals(wanted)
+
+    def test_mode_must_exist(self, target: Target) -> None:
+        with pytest.raises(ValueError, match=r"append.*overwrite|overwrite.*append"):
+            target.io.write_dataset(numbers(1), target.store.path, mode="truncate")
+        assert target.store.tree() == {}
+
+    @pytest.mark.parametrize("kind", PARTITIONS)
+    def test_writing_a_partition_column_of(self, target: Target, kind: str) -> None:
+        values = PARTITIONS[kind].take(pa.array([0, 1, 2, 0]))
+        source = pa.table({"id": range(4), "p": values, "v": ["x"] * 4})
+        result = write(target, source, partition_by=["p"])
+        assert len(result.files) == 3
+        assert target.rows(source.schema) == Counter(lines(source))
+        names = {
+            name
+            for f in result.files
+            for name in target.store.schema(target.store.relative(f.path)).names
+        }
+        assert names == {"id", "v"}
+
+    def test_appends_follow_the_layout_that_is_there(self, target: Target) -> None:
+        write_days(target, days([1], 1), days([2], 2))
+        write(target, days([3], 1))
+        assert {name.split("/")[0] for name in target.store.tree()} == {
+            "day=2025-01-01",
+            "day=2025-01-02",
+        }
+
+    def test_partition_by_must_agree_with_the_layout(self, target: Target) -> None:
+        write_days(target, days([1], 1))
+        before = target.store.tree()
+        with pytest.raises(ValueError, match="partition"):
+            target.io.write_dataset(days([1], 1), target.store.path, partition_by=["id"])
+        assert target.store.tree() == before
+
+    def test_writing_an_empty_string_as_partition_value(self, target: Target) -> None:
+        source = pa.table({"id": [1, 2], "p": ["a", ""]})
+        with pytest.raises(ValueError, match="empty string"):
+            target.io.write_dataset(source, target.store.path, partition_by=["p"])
+        assert target.store.tree() == {}
+
+    @EVERY_STORE
+    @pytest.mark.parametrize("mode", ["append", "overwrite"])
+    def test_the_old_data_stays_when_the_write_fails(self, target: Target, mode: str) -> None:
+        def batches() -> Any:
+            yield from numbers(8).to_batches()
+            raise OSError("the source broke")
+
+        three_files(target)
+        before = target.store.tree()
+        reader = pa.RecordBatchReader.from_batches(numbers().schema, batches())
+        with pytest.raises(OSError, match="the source broke"):
+            target.io.write_dataset(reader, target.store.path, mode=mode, max_rows_per_file=1)
+        assert target.store.tree() == before
+
+    def test_appends_at_the_same_time_are_all_there(
+        self, connect: Callable[..., Any], target: Target
+    ) -> None:
+        failures: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                with connect(**target.store.options) as io:
+                    io.write_dataset(numbers(number), target.store.path)
+            except BaseException as error:  # a thread's error must reach the test
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert target.rows(numbers().schema) == Counter(lines(numbers(0, 1, 2, 3)))
+
+    @EVERY_STORE
+    def test_what_was_written_can_be_merged_into(self, target: Target) -> None:
+        source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
+        write(target, source, partition_by=["day"])
+        result: MergeResult = target.merge(days([2, 4], 1, "new"))
+        assert (result.updated, result.inserted) == (1, 1)
+
+
+class ReadTests:
+    """Reading what is there."""
+
+    @EVERY_STORE
+    def test_reading_and_writing_round_trip(self, target: Target) -> None:
+        source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
+        target.io.write_dataset(source, target.store.path, partition_by=["day"])
+        found = as_table(target.io.read_dataset(target.store.path))
+        assert Counter(lines(found.cast(source.schema))) == Counter(lines(source))
+
+    def test_reading_some_columns(self, target: Target) -> None:
+        three_files(target)
+        found = as_table(target.io.read_dataset(target.store.path, columns=["v"]))
+        assert found.column_names == ["v"]
+        assert found.num_rows == 7
+
+    def test_reading_some_rows(self, target: Target) -> None:
+        three_files(target)
+        found = as_table(target.io.read_dataset(target.store.path, filters=[("id", ">", 5)]))
+        assert sorted(found["id"].to_pylist()) == [6, 7]
+
+    def test_reading_skips_what_is_no_data(self, target: Target) -> None:
+        three_files(target)
+        for name, data in FOREIGN.items():
+            target.store.put(name, data)
+        assert as_table(target.io.read_dataset(target.store.path)).num_rows == 7
+
+    def test_reading_what_is_not_there(self, target: Target) -> None:
+        with pytest.raises(FileNotFoundError, match="data"):
+            target.io.read_dataset(target.store.path)
