@@ -136,7 +136,7 @@ def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict
     for footer in footers:
         end = start + len(footer.row_groups)
         leaf = footer.leaves.get(column.name)
-        if leaf is not None and _trusted(leaf, column, footer):
+        if leaf is not None and _trusted(leaf, column, footer.created_by):
             positions.setdefault(leaf, []).extend(range(start, end))
         start = end
     return positions
@@ -165,16 +165,14 @@ def _canonical_bounds(
     )
 
 
-def _trusted(leaf: Leaf, column: KeyColumn, footer: FileFooter) -> bool:
+def _trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
     """Whether bounds of this stored type have a meaning that can be relied on."""
     if leaf.physical == "INT96" or not comparable(leaf.type, column.type):
         return False
     if pa.types.is_float16(leaf.type):
         return False
-    if leaf.needs_order and not footer.declares_order:
-        return False
     if family(leaf.type) == "decimal" and "BYTE_ARRAY" in leaf.physical:
-        return footer.created_by.startswith(_SIGNED_DECIMAL_WRITERS)
+        return created_by.startswith(_SIGNED_DECIMAL_WRITERS)
     return True
 
 

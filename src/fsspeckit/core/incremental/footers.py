@@ -73,14 +73,6 @@ class Leaf:
     length: int = 0
     """The width of a fixed-length byte array."""
 
-    @property
-    def needs_order(self) -> bool:
-        """Whether its bounds mean nothing unless the footer says how they are ordered.
-
-        Bounds without a declared order were compared as signed numbers, bytes too.
-        """
-        return "BYTE_ARRAY" in self.physical or pa.types.is_unsigned_integer(self.type)
-
 
 @dataclass(frozen=True, slots=True)
 class ChunkStatistics:
@@ -119,9 +111,6 @@ class FileFooter:
     created_by: str = ""
     leaves: dict[str, Leaf] = field(default_factory=dict)
     """The stored types of the columns asked for, by name; a column not stored is not here."""
-
-    declares_order: bool = True
-    """Whether the footer says how bounds are ordered; see :attr:`Leaf.needs_order`."""
 
     raw: bytes | None = None
     """The footer's own bytes, kept where they may be needed again and are not too many."""
@@ -221,8 +210,7 @@ def _parsed(
     view = _view(metadata, raw, views)
     wanted = view.leaves if columns is None else columns
     leaves = {name: view.leaves[name] for name in wanted if name in view.leaves}
-    # Before any column is looked at: pyarrow ends the whole process at an encrypted one.
-    declares_order = _declares_order(raw, view.leaf_count)
+    _refuse_encrypted(raw, view.leaf_count)
     return FileFooter(
         file,
         metadata.num_rows,
@@ -230,7 +218,6 @@ def _parsed(
         view.arrow,
         metadata.created_by or "",
         leaves,
-        declares_order,
         raw if _may_need_raw(raw, leaves) else None,
     )
 
@@ -280,19 +267,14 @@ def _may_need_raw(raw: bytes, leaves: dict[str, Leaf]) -> bool:
     return is_bytes and len(raw) <= _KEPT_FOOTER_BYTES
 
 
-def _declares_order(raw: bytes, leaf_count: int) -> bool:
-    """Whether a footer has column orders, mostly told by its last bytes.
-
-    Raises:
-        UnreadableFileError: If columns of the file are encrypted.
-    """
-    # The usual order is an empty struct in a union; after the last one comes the footer's end.
+def _refuse_encrypted(raw: bytes, leaf_count: int) -> None:
+    """Refuse a file with encrypted columns: pyarrow ends the whole process when it meets one."""
+    # A footer mostly ends with the usual order of each column, an empty struct in a union. Only
+    # one that ends otherwise can say that it is encrypted, and only that one has to be decoded.
     if raw.endswith(b"\x1c\0\0" * leaf_count + b"\0"):
-        return True
-    fields = decode(raw, {})[0].kinds
-    if _ENCRYPTION_FIELD in fields:
+        return
+    if _ENCRYPTION_FIELD in decode(raw, {})[0].kinds:
         raise UnreadableFileError("it is encrypted.")
-    return _COLUMN_ORDERS_FIELD in fields
 
 
 def _row_groups(
@@ -335,8 +317,10 @@ def _add_fixed_bounds(
     columns: list[dict[str, ChunkStatistics]], raw: bytes, leaves: dict[str, Leaf]
 ) -> None:
     """Read the statistics of fixed-width columns from the footer's own bytes."""
-    groups = decode(raw, _ROW_GROUPS)[0].values[4]
-    for chunks, group in zip(columns, groups, strict=True):
+    footer, _ = decode(raw, _ROW_GROUPS)
+    if _COLUMN_ORDERS_FIELD not in footer.kinds:
+        return  # bytes compared as signed numbers, or nobody knows how
+    for chunks, group in zip(columns, footer.values[4], strict=True):
         for name, leaf in leaves.items():
             metadata = decode(group.values[1][leaf.index], _CHUNK)[0].values.get(3)
             found = metadata.values.get(12) if metadata is not None else None

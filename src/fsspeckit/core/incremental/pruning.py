@@ -185,7 +185,8 @@ class _Chain:
         counts = [len(footer.row_groups) for footer in footers]
         self._file = np.repeat(np.arange(len(footers)), counts)
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
-        self._alive = overlap.may_hold.copy()
+        rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
+        self._alive = overlap.may_hold & (rows > 0)
         self._excluded_by: dict[int, tuple[str, ...]] = {}
 
     def _local(self, group: int) -> int:
@@ -227,12 +228,12 @@ class _Chain:
         alive = tuple(int(group) for group in np.flatnonzero(self._alive[start:end]))
         if alive:
             return Verdict(alive, Evidence("none"))
+        if not footer.rows:
+            return Verdict((), Evidence("statistics", detail="no rows"))
         return Verdict((), self._proof(start, end))
 
     def _proof(self, start: int, end: int) -> Evidence:
         """What ruled out all the row groups of a file, named after the last link needed."""
-        if start == end:
-            return Evidence("statistics", detail="no rows")
         by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
         if by_bloom:
             return Evidence("bloom", self._in_key_order(by_bloom))
