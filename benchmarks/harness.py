@@ -19,11 +19,22 @@ PAGES = Path(__file__).parent.parent / "docs" / "benchmarks"
 _LIBRARIES = ("pyarrow", "fsspec", "numpy", "duckdb", "pyspark", "polars")
 
 
-def measure(cases: Mapping[str, Callable[[], Any]], rounds: int = 5) -> dict[str, list[float]]:
-    """Run the cases in turns, so that a busy moment hits all of them; seconds of each round."""
+def measure(
+    cases: Mapping[str, Callable[[], Any]],
+    rounds: int = 5,
+    prepare: Callable[[], Any] = lambda: None,
+) -> dict[str, list[float]]:
+    """Run the cases in turns, so that a busy moment hits all of them; seconds of each round.
+
+    Args:
+        cases: What to run, by name.
+        rounds: How often.
+        prepare: Called before each run and not measured.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, run in cases.items():
+            prepare()
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)

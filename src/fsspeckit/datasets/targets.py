@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import FileOptions
     from fsspeckit.storage.roots import Root
     from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.storage.store import Storage
 
 __all__ = ["check_fits", "new_files", "plain_basename", "read_whole_target"]

@@ -116,7 +116,9 @@ class MergePlan:
         ]
         if self.trusted_partitions:
             lines.append("other partitions were not looked at: trust_partitions=True")
-        return "\n".join(lines + [f"  {file}" for file in self.files])
+        prefix = self.path.rstrip("/") + "/"
+        shown = [replace(file, path=file.path.removeprefix(prefix)) for file in self.files]
+        return "\n".join(lines + [f"  {file}" for file in shown])
 
 
 _DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
