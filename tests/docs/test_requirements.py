@@ -13,6 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "requirements.md"
+CONFORMANCE = REPOSITORY / "src" / "fsspeckit" / "testing" / "conformance"
 
 ROW = re.compile(r"^\| (?P<id>R\d-\S+) \| (?P<text>.+?) \| (?P<proof>.+?) \|$", re.MULTILINE)
 PROOF = re.compile(r"`(?P<file>tests/[\w/]+\.py)::(?P<name>\w+(?:::\w+)?)`")
@@ -71,15 +72,33 @@ def faults(row: Row) -> list[str]:
 
 @cache
 def defined_tests(path: Path) -> frozenset[str]:
-    """The names of the tests in a file, those in classes as ``Class::test``."""
+    """The names of the tests in a file, those in classes and their bases as ``Class::test``."""
     if not path.is_file():
         return frozenset()
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}::{name}" for name in _functions(node.body)}
+            names |= {f"{node.name}::{name}" for name in _with_inherited(node)}
         names |= _functions([node])
     return frozenset(names)
+
+
+@cache
+def shared_classes() -> dict[str, ast.ClassDef]:
+    """The classes of the conformance suite, whose tests an engine's test file inherits."""
+    paths = sorted(CONFORMANCE.glob("*.py"))
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    return {
+        node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
+    }
+
+
+def _with_inherited(node: ast.ClassDef) -> set[str]:
+    names = _functions(node.body)
+    for base in node.bases:
+        shared = shared_classes().get(getattr(base, "id", ""))
+        names |= _with_inherited(shared) if shared else set()
+    return names
 
 
 def _functions(body: list[ast.stmt]) -> set[str]:
@@ -139,3 +158,10 @@ def test_methods_are_found_with_their_class(tmp_path: Path) -> None:
     path = tmp_path / "test_x.py"
     path.write_text("class TestA:\n    def test_b(self): ...\n    def helper(self): ...\n")
     assert defined_tests(path) == {"TestA::test_b"}
+
+
+def test_inherited_tests_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "test_x.py"
+    path.write_text("class TestA(EngineTests): ...\n\n\nclass TestB(Other): ...\n")
+    assert "TestA::test_append_writes_new_parquet_files_only" in defined_tests(path)
+    assert not any(name.startswith("TestB") for name in defined_tests(path))
