@@ -229,7 +229,7 @@ def test_str_explains_every_file(tmp_path: Path) -> None:
     assert candidate.endswith("; 1 of 2 row groups): nothing rules the keys out")
     assert "the source does not write to" in guarded
     assert pruned.endswith("): statistics of id: 10 to 19")
-    assert "unreadable" in lines[4]
+    assert "unreadable" in lines[3]
     assert "none" in str(merge_plan(tmp_path / "nothing", source(id=[1]), ["id"]))
 
 

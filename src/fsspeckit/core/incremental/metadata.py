@@ -188,6 +188,8 @@ class ConservativeMembershipChecker:
             bounds = [_whole_file_bounds(file_metadata, name, keys) for name in key_columns]
             overlap = KeyOverlap(canonical_keys(keys, [each.column for each in bounds]), bounds)
             return bool(overlap.may_hold.any())
+        if not footer.rows:
+            return False
         columns = [_column_of(file_metadata, footer, name, keys) for name in key_columns]
         in_path = {
             column.name: partition_values(column, [file_metadata.partition_values])
@@ -231,9 +233,12 @@ def _whole_file_bounds(file: ParquetFileMetadata, name: str, keys: pa.Table) -> 
     stats = file.column_stats.get(name, {})
     ends = [stats.get("min"), stats.get("max")]
     known = None not in ends and all(end == end for end in ends)
-    values = pa.array(ends) if known else pa.nulls(2, keys.schema.field(name).type)
-    column = key_column(name, common_type(values.type, keys.schema.field(name).type))
+    wanted = keys.schema.field(name).type
+    values = keys_table(ends, [name]).column(name) if known else pa.nulls(2, wanted)
+    column = key_column(name, common_type(values.type, wanted))
     canonical = column.canonical(values).combine_chunks()
+    if known and canonical[0].as_py() > canonical[1].as_py():
+        canonical = pa.nulls(2, canonical.type)  # bounds that cannot be bound nothing
     nulls = stats.get("null_count")
     return ColumnBounds(
         column,
