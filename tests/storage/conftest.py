@@ -68,5 +68,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if FIGURES:
         terminalreporter.section("figures of the storage proof")
         terminalreporter.write_line(render())
-        if os.environ.get("FSSPECKIT_TORTURE"):
+        if os.environ.get("TORTURE"):
             write_page(REPOSITORY / "docs" / "concepts" / "commit-protocol.md")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage.syscalls import Call
 
-TORTURE = bool(os.environ.get("FSSPECKIT_TORTURE"))
+TORTURE = bool(os.environ.get("TORTURE"))
 MODES = {"exchange": "auto", "plain": "plain"}
 EVERY = pytest.mark.parametrize("scenario", list(SCENARIOS.values()), ids=lambda item: item.name)
 MAIN_SCENARIOS = [FLAT, PARTITIONED]

@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fsspeckit.errors import (
     CommitPendingError,
@@ -229,12 +229,9 @@ class _Transaction:
             publication = publish(self._storage, record, places, shadow, held)
             publication.notes[:0] = self._notes
             completion = complete(self._storage, record, publication)
-        except Exception as error:
+        except BaseException as error:
             # Whatever went wrong, "nothing was changed" would be a lie now.
             completion = self._completed_by_others(record, error)
-        except BaseException as error:
-            error.add_note(f"commit {record.number} is committed; recovery will complete it.")
-            raise
         self._phase("publish")
         return self._outcome(record, completion)
 
@@ -244,10 +241,9 @@ class _Transaction:
             held.check()
             write_record(self._storage, record)
         except BaseException as error:
-            recorded = self._was_recorded(record, error)
-            if recorded:
+            if self._was_recorded(record, error):
                 self._stage.handed_over = True
-                raise self._pending(record, error) from error
+                self._raise_pending(record, error)
             if shadow is not None:
                 discard_shadow(self._storage, shadow.name)
             if isinstance(error, FileExistsError):
@@ -266,19 +262,22 @@ class _Transaction:
             path = self._storage.root.spelled(self._storage.root.path)
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
-    def _completed_by_others(self, record: CommitRecord, error: Exception) -> Completion:
+    def _completed_by_others(self, record: CommitRecord, error: BaseException) -> Completion:
         """What another writer's recovery has made of this commit, if publishing failed here."""
         try:
             completion = read_completion(self._storage, record.number)
         except (OSError, CorruptRecordError):
             completion = None
-        if completion is None:
-            raise self._pending(record, error) from error
+        if completion is None or not isinstance(error, Exception):
+            self._raise_pending(record, error)
         return completion
 
-    def _pending(self, record: CommitRecord, error: BaseException) -> CommitPendingError:
+    def _raise_pending(self, record: CommitRecord, error: BaseException) -> NoReturn:
+        if not isinstance(error, Exception):  # an interrupt stays one, but says what it left
+            error.add_note(f"commit {record.number} is committed; recovery will complete it.")
+            raise error
         path = self._storage.root.spelled(self._storage.root.path)
-        return CommitPendingError.interrupted(record.number, path, error)
+        raise CommitPendingError.interrupted(record.number, path, error) from error
 
     def _outcome(self, record: CommitRecord, completion: Completion) -> CommitOutcome:
         return CommitOutcome(

@@ -1,0 +1,244 @@
+"""Random commits, crashes, recoveries and foreign changes, against a model of the directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.storage.checks import assert_tidy
+from tests.storage.figures import count
+
+from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage import (
+    Change,
+    StagedFile,
+    commit,
+    open_storage,
+    recover_storage,
+    stable_files,
+    staging,
+    syscalls,
+    take_snapshot,
+)
+from fsspeckit.storage.records import pending_numbers, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fsspeckit.storage import Snapshot, Stage, Storage
+    from fsspeckit.storage.syscalls import Call
+
+TORTURE = bool(os.environ.get("TORTURE"))
+PARTITIONS = ("", "p=0", "p=1", "q=1/r=2")
+MODES = st.sampled_from(["auto", "plain"])
+STEPS = st.integers(0, 90)
+
+
+class Death(BaseException):
+    """The process is dead: nothing that it would still do happens."""
+
+
+class Dying:
+    """Dies at a call, and fails every later one, so that no cleaning up can happen."""
+
+    def __init__(self, at: int, action: Callable[[], None] | None = None) -> None:
+        self._at = at
+        self._count = 0
+        self._action = action
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        index = self._count
+        self._count += 1
+        if index == self._at and self._action is not None:
+            self._action()
+        elif index >= self._at and self._action is None:
+            raise Death
+        yield
+
+
+class Directory(RuleBasedStateMachine):
+    """A dataset, and what it should hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = "/dev/shm"
+        self.base = tempfile.mkdtemp(dir=memory if os.path.isdir(memory) else None)
+        self.root = os.path.realpath(self.base) + "/data"
+        self.files: dict[str, bytes] = {}
+        self.names = 0
+
+    def teardown(self) -> None:
+        recover_storage(self.storage())
+        assert self.visible() == self.files
+        assert_tidy(self.root)
+        shutil.rmtree(self.base)
+        count("state machine", tried=1, losses=0)
+
+    def storage(self, mode: Any = "auto") -> Storage:
+        return open_storage(self.root, publish=mode)
+
+    def visible(self) -> dict[str, bytes]:
+        """What any program finds."""
+        found = {}
+        for directory, _, names in os.walk(self.root):
+            for name in names:
+                path = os.path.join(directory, name)
+                if name.endswith(".parquet"):
+                    with open(path, "rb") as file:
+                        found[os.path.relpath(path, self.root)] = file.read()
+        return found
+
+    def content(self) -> bytes:
+        self.names += 1
+        return b"content %d" % self.names
+
+    def change(
+        self, stage: Stage, snapshot: Snapshot, draw: Any
+    ) -> tuple[Change, dict[str, bytes]]:
+        """Stage a random change; gives it, and the state that it leads to."""
+        names = sorted(snapshot.by_path)
+        removes = draw.draw(st.sets(st.sampled_from(names)) if names else st.just(set()))
+        state = {name: data for name, data in self.files.items() if name not in removes}
+        adds = []
+        for partition in draw.draw(st.lists(st.sampled_from(PARTITIONS), max_size=3)):
+            file = stage.new_file(partition)
+            adds.append(self.staged(file, state))
+        for name in sorted(removes)[:1] if draw.draw(st.booleans()) else ():
+            adds.append(self.staged(stage.new_copy(name), state))
+        return Change(adds, sorted(removes)), state
+
+    def staged(self, file: StagedFile, state: dict[str, bytes]) -> StagedFile:
+        data = self.content()
+        with open(file.path, "wb") as target:
+            target.write(data)
+        state[file.final] = data
+        return StagedFile(file.path, file.final, size=len(data), parquet=False)
+
+    @rule(mode=MODES, draw=st.data())
+    def commits(self, mode: str, draw: Any) -> None:
+        storage = self.storage(mode)
+        snapshot = take_snapshot(storage)
+        assert {name: self.files[name] for name in snapshot.by_path} == self.files
+        with staging(storage) as stage:
+            change, state = self.change(stage, snapshot, draw)
+            commit(storage, snapshot, stage, change)
+        self.files = state
+        assert self.visible() == state
+        count("state machine", commits=1)
+
+    @rule(mode=MODES, at=STEPS, draw=st.data())
+    def dies_while_committing(self, mode: str, at: int, draw: Any) -> None:
+        storage = self.storage(mode)
+        snapshot = take_snapshot(storage)
+        state = self.files
+        stage = None
+        try:
+            with syscalls.observed(Dying(at)), staging(storage) as stage:
+                change, state = self.change(stage, snapshot, draw)
+                commit(storage, snapshot, stage, change)
+        except Death:
+            pass
+        if stage is not None:
+            stage.release()  # as the system does for a dead process
+        if pending_numbers(storage)[0] > snapshot.number:
+            self.files = state
+        count("state machine", crashes=1)
+
+    @rule(mode=MODES, at=STEPS, draw=st.data())
+    def meets_a_foreign_writer(self, mode: str, at: int, draw: Any) -> None:
+        storage = self.storage(mode)
+        snapshot = take_snapshot(storage)
+        name, data = f"foreign-{self.names}.parquet", self.content()
+        theirs: dict[str, bytes] = {}
+
+        def append() -> None:
+            self.put(name, data)
+            theirs[name] = data
+
+        try:
+            with syscalls.observed(Dying(at, append)), staging(storage) as stage:
+                change, state = self.change(stage, snapshot, draw)
+                commit(storage, snapshot, stage, change)
+            self.files = {**state, **theirs}
+        except ConcurrentModificationError:
+            self.files = {**self.files, **theirs}
+        assert self.visible() == self.files
+
+    @rule(at=STEPS)
+    def dies_while_recovering(self, at: int) -> None:
+        try:
+            with syscalls.observed(Dying(at)):
+                recover_storage(self.storage())
+        except Death:
+            pass
+
+    @rule()
+    def recovers(self) -> None:
+        recover_storage(self.storage())
+        assert self.visible() == self.files
+        assert_tidy(self.root)
+
+    def put(self, name: str, data: bytes) -> None:
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{self.base}/theirs", "wb") as file:
+            file.write(data)
+        os.replace(f"{self.base}/theirs", path)
+
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def foreign_append(self, partition: str) -> None:
+        name = os.path.join(partition, f"foreign-{self.names}.parquet")
+        self.files[name] = self.content()
+        self.put(name, self.files[name])
+
+    def unpublished(self) -> set[str]:
+        """Files that a commit adds which is not complete: deleting those is another story."""
+        storage = self.storage()
+        records = (read_record(storage, number) for number in pending_numbers(storage)[1])
+        return {add.final for record in records for add in record.adds}
+
+    @precondition(lambda self: self.visible().keys() - self.unpublished())
+    @rule(draw=st.data())
+    def foreign_delete(self, draw: Any) -> None:
+        name = draw.draw(st.sampled_from(sorted(self.visible().keys() - self.unpublished())))
+        os.unlink(os.path.join(self.root, name))
+        self.files.pop(name, None)
+
+    @precondition(lambda self: self.visible().keys() - self.unpublished())
+    @rule(draw=st.data())
+    def foreign_replace(self, draw: Any) -> None:
+        name = draw.draw(st.sampled_from(sorted(self.visible().keys() - self.unpublished())))
+        self.files[name] = self.content()
+        self.put(name, self.files[name])
+
+    @invariant()
+    def our_readers_see_the_model(self) -> None:
+        seen = {}
+        for pinned in stable_files(self.storage()).files:
+            with open(pinned.file.path, "rb") as file:
+                seen[pinned.relative] = file.read()
+        assert seen == self.files
+
+
+@pytest.mark.slow
+def test_random_histories() -> None:
+    run_state_machine_as_test(
+        Directory,
+        settings=settings(
+            max_examples=1500 if TORTURE else 120, stateful_step_count=25, deadline=None
+        ),
+    )
