@@ -106,7 +106,8 @@ class ArrowEngine:
         progress: Progress,
     ) -> Matches:
         """Scan candidates and guarded files in a few threads."""
-        work = [number for number, file in enumerate(plan.files) if file.row_groups]
+        unknown = target.unknown_partitions()
+        work = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
         found: dict[int, _Positions] = {}
         with ThreadPoolExecutor(_SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
             scans = pool.map(lambda n: _scan(target, keys, n, plan.files[n].row_groups), work)

@@ -13,12 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
-from fsspeckit.datasets.targets import check_fits, new_files, plain_basename, read_whole_target
+from fsspeckit.datasets.targets import (
+    check_fits,
+    new_files,
+    plain_basename,
+    read_any_target,
+    read_whole_target,
+)
 from fsspeckit.errors import InvalidArgumentError, PartitionMoveError
 from fsspeckit.storage.commit import Change, CommitOutcome, commit
 from fsspeckit.storage.listing import check_mergeable
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
-    from fsspeckit.core.incremental.writing import NewFile
+    from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.request import MergeRequest, WriteRequest
     from fsspeckit.storage.snapshot import Snapshot
@@ -74,7 +81,7 @@ def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> 
     with lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, request)
         merge.take(data)
-        return merge.planned(_snapshot_to_read(storage)).plan
+        return merge.planned(_snapshot_to_read(storage), strict=False).plan
 
 
 @contextmanager
@@ -150,6 +157,7 @@ class _Merge:
         """Stage the source and check what can be checked without the target."""
         with self.timed("stage"):
             self._source = self._engine.take(data, self._stage, self._request.schema)
+        check_columns("key_columns", self._request.key_columns, self._source.schema.names)
         if self._request.deletes and not self._source.num_rows and not self._request.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
@@ -167,10 +175,15 @@ class _Merge:
                 self._insert(planned)
         return self._change()
 
-    def planned(self, snapshot: Snapshot) -> _Planned:
-        """Decide about every file, key scan included."""
+    def planned(self, snapshot: Snapshot, *, strict: bool = True) -> _Planned:
+        """Decide about every file, key scan included.
+
+        Args:
+            snapshot: The state of the dataset.
+            strict: Refuse files that a merge could not rewrite; else they are affected.
+        """
         with self.timed("plan"):
-            target = self._target(snapshot)
+            target = self._target(snapshot, strict)
             if not self._source.num_rows and not self._request.deletes:
                 return _Planned(target, None, self._empty_plan(target, snapshot), None)
             check_fits(self._source.schema, target)
@@ -189,13 +202,14 @@ class _Merge:
                 draft.partition_columns, matches.moved, matches.moved_samples
             )
         found = {self._root.spelled(path): m.row_groups for path, m in matches.files.items()}
-        return _Planned(target, keys, draft.confirmed(found), matches)
+        plan = draft.confirmed(found)
+        return _Planned(target, keys, plan.deleting() if self._request.deletes else plan, matches)
 
     def _empty_plan(self, target: Target, snapshot: Snapshot) -> MergePlan:
         strategy = self._request.strategy.value
         return plan_files(target, no_keys(target), strategy, snapshot=snapshot)
 
-    def _target(self, snapshot: Snapshot) -> Target:
+    def _target(self, snapshot: Snapshot, strict: bool) -> Target:
         check_mergeable(snapshot.listing, self._root)
         if not snapshot.listing.files and not self._request.inserts:
             raise InvalidArgumentError(
@@ -203,7 +217,8 @@ class _Merge:
                 f"{self._root.spelled(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
-        return read_whole_target(
+        read = read_whole_target if strict else read_any_target
+        return read(
             self._storage,
             snapshot,
             self._request.key_columns,
@@ -259,17 +274,22 @@ class _Merge:
         )
         try:
             if request.inserts and planned.matches.unmatched:
-                self._engine.insert(self._source, planned.matches, writer)
+                self._written.inserted = self._engine.insert(self._source, planned.matches, writer)
             elif self._would_be_empty(planned.target):
-                last = self._root.relative(self._written.removed[-1])
-                writer.write_empty(last.rpartition("/")[0])
-            self._written.inserted = writer.finish()
+                self._keep_last_file(writer)
         except BaseException:
             writer.abort()
             raise
 
+    def _keep_last_file(self, writer: NewFiles) -> None:
+        """Let the last file stay, without rows: it keeps the schema."""
+        last = self._written.removed.pop()
+        writer.write_empty(self._root.relative(last).rpartition("/")[0])
+        (new,) = writer.finish()
+        self._written.rewritten[last] = (new.staged, 0)
+
     def _would_be_empty(self, target: Target) -> bool:
-        """Whether no file would be left: then one without rows keeps the schema."""
+        """Whether no file would be left."""
         removed = len(self._written.removed)
         return self._request.deletes and removed > 0 and removed == len(target.footers)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.ipc as ipc
 
-from fsspeckit.core.incremental.payload import check_same_columns, fit_table
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table, without_views
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
@@ -151,14 +151,10 @@ def open_source(
         return MemorySource(table if schema is None else _fitted(table, schema))
     reader = _reader(data, filesystem)
     _check_names(reader.schema)
-    if schema is None:
-        return _collected(reader.schema, reader, stage)
-    fitted = (
-        piece
-        for batch in reader
-        for piece in _fitted(pa.Table.from_batches([batch]), schema).to_batches()
-    )
-    return _collected(schema, fitted, stage)
+    pieces = (without_views(pa.Table.from_batches([batch])) for batch in reader)
+    wanted = schema or without_views(reader.schema.empty_table()).schema
+    fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
+    return _collected(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
 
 
 def _table(data: Any) -> pa.Table | None:
@@ -170,7 +166,7 @@ def _table(data: Any) -> pa.Table | None:
     if not isinstance(data, pa.Table):
         return None
     _check_names(data.schema)
-    return data
+    return without_views(data)
 
 
 def _check_names(schema: pa.Schema) -> None:

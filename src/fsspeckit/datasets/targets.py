@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.store import Storage
 
-__all__ = ["check_fits", "new_files", "plain_basename", "read_whole_target"]
+__all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]
 
 _YOUNG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
@@ -69,6 +69,18 @@ def read_whole_target(
         time.sleep(_LOOK_AGAIN_SECONDS)
     _check_partition_values(target)
     return target
+
+
+def read_any_target(
+    storage: Storage,
+    snapshot: Snapshot,
+    key_columns: Sequence[str],
+    schema: pa.Schema,
+    partition_columns: Sequence[str] | None,
+) -> Target:
+    """Read a target to plan on: what cannot be read or understood stays in it as unknown."""
+    files = snapshot.listing.files
+    return read_target(storage.root, files, key_columns, schema, partition_columns)
 
 
 def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
@@ -131,7 +143,7 @@ def check_fits(source: pa.Schema, target: Target) -> None:
     parts = [part.name for part in target.partition_columns]
     if parts:
         check_columns("partition_columns", parts, source.names)
-    distinct = {id(footer.schema): footer for footer in target.footers}
+    distinct = {id(f.schema): f for f in target.footers if f.error is None}
     for footer in distinct.values():
         schema = footer.schema
         names = [*schema.names, *(name for name in parts if name not in schema.names)]
@@ -141,7 +153,7 @@ def check_fits(source: pa.Schema, target: Target) -> None:
 
 
 def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
-    first = target.footers[0]
+    first = next(f for f in target.footers if f.error is None)
     parts = [part.name for part in target.partition_columns]
     expected = {*first.schema.names, *parts}
     if set(names) != expected:

@@ -14,7 +14,7 @@ from fsspeckit.errors import SchemaMismatchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_same_columns", "fit_table", "same_values"]
+__all__ = ["check_same_columns", "fit_table", "same_values", "take_rows", "without_views"]
 
 
 def check_same_columns(source: Sequence[str], target: Sequence[str], what: str = "target") -> None:
@@ -113,8 +113,9 @@ def same_values(left: pa.Array, right: pa.Array) -> bool:
         pairs = zip(left.flatten(), right.flatten(), strict=True)
         return all(same_values(one, other) for one, other in pairs)
     if pa.types.is_nested(left.type):
+        left, right = _as_lists(left), _as_lists(right)
         lengths = pc.list_value_length(left).equals(pc.list_value_length(right))
-        return lengths and same_values(_children(left), _children(right))
+        return lengths and same_values(left.flatten(), right.flatten())
     return bool(left.equals(right))
 
 
@@ -125,11 +126,24 @@ def _same_floats(left: pa.Array, right: pa.Array) -> bool:
     return bool(same.all())
 
 
-def _children(values: pa.Array) -> pa.Array:
-    """The elements of all lists, or the entries of all maps, one after the other."""
+def _as_lists(values: pa.Array) -> pa.Array:
+    """Lists as they are; maps as lists of their entries."""
     if not pa.types.is_map(values.type):
-        return values.flatten()
-    plain_lists = pa.ListArray.from_arrays(
-        values.offsets, pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
-    )
-    return plain_lists.flatten()
+        return values
+    entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+    return pa.ListArray.from_arrays(values.offsets, entries, mask=values.is_null())
+
+
+def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
+    """Rows by their numbers; pyarrow itself cannot take strings of the view kind."""
+    return without_views(table).take(rows).cast(table.schema)
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """The same rows, with strings and binaries of the view kind as ordinary ones."""
+    fields = [field.with_type(_VIEWS.get(str(field.type), field.type)) for field in table.schema]
+    schema = pa.schema(fields, table.schema.metadata)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+_VIEWS = {"string_view": pa.string(), "binary_view": pa.binary()}

@@ -106,6 +106,15 @@ class MergePlan:
         """
         return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
 
+    def deleting(self) -> MergePlan:
+        """The plan where rows without a source key are deleted: all files with rows are affected."""
+        return replace(
+            self,
+            files=tuple(
+                replace(file, decision="affected") if file.rows else file for file in self.files
+            ),
+        )
+
     def __str__(self) -> str:
         counts = Counter(file.decision for file in self.files)
         summary = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])

@@ -22,6 +22,8 @@ from fsspeckit.errors import UnreadableFileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from fsspeckit.core.incremental.bounds import ColumnBounds
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
@@ -48,6 +50,9 @@ class Evidence:
     def __str__(self) -> str:
         about = f" of {', '.join(self.columns)}" if self.columns else ""
         return f"{self.kind}{about}" + (f": {self.detail}" if self.detail else "")
+
+
+_NOTHING = Evidence("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,7 @@ class _Chain:
         rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
         self._alive = overlap.may_hold & (rows > 0)
         self._excluded_by: dict[int, tuple[str, ...]] = {}
+        self._shown: dict[int, dict[int, str]] = {}
 
     def _local(self, group: int) -> int:
         """A row group's number inside its file."""
@@ -225,46 +231,64 @@ class _Chain:
         if footer.error is not None:
             return Verdict((), Evidence("unreadable", detail=footer.error))
         start, end = int(self._starts[number]), int(self._starts[number + 1])
-        alive = tuple(int(group) for group in np.flatnonzero(self._alive[start:end]))
+        alive = tuple(np.flatnonzero(self._alive[start:end]).tolist())
         if alive:
-            return Verdict(alive, Evidence("none"))
+            return Verdict(alive, _NOTHING)
         if not footer.rows:
             return Verdict((), Evidence("statistics", detail="no rows"))
-        return Verdict((), self._proof(start, end))
+        return Verdict((), self._proof(number, start, end))
 
-    def _proof(self, start: int, end: int) -> Evidence:
+    def _proof(self, number: int, start: int, end: int) -> Evidence:
         """What ruled out all the row groups of a file, named after the last link needed."""
         by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
         if by_bloom:
             return Evidence("bloom", self._in_key_order(by_bloom))
-        deciders = {int(column) for column in self._overlap.decider[start:end]}
+        deciders = set(self._overlap.decider[start:end].tolist())
         if deciders == {-1}:
             return Evidence("statistics", self._in_key_order(None), "no key fits all the bounds")
         names = {self._columns[column].name for column in deciders if column >= 0}
         kinds = {self._bounds[column].evidence for column in deciders if column >= 0}
         kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
         first = min(column for column in deciders if column >= 0)
-        return Evidence(kind, self._in_key_order(names), self._range(first, start, end))
+        return Evidence(kind, self._in_key_order(names), self._ranges(first)[number])
 
     def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
         return tuple(c.name for c in self._columns if names is None or c.name in names)
 
-    def _range(self, column: int, start: int, end: int) -> str:
-        """The bounds of a column over the row groups of a file, as a person writes them."""
-        bounds = self._bounds[column]
-        if not bounds.may_hold_values[start:end].any():
-            return "only NULL"
-        lows = bounds.low[start:end].drop_null()
-        highs = bounds.high[start:end].drop_null()
-        if not len(lows):
-            return ""
-        ends = pa.array([pc.min(lows).as_py(), pc.max(highs).as_py()], lows.type)
-        low, high = _shown(bounds.column, ends)
-        return low if low == high else f"{low} to {high}"
+    def _ranges(self, column: int) -> dict[int, str]:
+        """The bounds of a column in each file that has row groups, as a person writes them."""
+        if column not in self._shown:
+            files = np.flatnonzero(np.diff(self._starts))
+            texts = _shown_ranges(self._bounds[column], self._starts[files])
+            self._shown[column] = dict(zip(files.tolist(), texts, strict=True))
+        return self._shown[column]
+
+
+def _shown_ranges(bounds: ColumnBounds, starts: NDArray[np.intp]) -> list[str]:
+    """The bounds over the row groups of each file, whose first ones these are."""
+    values = np.logical_or.reduceat(bounds.may_hold_values, starts)
+    lows = _shown(bounds.column, _extremes(bounds.low, starts, np.minimum, "at_end"))
+    highs = _shown(bounds.column, _extremes(bounds.high, starts, np.maximum, "at_start"))
+    return [
+        "only NULL" if not holds else low if low == high else f"{low} to {high}"
+        for holds, low, high in zip(values, lows, highs, strict=True)
+    ]
+
+
+def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, nulls: str) -> pa.Array:
+    """The least or the greatest value from each start to the next; NULL if there is none."""
+    order = np.asarray(pc.array_sort_indices(values, null_placement=nulls))
+    rank = np.empty(len(order), np.intp)
+    rank[order] = np.arange(len(order))
+    return values.take(pa.array(order[choose.reduceat(rank, starts)]))
 
 
 def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
+    """Values as text; nothing for NULL."""
     try:
-        return [str(value) for value in column.original(canonical)]
+        values = column.original(canonical)
     except pa.ArrowInvalid:
-        return [repr(value) for value in canonical.to_pylist()]
+        if len(canonical) == 1:  # a bound cut in the middle of a character
+            return [repr(value) for value in canonical.to_pylist()]
+        return [text for value in canonical for text in _shown(column, pa.array([value]))]
+    return [str(value) if value.is_valid else "" for value in values]

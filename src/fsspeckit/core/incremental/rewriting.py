@@ -13,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.payload import check_same_columns, fit_table, same_values
+from fsspeckit.core.incremental.payload import (
+    check_same_columns,
+    fit_table,
+    same_values,
+    take_rows,
+)
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.parquet.properties import Layout, layout_of
 from fsspeckit.storage.ranges import read_range
@@ -184,7 +189,7 @@ class _Change:
         index = np.arange(old.num_rows)
         index[places] = old.num_rows + np.arange(end - start)
         both = pa.concat_tables([old, self._new_rows(start, end)]).unify_dictionaries()
-        return both.take(pa.array(index))
+        return take_rows(both, pa.array(index))
 
     def _new_rows(self, start: int, end: int) -> pa.Table:
         source = self._rows(self._replacement.source_rows[start:end])

@@ -49,6 +49,15 @@ class Target:
         """The rows of all files."""
         return sum(footer.rows for footer in self.footers)
 
+    def unknown_partitions(self) -> set[int]:
+        """The files, by number, whose partition values are no values of their types."""
+        return {
+            number
+            for values in self.partitions.values()
+            for number, known in enumerate(values.known)
+            if not known
+        }
+
     @property
     def key_holds_partitions(self) -> bool:
         """Whether the key says in which partition a row is."""
