@@ -80,6 +80,8 @@ def prune(
     keys: pa.Table,
     columns: Sequence[KeyColumn],
     partitions: Mapping[str, PartitionValues],
+    *,
+    ask_blooms: bool = True,
 ) -> list[Verdict]:
     """Find the row groups that may hold one of the keys.
 
@@ -89,6 +91,7 @@ def prune(
         keys: The canonical keys of the source.
         columns: The key columns, in the order of the key.
         partitions: The key columns whose values are in the paths.
+        ask_blooms: Whether bloom filters are evidence; only if these are all the keys.
 
     Returns:
         One verdict for each file. An unreadable file keeps all it may have: unknown is never
@@ -97,7 +100,8 @@ def prune(
     bounds = key_bounds(footers, columns, partitions)
     bounds, overlap = trusted_overlap(footers, keys, bounds, lambda footer: _raw(root, footer))
     chain = _Chain(root, footers, keys, bounds, overlap)
-    chain.apply_blooms()
+    if ask_blooms:
+        chain.apply_blooms()
     return chain.verdicts()
 
 
