@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core.incremental.casts import (
@@ -110,6 +110,7 @@ def decimals_and_integers() -> list[pa.DataType]:
 
 @pytest.mark.parametrize("left", decimals_and_integers(), ids=str)
 def test_every_value_fits_the_common_type(left: pa.DataType) -> None:
+    @settings(max_examples=40)
     @given(st.data(), st.sampled_from(decimals_and_integers()))
     def check(data: st.DataObject, right: pa.DataType) -> None:
         numbers = data.draw(st.lists(values(left), max_size=4))

@@ -14,7 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core.incremental.casts import common_type, plain
@@ -41,14 +41,6 @@ def nan_of_bits(bits: int) -> float:
 def canonical(values: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> list[Any]:
     found: list[Any] = key_column("k", data_type).canonical(values).to_pylist()
     return found
-
-
-def array(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """Raw values as an array; also of numbers that pyarrow takes for no timestamp."""
-    if pa.types.is_timestamp(data_type) or pa.types.is_date32(data_type):
-        width = pa.int32() if pa.types.is_date32(data_type) else pa.int64()
-        return pa.array(values, width).view(data_type)
-    return pa.array(values, data_type)
 
 
 # Pairs of values of two types, as (value, type) each, that are one key.
@@ -217,6 +209,7 @@ def plain_value(value: Any) -> Any:
 
 @pytest.mark.parametrize("data_type", KEY_TYPES, ids=str)
 def test_canonical_order_and_equality_are_those_of_the_values(data_type: pa.DataType) -> None:
+    @settings(max_examples=40)
     @given(st.lists(values(data_type), min_size=2, max_size=8))
     def check(raw: list[Any]) -> None:
         codes = canonical(pa.array(raw, data_type), data_type)
@@ -233,6 +226,7 @@ def test_canonical_order_and_equality_are_those_of_the_values(data_type: pa.Data
 def test_original_undoes_canonical(data_type: pa.DataType) -> None:
     raw_type = pa.binary(16) if data_type == pa.uuid() else data_type
 
+    @settings(max_examples=40)
     @given(st.lists(st.none() | values(raw_type), max_size=6))
     def check(raw: list[Any]) -> None:
         column = key_column("k", data_type)
@@ -249,6 +243,7 @@ def test_original_undoes_canonical(data_type: pa.DataType) -> None:
 
 @pytest.mark.parametrize("data_type", KEY_TYPES, ids=str)
 def test_slices_chunks_and_nulls_do_not_change_canonical_keys(data_type: pa.DataType) -> None:
+    @settings(max_examples=40)
     @given(
         st.lists(st.none() | values(data_type), max_size=6), st.integers(0, 3), st.integers(0, 3)
     )
