@@ -191,8 +191,12 @@ def _canonical(column: KeyColumn, leaf: Leaf, raw: list[Any]) -> pa.Array:
     try:
         return column.canonical(_logical(leaf, raw)).combine_chunks()
     except (SchemaMismatchError, pa.ArrowInvalid, OverflowError):
-        # A bound outside the range of the common type, which only a few values can be.
-        return pa.nulls(len(raw), column.canonical_type)
+        # A bound outside the range of the common type; found by halving, because it is rare.
+        if len(raw) == 1:
+            return pa.nulls(1, column.canonical_type)
+        half = len(raw) // 2
+        parts = (raw[:half], raw[half:])
+        return pa.concat_arrays([_canonical(column, leaf, part) for part in parts])
 
 
 def _logical(leaf: Leaf, raw: list[Any]) -> pa.Array:
