@@ -99,6 +99,9 @@ class EngineTests(
     supports_memory_filesystem = True
     """Whether it reads filesystems that exist in one process only."""
 
+    rewrites_mixed_timestamps = True
+    """Whether it can rewrite a file that stores some timestamps as INT96 and some not."""
+
     has_rewrite_mode = True
     """Whether it has `write_parquet_dataset` and `merge_parquet_dataset`."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadTests", "WriteTests"]
 
 
-def write(target: Target, data: Any, schema: pa.Schema | None = None, **options: Any) -> Any:
+def write(target: Target, data: Any, **options: Any) -> Any:
     """Write, and compare the result with what is on disk."""
     before = target.store.tree()
     result = target.io.write_dataset(data, target.store.path, **options)
@@ -98,7 +98,7 @@ class WriteTests:
         assert len(data_files(target.store.tree())) == 6
 
     @pytest.mark.parametrize(
-        "template", ["../x-{i}.parquet", "_x-{i}.parquet", "x-{i}.csv", "a/{i}"]
+        "template", ["../x-{i}.parquet", "_x-{i}.parquet", "a/{i}", "{day}.parquet"]
     )
     def test_a_template_must_name_data_inside_the_dataset(
         self, target: Target, template: str
@@ -223,7 +223,7 @@ class ReadTests:
         source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
         target.io.write_dataset(source, target.store.path, partition_by=["day"])
         found = as_table(target.io.read_dataset(target.store.path))
-        assert Counter(lines(found.cast(source.schema))) == Counter(lines(source))
+        assert Counter(lines(found)) == Counter(lines(source))
 
     def test_reading_some_columns(self, target: Target) -> None:
         three_files(target)
