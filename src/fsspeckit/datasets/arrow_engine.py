@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.rewriting import Rewritten
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import OpenStage
@@ -124,16 +125,16 @@ class ArrowEngine:
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
-    ) -> dict[str, int | None]:
+    ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
         parts = {part.name for part in target.partition_columns}
         footers = {footer.file.path: footer for footer in target.footers}
 
-        def one(path: str) -> int | None:
+        def one(path: str) -> Rewritten:
             found: Replacement = matches.positions.files[path]
             stored = set(footers[path].schema.names)
             wanted = [n for n in source.schema.names if n in stored or n not in parts]
-            written = rewrite(
+            return rewrite(
                 target.root,
                 path,
                 Replacement(found.positions, found.source_rows, keep_others),
@@ -141,7 +142,6 @@ class ArrowEngine:
                 files[path].path,
                 key_columns=[column.name for column in target.key_columns],
             )
-            return None if written is None else written.rows
 
         largest = max(
             (group.bytes for path in files for group in footers[path].row_groups), default=0
@@ -149,12 +149,12 @@ class ArrowEngine:
         workers = max(
             1, min(_REWRITE_WORKERS, _REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1))
         )
-        rows: dict[str, int | None] = {}
+        written: dict[str, Rewritten] = {}
         with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-rewrite") as pool:
-            for path, written in zip(files, pool.map(one, files), strict=True):
-                rows[path] = written
-                progress("rewrite", len(rows), len(files))
-        return rows
+            for path, new in zip(files, pool.map(one, files), strict=True):
+                written[path] = new
+                progress("rewrite", len(written), len(files))
+        return written
 
     def insert(
         self, source: ArrowSource, matches: Matches | None, new_files: NewFiles

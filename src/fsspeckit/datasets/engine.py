@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.rewriting import Rewritten
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
@@ -103,8 +104,8 @@ class Engine(Protocol):
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
-    ) -> dict[str, int | None]:
-        """Write the given files anew with the matching rows replaced.
+    ) -> dict[str, Rewritten]:
+        """Write the given files anew with the matching rows replaced, where a value changes.
 
         Args:
             source: The source.
@@ -115,7 +116,7 @@ class Engine(Protocol):
             progress: Told about each file.
 
         Returns:
-            The rows of each new file; None where no value changes and nothing was written.
+            What became of each file.
         """
         ...
 

@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.planning import plan_files
@@ -26,7 +26,11 @@ from fsspeckit.datasets.targets import (
     read_any_target,
     read_whole_target,
 )
-from fsspeckit.errors import InvalidArgumentError, PartitionMoveError
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    PartitionMoveError,
+)
 from fsspeckit.storage.commit import Change, CommitOutcome, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.records import CommitFacts
@@ -35,12 +39,13 @@ from fsspeckit.storage.snapshot import list_snapshot
 from fsspeckit.storage.staging import staging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.rewriting import Rewritten
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
@@ -52,28 +57,36 @@ if TYPE_CHECKING:
 
 __all__ = ["plan", "run_merge", "run_write"]
 
+_ATTEMPTS = 10
+_T = TypeVar("_T")
+
 
 def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
     """Merge data into a dataset."""
     with lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, request)
         merge.take(data)
+        return merge.result(_retried(storage, merge.run))
+
+
+def _retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
+    """Work on a snapshot; start again where somebody removes its files meanwhile.
+
+    Raises:
+        ConcurrentModificationError: If that happens too often.
+    """
+    for _ in range(_ATTEMPTS):
         snapshot = take_snapshot(storage)
-        change = merge.attempt(snapshot)
-        with merge.timed("commit"):
-            outcome = (
-                commit(
-                    storage,
-                    snapshot,
-                    stage(),
-                    change,
-                    merge.facts(),
-                    replan=lambda newer, _: merge.attempt(newer),
-                )
-                if change.adds or change.removes
-                else CommitOutcome(snapshot.number, None)
-            )
-        return merge.result(outcome)
+        try:
+            return run(snapshot)
+        except FileNotFoundError as error:
+            if not snapshot.compare(list_snapshot(storage)[0]):
+                raise
+            vanished = error
+    raise ConcurrentModificationError(
+        f"{storage.root.spelled(storage.root.path)!r} is changed by others faster than it can be "
+        "read. Nothing was changed by this call.\nHint: repeat it."
+    ) from vanished
 
 
 def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
@@ -119,8 +132,8 @@ class _Written:
     """Files that lose all their rows."""
 
     inserted: list[NewFile] = field(default_factory=list)
-    unchanged: int = 0
-    """Files that hold matches and in which no value changes."""
+    rewrites: dict[str, Rewritten] = field(default_factory=dict)
+    """By canonical path: what became of each affected file."""
 
 
 class _Merge:
@@ -162,6 +175,21 @@ class _Merge:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
                 "Hint: pass allow_empty=True if that is what you want."
+            )
+
+    def run(self, snapshot: Snapshot) -> CommitOutcome:
+        """Plan, write and commit; again and again if others commit first."""
+        change = self.attempt(snapshot)
+        if not change.adds and not change.removes:
+            return CommitOutcome(snapshot.number, None)
+        with self.timed("commit"):
+            return commit(
+                self._storage,
+                snapshot,
+                self._stage(),
+                change,
+                self.facts(),
+                replan=lambda newer, _: self.attempt(newer),
             )
 
     def attempt(self, snapshot: Snapshot) -> Change:
@@ -240,7 +268,7 @@ class _Merge:
                 if footer.rows and not self._rows(found, footer)
             ]
         staged = {footer.file.path: self._staged_like(footer) for footer in affected}
-        rows = self._engine.rewrite(
+        self._written.rewrites = self._engine.rewrite(
             self._source,
             planned.target,
             planned.matches,
@@ -248,12 +276,9 @@ class _Merge:
             not self._request.deletes,
             self._progress,
         )
-        for path, file in staged.items():
-            written = rows[path]
-            if written is None:
-                self._written.unchanged += 1
-            else:
-                self._written.rewritten[path] = (file, written)
+        for path, done in self._written.rewrites.items():
+            if done.is_new:
+                self._written.rewritten[path] = (staged[path], done.rows)
 
     @staticmethod
     def _rows(found: Any, footer: FileFooter) -> int:
@@ -367,6 +392,7 @@ class _Merge:
         plan = self._written.planned.plan
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
+        rewrites = self._written.rewrites.values()
         return {
             "files": {"total": len(plan.files), **decisions},
             "bytes": {
@@ -377,8 +403,10 @@ class _Merge:
             "row_groups": {
                 "total": sum(file.row_group_count for file in plan.files),
                 "affected": sum(len(f.row_groups) for f in plan.files if f.decision == "affected"),
+                "encoded": sum(done.encoded_row_groups for done in rewrites),
             },
-            "files_unchanged": self._written.unchanged,
+            "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
+            "files_unchanged": sum(not done.is_new for done in rewrites),
             "renamed": {
                 self._root.spelled(old): self._root.spelled(self._storage.path(file.final))
                 for old, (file, _) in self._written.rewritten.items()
@@ -401,35 +429,45 @@ def run_write(
     """Write data as new files, beside the old ones or instead of them."""
     with lazy_staging(storage) as stage:
         source = engine.take(data, stage, request.schema)
-        snapshot = take_snapshot(storage)
-        check_mergeable(snapshot.listing, storage.root)
-        target = _write_target(storage, snapshot, source.schema, request)
-        writer = new_files(storage, stage, target, source.schema, request.files)
-        try:
-            engine.insert(source, None, writer)
-            if not source.num_rows and not target.footers:
-                writer.write_empty()
+        return _retried(
+            storage, lambda snapshot: _write(engine, storage, stage, source, request, snapshot)
+        )
+
+
+def _write(
+    engine: Engine,
+    storage: Storage,
+    stage: OpenStage,
+    source: Source,
+    request: WriteRequest,
+    snapshot: Snapshot,
+) -> WriteDatasetResult:
+    check_mergeable(snapshot.listing, storage.root)
+    target = _write_target(storage, snapshot, source.schema, request)
+    writer = new_files(storage, stage, target, source.schema, request.files)
+    try:
+        written = engine.insert(source, None, writer)
+        if not source.num_rows and not target.footers:
+            writer.write_empty()
             written = writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
-        change = Change([replace(new.staged, rows=new.rows) for new in written])
-        if request.mode == "overwrite":
-            change = replace(change, removes=[file.path for file in snapshot.listing.files])
-        facts = CommitFacts(engine=engine.name, strategy=request.mode)
-        if change.adds or change.removes:
-            replan = _same_change(request, change)
-            commit(storage, snapshot, stage(), change, facts, replan=replan)
-        return _write_result(storage, written, request)
+    except BaseException:
+        writer.abort()
+        raise
 
+    def change(current: Snapshot) -> Change:
+        """New files do not depend on old ones; an overwrite removes those there are now."""
+        old = [file.path for file in current.listing.files]
+        adds = [replace(new.staged, rows=new.rows) for new in written]
+        return Change(adds, old if request.mode == "overwrite" else [])
 
-def _same_change(request: WriteRequest, change: Change) -> Any:
-    """New files do not depend on the old ones; an overwrite removes those that are there now."""
-    if request.mode == "append":
-        return lambda snapshot, _: change
-    return lambda snapshot, _: replace(
-        change, removes=[file.path for file in snapshot.listing.files]
-    )
+    first = change(snapshot)
+    if first.adds or first.removes:
+        facts = CommitFacts(
+            engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
+        )
+        replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+        commit(storage, snapshot, stage(), first, facts, replan=replan)
+    return _write_result(storage, written, request)
 
 
 def _write_target(

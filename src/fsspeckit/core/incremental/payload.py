@@ -14,7 +14,16 @@ from fsspeckit.errors import SchemaMismatchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_same_columns", "fit_table", "same_values", "take_rows", "without_views"]
+    from numpy.typing import NDArray
+
+__all__ = [
+    "check_same_columns",
+    "different_values",
+    "fit_table",
+    "same_values",
+    "take_rows",
+    "without_views",
+]
 
 
 def check_same_columns(source: Sequence[str], target: Sequence[str], what: str = "target") -> None:
@@ -102,28 +111,49 @@ def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
 
 def same_values(left: pa.Array, right: pa.Array) -> bool:
     """Whether two arrays of one type hold the same values, bit by bit; NaN is NaN."""
-    if len(left) != len(right) or left.null_count != right.null_count:
-        return False
-    if left.null_count and not left.is_valid().equals(right.is_valid()):
-        return False
+    return len(left) == len(right) and not different_values(left, right).any()
+
+
+def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
     left, right = plain(left), plain(right)
+    valid = np.asarray(left.is_valid())
+    differs = valid != np.asarray(right.is_valid())
+    both = np.flatnonzero(valid & ~differs)
+    if len(both) < len(left):
+        left, right = left.take(pa.array(both)), right.take(pa.array(both))
+    differs[both] = _different_valid_values(left, right)
+    return differs
+
+
+def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     if pa.types.is_floating(left.type):
-        return _same_floats(left.drop_null(), right.drop_null())
+        return _different_floats(left, right)
     if pa.types.is_struct(left.type):
-        pairs = zip(left.flatten(), right.flatten(), strict=True)
-        return all(same_values(one, other) for one, other in pairs)
+        children = zip(left.flatten(), right.flatten(), strict=True)
+        found = [different_values(one, other) for one, other in children]
+        return np.any([np.zeros(len(left), bool), *found], axis=0)
     if pa.types.is_nested(left.type):
-        left, right = _as_lists(left), _as_lists(right)
-        lengths = pc.list_value_length(left).equals(pc.list_value_length(right))
-        return lengths and same_values(left.flatten(), right.flatten())
-    return bool(left.equals(right))
+        return _different_lists(_as_lists(left), _as_lists(right))
+    return np.asarray(pc.not_equal(left, right), bool)
 
 
-def _same_floats(left: pa.Array, right: pa.Array) -> bool:
+def _different_floats(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     one, other = left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False)
     bits = f"i{one.dtype.itemsize}"
     same = (one.view(bits) == other.view(bits)) | (np.isnan(one) & np.isnan(other))
-    return bool(same.all())
+    return np.asarray(~same, bool)
+
+
+def _different_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Lists differ if their lengths do, or an element at the same place does."""
+    lengths = np.asarray(pc.list_value_length(left))
+    differs = np.asarray(lengths != np.asarray(pc.list_value_length(right)))
+    alike = pa.array(np.flatnonzero(~differs))
+    one, other = left.take(alike).flatten(), right.take(alike).flatten()
+    parents = np.repeat(np.flatnonzero(~differs), lengths[~differs])
+    differs[parents[different_values(one, other)]] = True
+    return differs
 
 
 def _as_lists(values: pa.Array) -> pa.Array:

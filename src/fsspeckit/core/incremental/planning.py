@@ -107,7 +107,7 @@ class MergePlan:
         return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
 
     def deleting(self) -> MergePlan:
-        """The plan where rows without a source key are deleted: all files with rows are affected."""
+        """The plan where rows without a source key are deleted: no file with rows is spared."""
         return replace(
             self,
             files=tuple(
@@ -165,14 +165,21 @@ def plan_files(
     if trust_partitions:
         # A key is then only looked for in its own partition.
         columns += [part for part in target.partition_columns if part not in columns]
-    verdicts = prune(target.root, target.footers, source.keys, columns, target.partitions)
+    verdicts = prune(
+        target.root,
+        target.footers,
+        source.keys,
+        columns,
+        target.partitions,
+        ask_blooms=source.is_complete,
+    )
     elsewhere = _in_other_partitions(target, source)
     return MergePlan(
         target.root.spelled(target.root.path),
         strategy,
         tuple(column.name for column in target.key_columns),
         tuple(column.name for column in target.partition_columns),
-        source.keys.num_rows,
+        source.count,
         tuple(
             _decide(target, number, verdict, elsewhere[number])
             for number, verdict in enumerate(verdicts)

@@ -6,7 +6,7 @@ looked like. A file in which no value changes is left alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.payload import (
     check_same_columns,
+    different_values,
     fit_table,
-    same_values,
     take_rows,
 )
 from fsspeckit.core.incremental.scan import open_data_file
@@ -52,11 +52,21 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What the rewriter wrote."""
+    """What became of a file."""
 
     rows: int
-    row_groups: dict[str, int] = field(default_factory=dict)
-    """How many row groups were ``encoded`` again, and how many held a match without change."""
+    """The rows of the new file; those of the old one if nothing was written."""
+
+    unchanged_rows: int
+    """Matching rows in which no value differs."""
+
+    encoded_row_groups: int
+    """Row groups that were encoded again; none if nothing was written."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is a new file."""
+        return self.encoded_row_groups > 0
 
 
 def rewrite(
@@ -67,8 +77,8 @@ def rewrite(
     destination: str,
     *,
     key_columns: Collection[str] = (),
-) -> Rewritten | None:
-    """Write a file with some rows replaced.
+) -> Rewritten:
+    """Write a file with some rows replaced, unless no value changes.
 
     Args:
         root: Where the file is, and the destination too.
@@ -78,9 +88,6 @@ def rewrite(
         destination: Where to write the new file.
         key_columns: The columns whose values stay equal, so that a sort order by them holds.
 
-    Returns:
-        What was written; None if no value changes, and then nothing was.
-
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
     """
@@ -89,14 +96,14 @@ def rewrite(
         change = _Change(file, layout, replacement, rows)
         first = next((number for number in change.touched if change.alters(number)), None)
         if first is None:
-            return None
+            return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
         written = 0
         with writing(root, destination, layout) as writer:
-            for table in change.row_groups(already=first):
+            for table in change.row_groups():
                 if table.num_rows:
                     writer.write_table(table, row_group_size=table.num_rows)
                     written += table.num_rows
-        return Rewritten(written, {"encoded": file.metadata.num_row_groups})
+        return Rewritten(written, change.unchanged_rows, file.num_row_groups)
 
 
 def file_layout(
@@ -148,7 +155,8 @@ class _Change:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._changed: tuple[int, pa.Table] | None = None
+        self._known: dict[int, pa.Table] = {}
+        self._unchanged: dict[int, int] = {}
 
     @property
     def touched(self) -> list[int]:
@@ -158,37 +166,42 @@ class _Change:
             return list(numbers)
         return [number for number in numbers if self._cuts[number] < self._cuts[number + 1]]
 
+    @property
+    def unchanged_rows(self) -> int:
+        """Matching rows, of the row groups looked at, in which no value differs."""
+        return sum(self._unchanged.values())
+
     def alters(self, number: int) -> bool:
         """Whether a value of a row group changes, or a row is lost; remembers the new rows."""
-        old = self._file.read_row_group(number)
-        new = self._replaced(number, old)
-        same = new.num_rows == old.num_rows and all(
-            _same_columns(one, other) for one, other in zip(old.columns, new.columns, strict=True)
-        )
-        if not same:
-            self._changed = (number, new)
-        return not same
+        table = self._merged(number)
+        rows = self._file.metadata.row_group(number).num_rows
+        matches = int(self._cuts[number + 1] - self._cuts[number])
+        if table.num_rows == rows and self._unchanged[number] == matches:
+            return False
+        self._known = {number: table}
+        return True
 
-    def row_groups(self, already: int) -> Iterator[pa.Table]:
-        """The rows of the new file; those of one row group are known already."""
+    def row_groups(self) -> Iterator[pa.Table]:
+        """The rows of the new file, row group by row group."""
         for number in range(self._file.num_row_groups):
-            if self._changed is not None and self._changed[0] == already == number:
-                yield self._changed[1]
-                self._changed = None
-            else:
-                yield self._replaced(number, self._file.read_row_group(number))
+            yield self._known.pop(number) if number in self._known else self._merged(number)
 
-    def _replaced(self, number: int, old: pa.Table) -> pa.Table:
+    def _merged(self, number: int) -> pa.Table:
         """The rows of one row group after the merge."""
-        start, end = self._cuts[number], self._cuts[number + 1]
-        places = self._replacement.positions[start:end] - self._starts[number]
-        if not self._replacement.keep_others:
-            return self._new_rows(start, end)
+        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
+        old = self._file.read_row_group(number)
         if start == end:
-            return old
+            self._unchanged[number] = 0
+            return old if self._replacement.keep_others else old.slice(0, 0)
+        places = self._replacement.positions[start:end] - self._starts[number]
+        new = self._new_rows(start, end)
+        replaced = take_rows(old, pa.array(places))
+        self._unchanged[number] = int((~_different_rows(replaced, new)).sum())
+        if not self._replacement.keep_others:
+            return new
         index = np.arange(old.num_rows)
         index[places] = old.num_rows + np.arange(end - start)
-        both = pa.concat_tables([old, self._new_rows(start, end)]).unify_dictionaries()
+        both = pa.concat_tables([old, new]).unify_dictionaries()
         return take_rows(both, pa.array(index))
 
     def _new_rows(self, start: int, end: int) -> pa.Table:
@@ -207,5 +220,8 @@ def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
     return pa.table(stored, schema=layout.schema)
 
 
-def _same_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
-    return same_values(left.combine_chunks(), right.combine_chunks())
+def _different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
+    differs = np.zeros(left.num_rows, bool)
+    for one, other in zip(left.columns, right.columns, strict=True):
+        differs |= different_values(one.combine_chunks(), other.combine_chunks())
+    return differs
