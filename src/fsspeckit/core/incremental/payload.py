@@ -118,7 +118,7 @@ def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
     left, right = plain(left), plain(right)
     valid = np.asarray(left.is_valid())
-    differs = valid != np.asarray(right.is_valid())
+    differs: NDArray[np.bool_] = valid != np.asarray(right.is_valid())
     both = np.flatnonzero(valid & ~differs)
     if len(both) < len(left):
         left, right = left.take(pa.array(both)), right.take(pa.array(both))
@@ -132,7 +132,8 @@ def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_
     if pa.types.is_struct(left.type):
         children = zip(left.flatten(), right.flatten(), strict=True)
         found = [different_values(one, other) for one, other in children]
-        return np.any([np.zeros(len(left), bool), *found], axis=0)
+        differs: NDArray[np.bool_] = np.any([np.zeros(len(left), bool), *found], axis=0)
+        return differs
     if pa.types.is_nested(left.type):
         return _different_lists(_as_lists(left), _as_lists(right))
     return np.asarray(pc.not_equal(left, right), bool)
