@@ -48,6 +48,8 @@ def render() -> str:
 def write_page(page: Path) -> None:
     """Put the figures into the page that tells about the protocol."""
     rows = ["| " + " | ".join(row) + " |" for row in [_COLUMNS, ("---",) * 6, *_lines()]]
-    text = page.read_text()
+    text = page.read_text() if page.exists() else ""
+    if _BEGIN not in text:
+        return
     before, after = text.split(_BEGIN)[0], text.split(_END)[1]
     page.write_text(f"{before}{_BEGIN}\n" + "\n".join(rows) + f"\n{_END}{after}")

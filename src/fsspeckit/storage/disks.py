@@ -43,10 +43,10 @@ class Disk(Protocol):
         """A file as it is now, or None if there is none."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file, whole or not at all; FileExistsError if it is there."""
+        """Create a file, whole or not at all, for good; FileExistsError if it is there."""
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Create or replace a file, whole or not at all."""
+        """Create or replace a file, whole or not at all; its name may be lost with the power."""
 
     def make_directories(self, path: str) -> None:
         """Create a directory and those above it, where missing."""
@@ -114,7 +114,6 @@ class LocalDisk:
         """Create or replace a file, whole or not at all."""
         with self._temporary(path, data) as temporary:
             syscalls.rename(temporary, path)
-        self.sync_directory(os.path.dirname(path))
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[str]:
@@ -135,7 +134,6 @@ class LocalDisk:
         self.make_directories(os.path.dirname(path))
         with suppress(FileExistsError):
             syscalls.make_directory(path)
-            self.sync_directory(os.path.dirname(path))
 
     def move_new(self, source: str, target: str) -> None:
         """Move a file to a name that is not there yet; FileExistsError if it is."""

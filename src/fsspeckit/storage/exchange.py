@@ -18,11 +18,12 @@ The steps, and what an interruption leaves:
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError
 from fsspeckit.storage import syscalls
@@ -230,8 +231,14 @@ def _write_manifest(storage: Storage, shadow: Shadow) -> None:
         "entries": shadow.entries,
     }
     place = storage.control.at(shadow.name)
-    storage.disk.overwrite(f"{place}/{MANIFEST_FILE}", sealed(FORMAT, content, indent=None))
-    storage.disk.sync_directory(storage.control.path)
+    storage.disk.overwrite(f"{place}/{MANIFEST_FILE}", _sealed_manifest(content))
+    storage.disk.sync_directory(place)
+
+
+def _sealed_manifest(content: dict[str, Any]) -> bytes:
+    """The manifest of thousands of files: encoded once, with the checksum beside it."""
+    body = json.dumps(content, separators=(",", ":"))
+    return sealed(FORMAT, {"body": body}, indent=None)
 
 
 def read_shadow(storage: Storage, name: str) -> Shadow | None:
@@ -242,7 +249,7 @@ def read_shadow(storage: Storage, name: str) -> Shadow | None:
     """
     path = storage.control.at(name, MANIFEST_FILE)
     try:
-        content = unsealed(path, storage.disk.read(path), FORMAT)
+        content = json.loads(unsealed(path, storage.disk.read(path), FORMAT)["body"])
         return Shadow(
             name,
             content["number"],
@@ -253,7 +260,7 @@ def read_shadow(storage: Storage, name: str) -> Shadow | None:
         )
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptRecordError.damaged(path, str(error)) from error
 
 
@@ -274,8 +281,8 @@ def install(storage: Storage, shadow: Shadow) -> None:
         if is_installed(storage, shadow):
             raise
         raise ShadowRefused(f"{error.strerror}: {place!r}") from error
+    # One directory of the two is enough: a rename is durable as a whole.
     storage.disk.sync_directory(os.path.dirname(place))
-    storage.disk.sync_directory(os.path.dirname(tree))
 
 
 def is_installed(storage: Storage, shadow: Shadow) -> bool:

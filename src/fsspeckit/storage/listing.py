@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import UnsupportedLayoutError
@@ -66,8 +67,8 @@ def is_hidden(name: str) -> bool:
 
 def is_data_path(relative: str) -> bool:
     """Whether a path below the root names a data file."""
-    parts = relative.split("/")
-    return parts[-1].lower().endswith(DATA_SUFFIXES) and not any(map(is_hidden, parts))
+    hidden = is_hidden(relative) or "/." in relative or "/_" in relative
+    return not hidden and relative.lower().endswith(DATA_SUFFIXES)
 
 
 def list_files(root: Root) -> Listing:
@@ -87,7 +88,7 @@ def list_files(root: Root) -> Listing:
             files.append(entry)
         elif obstacle := _obstacle(relative, is_directory=entry is None):
             obstacles.append(obstacle)
-    files.sort(key=lambda file: file.path)
+    files.sort(key=attrgetter("path"))
     return Listing(tuple(files), tuple(sorted(set(obstacles))), exists)
 
 
@@ -154,19 +155,15 @@ def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
                     yield relative, None
                     if not is_hidden(entry.name):
                         pending.append((f"{relative}/", entry.path))
-                else:
-                    yield from _local_file(relative, entry)
-
-
-def _local_file(relative: str, entry: os.DirEntry[str]) -> Iterator[tuple[str, DataFile]]:
-    try:
-        status = entry.stat()
-    except FileNotFoundError:
-        return  # removed since the directory was read, or a dangling link
-    yield (
-        relative,
-        DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino),
-    )
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue  # removed since the directory was read, or a dangling link
+                yield (
+                    relative,
+                    DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino),
+                )
 
 
 def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage.store import Storage
 
-__all__ = ["Stage", "StagedFile", "staging"]
+__all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
 
 _FORGOTTEN = timedelta(hours=24)
 _ATTEMPTS = 5
@@ -65,6 +65,24 @@ class StagedFile:
     """Whether it must be a readable Parquet file."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerStage:
+    """A staging directory as another process sees it that writes files for its owner."""
+
+    path: str
+    """The canonical path of the directory."""
+
+    def new_file(
+        self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
+    ) -> StagedFile:
+        """Make up a new file, see :meth:`Stage.new_file`."""
+        if directory:
+            check_relative(directory, what="directory")
+        name = unique_basename(basename)
+        final = check_data_name(f"{directory}/{name}" if directory else name)
+        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=like)
+
+
 class Stage:
     """An open staging directory."""
 
@@ -93,11 +111,7 @@ class Stage:
         Raises:
             InvalidArgumentError: If the name would leave the root or would not be data.
         """
-        if directory:
-            check_relative(directory, what="directory")
-        name = unique_basename(basename)
-        final = check_data_name(f"{directory}/{name}" if directory else name)
-        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=like)
+        return WorkerStage(self.path).new_file(directory, basename, like=like)
 
     def new_copy(self, final: str) -> StagedFile:
         """Make up a staged file that will take a given name, replacing a file that has it."""

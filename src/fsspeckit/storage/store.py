@@ -66,6 +66,10 @@ class Storage:
 
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
+        if not self.disk.names(self.control.path):
+            self.disk.make_directories(self.control.commits)
+            self.disk.sync_directory(self.control.path)
+            self.disk.sync_directory(self.control.path.rpartition("/")[0])
         self.disk.make_directories(self.control.commits)
         if self.default_control is None:
             return ()
