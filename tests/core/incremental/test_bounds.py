@@ -26,7 +26,7 @@ from fsspeckit.core.incremental.footers import (
     read_footers,
 )
 from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.parquet.thrift import BOOL, BYTES, FALSE, TRUE
+from fsspeckit.core.parquet.thrift import BOOL, BYTES, FALSE, TRUE, Spec
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS
@@ -194,7 +194,7 @@ def test_long_bounds_without_a_flag_and_flagged_ones_may_be_cut(tmp_path: Path) 
         "duckdb.parquet": set(),
     }
     pq.write_table(column(values, pa.string()), tmp_path / "a.parquet", row_group_size=1)
-    spec = {4: [{1: [{3: {12: {7: BOOL, 8: BOOL}}}]}], 6: BYTES}
+    spec: Spec = {4: [{1: [{3: {12: {7: BOOL, 8: BOOL}}}]}], 6: BYTES}
 
     def foreign(footer: Any) -> None:
         footer.values[6] = b"somebody 1.0"
