@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -279,6 +280,14 @@ class OptionTests:
             "deleted": 0,
         }
 
+    def test_metrics_tell_old_and_new_names_and_seconds(self, target: Target) -> None:
+        three_files(target)
+        result = target.merge(numbers(1, 4, 8, v="new"))
+        renamed = result.metrics["renamed"]
+        assert sorted(renamed.values()) == sorted(result.rewritten_files)
+        assert {path.rpartition("/")[2] for path in renamed} == {"a.parquet", "b.parquet"}
+        assert all(seconds >= 0 for seconds in result.metrics["seconds"].values())
+
     def test_a_filesystem_may_be_given_to_the_call(self, target: Target) -> None:
         directory = target.store.local.removesuffix("/data")
         filesystem = DirFileSystem(directory, LocalFileSystem())
@@ -300,6 +309,39 @@ class OptionTests:
         target.merge(numbers(1, 8, v="new"))
         table = as_table(target.io.read_dataset(target.store.path))
         assert sorted(lines(table)) == sorted(target.rows(table.schema).elements())
+
+
+def _add_a_file(target: Target, _: Callable[..., Any]) -> None:
+    target.write("guest.parquet", numbers(1))
+
+
+def _remove_a_file(target: Target, _: Callable[..., Any]) -> None:
+    if "b.parquet" in target.store.tree():
+        target.store.filesystem.rm_file(target.store.at("b.parquet"))
+
+
+def _merge_too(target: Target, connect: Callable[..., Any]) -> None:
+    with connect(**target.store.options) as io:
+        io.merge(numbers(2, 9, v="guest"), target.store.path, "upsert", ["id"])
+
+
+@dataclass(frozen=True)
+class Guest:
+    """Another program: what it does, and what may be there in the end.
+
+    Whether it comes in time to be seen by the merge is not promised.
+    """
+
+    act: Callable[[Target, Callable[..., Any]], None]
+    states: list[list[pa.Table]]
+
+
+_MERGED = [numbers(1, 4, v="new"), numbers(2)]
+GUESTS = {
+    "adds a file": Guest(_add_a_file, [[*_MERGED, numbers(1, v="new")], [*_MERGED, numbers(1)]]),
+    "removes a file": Guest(_remove_a_file, [[numbers(1, v="new"), numbers(2)], _MERGED]),
+    "merges": Guest(_merge_too, [[numbers(1, 4, v="new"), numbers(2, 9, v="guest")]]),
+}
 
 
 class ConcurrencyTests:
@@ -330,38 +372,39 @@ class ConcurrencyTests:
         assert sorted(target.rows(numbers().schema)) == sorted(lines(pa.concat_tables(expected)))
 
     @pytest.mark.parametrize("store", ["exchange", "plain"], indirect=True)
-    def test_a_file_that_appears_meanwhile_is_never_lost(self, target: Target) -> None:
-        """At every event of progress somebody adds a file that holds a key of the source."""
-        event = 0
-        while True:
-            seen = self._merge_with_guest(target, event)
-            rows = sorted(target.rows(numbers().schema).elements())
-            # Whether the guest's row was there in time to be updated is not promised.
-            possible = [
-                [*numbers(1, 1, v=v).to_pylist(), *numbers(2).to_pylist()] for v in ("new",)
-            ]
-            late = [*numbers(1, v="new").to_pylist(), *numbers(1, 2).to_pylist()]
-            assert rows in (sorted(lines(possible[0])), sorted(lines(late)))
-            if seen <= event:
-                break
+    @pytest.mark.parametrize("what", GUESTS)
+    def test_while_another_program(
+        self, connect: Callable[..., Any], target: Target, what: str
+    ) -> None:
+        """At every event of progress somebody else changes the dataset; nothing is ever lost."""
+        guest = GUESTS[what]
+        event, events = 0, 1
+        while event <= events:
+            events = self._merge_with_guest(connect, target, guest, event)
+            found = sorted(target.rows(numbers().schema).elements())
+            assert found in [sorted(lines(pa.concat_tables(state))) for state in guest.states]
             event += 1
-        assert event > 1
+        assert events > 4
 
-    def _merge_with_guest(self, target: Target, at: int) -> int:
+    def _merge_with_guest(
+        self, connect: Callable[..., Any], target: Target, guest: Guest, at: int
+    ) -> int:
         for name in target.store.tree():
             target.store.filesystem.rm_file(target.store.at(name))
         target.write("a.parquet", numbers(1, 2))
+        target.write("b.parquet", numbers(4))
         seen = 0
 
         def progress(*_: Any) -> None:
             nonlocal seen
-            if seen == at:
-                target.write("guest.parquet", numbers(1))
             seen += 1
+            if seen == at:
+                guest.act(target, connect)
 
-        target.io.merge(numbers(1, v="new"), target.store.path, "update", ["id"], progress=progress)
-        if seen <= at:
-            target.write("guest.parquet", numbers(1))
+        source = numbers(1, 4, v="new")
+        target.io.merge(source, target.store.path, "update", ["id"], progress=progress)
+        if seen < at or at == 0:
+            guest.act(target, connect)
         return seen
 
 
