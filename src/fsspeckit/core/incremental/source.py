@@ -33,6 +33,20 @@ class SourceKeys:
     keys: pa.Table
     """The key columns and the partition columns, canonical, one row for each source row."""
 
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return self.keys.num_rows
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether ``keys`` are all of them.
+
+        An engine whose source is too large for one machine gives enough keys to compare with
+        bounds: inside each row group's bounds one, if any is, and of each partition one.
+        """
+        return True
+
 
 def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error") -> SourceKeys:
     """Take the keys of a source for planning against a target.

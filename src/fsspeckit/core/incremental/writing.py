@@ -14,14 +14,14 @@ from fsspeckit.core.incremental.rewriting import stored_rows, writing
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow.parquet as pq
 
     from fsspeckit.core.incremental.partitions import PartitionDirectories
     from fsspeckit.core.parquet.properties import Layout
     from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.staging import Stage, StagedFile
+    from fsspeckit.storage.staging import Stage, StagedFile, WorkerStage
 
 __all__ = ["FileLimits", "NewFile", "NewFiles", "basename_of"]
 
@@ -81,7 +81,7 @@ class NewFiles:
     def __init__(
         self,
         root: Root,
-        stage: Callable[[], Stage],
+        stage: Callable[[], Stage | WorkerStage],
         layout: Layout,
         partitions: pa.Schema,
         directories: PartitionDirectories,
@@ -116,6 +116,22 @@ class NewFiles:
                 if file.rows >= self._limits.rows_per_file:
                     self._close(directory)
         self._release_memory()
+
+    def elsewhere(self, stage: Callable[[], WorkerStage]) -> NewFiles:
+        """The same writer for another process; picklable if ``stage`` is."""
+        return NewFiles(
+            self._root,
+            stage,
+            self._layout,
+            self._partitions,
+            self._directories,
+            self._limits,
+            self._template,
+        )
+
+    def adopt(self, files: Iterable[NewFile]) -> None:
+        """Take over files that other processes have written and finished."""
+        self._done.extend(files)
 
     def finish(self) -> list[NewFile]:
         """Close all files and tell what was written."""
