@@ -7,7 +7,9 @@ else into a file in the staging directory, so that it is never held twice.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,17 +85,18 @@ class SpilledSource:
     Args:
         path: The file.
         sizes: The number of rows of each batch.
-        owner: A temporary directory that lives as long as the source.
+        temporary: A directory that is removed with the source.
     """
 
     def __init__(
         self,
         path: str,
         sizes: Sequence[int],
-        owner: tempfile.TemporaryDirectory[str] | None = None,
+        temporary: str | None = None,
     ) -> None:
         self._path = path
-        self._owner = owner
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         # Read, not mapped: mapped pages would count as memory of this process.
         self._reader = ipc.open_file(pa.OSFile(path))
         self.schema: pa.Schema = self._reader.schema
@@ -263,13 +266,13 @@ def _emptied(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _spilled(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
 ) -> SpilledSource:
-    owner = None
+    temporary = None
     opened = stage()
     if opened.storage.root.is_local:
         path = f"{opened.path}/source.arrow"
     else:
-        owner = tempfile.TemporaryDirectory(prefix="fsspeckit-")
-        path = str(Path(owner.name) / "source.arrow")
+        temporary = tempfile.mkdtemp(prefix="fsspeckit-")
+        path = str(Path(temporary) / "source.arrow")
     sizes = []
     with pa.OSFile(path, "wb") as sink, ipc.new_file(sink, schema) as writer:
         for batch in batches:
@@ -277,4 +280,4 @@ def _spilled(
                 piece = batch.slice(start, _SPILL_ROWS)
                 writer.write_batch(piece)
                 sizes.append(piece.num_rows)
-    return SpilledSource(path, sizes, owner)
+    return SpilledSource(path, sizes, temporary)

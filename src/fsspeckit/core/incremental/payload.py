@@ -68,6 +68,8 @@ def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
     plain_target = plain_type(field.type)
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), field.type)
     if comparable(values.type, plain_target):
         exact = cast_exactly(values, plain_target, field.name)
     elif _convertible(values.type, plain_target):
@@ -158,11 +160,11 @@ def _different_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _as_lists(values: pa.Array) -> pa.Array:
-    """Lists as they are; maps as lists of their entries."""
+    """Lists as they are; maps, none of them NULL, as lists of their entries."""
     if not pa.types.is_map(values.type):
         return values
     entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
-    return pa.ListArray.from_arrays(values.offsets, entries, mask=values.is_null())
+    return pa.ListArray.from_arrays(values.offsets, entries)
 
 
 def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:

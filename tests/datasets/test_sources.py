@@ -1,0 +1,130 @@
+"""Sources: every kind of data a caller may pass, and streams that do not fit in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.datasets import sources
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.sources import MemorySource, SpilledSource, open_source
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.storage.staging import Stage, create_stage
+from fsspeckit.storage.store import open_storage
+
+ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Any:
+    opened = create_stage(open_storage(tmp_path / "data"))
+    yield lambda: opened
+    opened.discard()
+
+
+def _kinds(directory: Path) -> dict[str, Any]:
+    pq.write_table(ROWS.slice(0, 2), directory / "a.parquet")
+    pq.write_table(ROWS.slice(2), directory / "b.parquet")
+    return {
+        "table": ROWS,
+        "tables": [ROWS.slice(0, 1), ROWS.slice(1)],
+        "batch": ROWS.combine_chunks().to_batches()[0],
+        "reader": ROWS.to_reader(max_chunksize=1),
+        "pandas": ROWS.to_pandas(),
+        "polars": pl.from_arrow(ROWS),
+        "lazy polars": pl.from_arrow(ROWS).lazy(),  # type: ignore[union-attr]
+        "relation": duckdb.from_arrow(ROWS),
+        "path": str(directory),
+        "file": directory / "a.parquet",
+        "glob": str(directory / "*.parquet"),
+        "paths": [str(directory / "a.parquet"), str(directory / "b.parquet")],
+    }
+
+
+KINDS = ["table", "tables", "batch", "reader", "pandas", "polars", "lazy polars", "relation"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "path", "file", "glob", "paths"])
+def test_every_kind_of_data_gives_the_same_rows(kind: str, tmp_path: Path, stage: Any) -> None:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    source = open_source(_kinds(directory)[kind], stage)
+    expected = ROWS.slice(0, 2) if kind == "file" else ROWS
+    assert source.num_rows == expected.num_rows
+    rows = pa.concat_tables(source.batches(), promote_options="default").to_pylist()
+    assert rows == expected.to_pylist()
+    assert source.take(np.array([1, 0])).column("id").to_pylist() == [2, 1]
+    assert source.columns(["v"]).column_names == ["v"]
+
+
+@pytest.mark.parametrize("data", [5, None, {"id": [1]}, [], [1, 2], b"x", object()])
+def test_other_kinds_are_refused_with_what_would_be_right(data: Any, stage: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="Hint: pass an Arrow table"):
+        open_source(data, stage)
+
+
+def test_a_path_without_files_is_not_found(tmp_path: Path, stage: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        open_source(str(tmp_path / "nothing*"), stage)
+
+
+def test_columns_that_occur_twice_are_refused(stage: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="twice"):
+        open_source(pa.table([[1], [2]], names=["a", "a"]), stage)
+
+
+def test_the_callers_schema_is_applied(stage: Any) -> None:
+    schema = pa.schema([("v", pa.large_string()), ("id", pa.int8())])
+    assert open_source(ROWS, stage, schema=schema).schema == schema
+    assert open_source(ROWS.to_reader(), stage, schema=schema).schema == schema
+    with pytest.raises(SchemaMismatchError, match="'id'"):
+        open_source(ROWS, stage, schema=pa.schema([("v", pa.string())]))
+
+
+def test_a_stream_stays_in_memory_while_it_is_small(stage: Any) -> None:
+    assert isinstance(open_source(ROWS.to_reader(), stage), MemorySource)
+
+
+def test_a_stream_that_does_not_fit_goes_to_staging(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1000)
+    table = pa.table({"id": range(1000), "v": [str(i) for i in range(1000)]})
+    source = open_source(table.to_reader(max_chunksize=100), stage)
+    assert isinstance(source, SpilledSource)
+    opened: Stage = stage()
+    assert (Path(opened.path) / "source.arrow").stat().st_size > 1000
+    assert pa.concat_tables(source.batches()).equals(table)
+    assert source.columns(["v"]).equals(table.select(["v"]))
+    rows = np.random.default_rng(0).permutation(1000)[:50]
+    assert source.take(rows).equals(table.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_a_merge_of_a_spilled_stream_leaves_no_staging(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1000)
+    path = str(tmp_path / "data") if place == "local" else "memory://spilled/data"
+    table = pa.table({"id": range(1000), "v": ["old"] * 1000})
+    io = PyarrowDatasetIO()
+    io.write_dataset(table.slice(0, 500), path, mode="overwrite")
+    changed = table.set_column(1, "v", pa.array(["new"] * 1000))
+    result = io.merge(changed.to_reader(max_chunksize=50), path, "upsert", ["id"])
+    assert (result.updated, result.inserted) == (500, 500)
+    assert set(io.read_dataset(path).column("v").to_pylist()) == {"new"}
+    if place == "local":
+        assert not list((tmp_path / ".data.fsspeckit").glob(".staging*"))
+
+
+def test_pandas_keeps_no_index_column(stage: Any) -> None:
+    frame = pd.DataFrame({"id": [1]}, index=pd.Index([9], name="i"))
+    assert open_source(frame, stage).schema.names == ["id"]
