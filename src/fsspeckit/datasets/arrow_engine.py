@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.incremental.invariants import different_rows
-from fsspeckit.core.incremental.matching import KeyIndex, winning_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
-from fsspeckit.core.incremental.scan import scan_keys
-from fsspeckit.core.incremental.source import SourceKeys, source_keys
 from fsspeckit.datasets.engine import FileMatch, Matches
+from fsspeckit.datasets.positions import (
+    IndexedKeys,
+    Positions,
+    find_positions,
+    index_keys,
+    key_and_order_columns,
+    moving_keys,
+)
 from fsspeckit.datasets.sources import ArrowSource, open_source
 
 if TYPE_CHECKING:
@@ -39,26 +43,7 @@ _REWRITE_WORKERS = 4
 _REWRITE_BYTES = 256 * 1024 * 1024
 _DECODED_PER_ENCODED = 4
 _SAMPLES = 5
-
-
-@dataclass(frozen=True)
-class IndexedKeys(SourceKeys):
-    """The keys of the source rows that take part, and where those rows are."""
-
-    index: KeyIndex
-    rows: Rows
-    """The number of each such row in the source."""
-
-
-@dataclass(frozen=True)
-class _Positions:
-    """Which rows of a file match, and with which of the keys."""
-
-    positions: Rows
-    keys: Rows
-    """Numbers of keys, not yet of source rows."""
-
-    row_groups: tuple[int, ...]
+_NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -84,19 +69,8 @@ class ArrowEngine:
 
     def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
         """The keys that take part, indexed."""
-        names = [c.name for c in (*target.key_columns, *target.partition_columns)]
-        wanted = [n for n in dict.fromkeys((*names, *request.order_by)) if n in source.schema.names]
-        table = source.columns(wanted)
-        found = source_keys(table, target, request.null_keys).keys
-        key_names = list(request.key_columns)
-        index = KeyIndex(found.select(key_names))
-        rows = winning_rows(
-            table, index.groups, key_names, request.duplicates, request.order_by or None
-        )
-        if len(rows) < table.num_rows:
-            found = found.take(pa.array(rows))
-            index = KeyIndex(found.select(key_names))
-        return IndexedKeys(found, index, rows)
+        wanted = key_and_order_columns(target, request, source.schema.names)
+        return index_keys(source.columns(wanted), target, request)
 
     def match(
         self,
@@ -109,9 +83,11 @@ class ArrowEngine:
         """Scan candidates and guarded files in a few threads."""
         unknown = target.unknown_partitions()
         work = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
-        found: dict[int, _Positions] = {}
+        found: dict[int, Positions] = {}
         with ThreadPoolExecutor(_SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
-            scans = pool.map(lambda n: _scan(target, keys, n, plan.files[n].row_groups), work)
+            scans = pool.map(
+                lambda n: find_positions(target, keys, n, plan.files[n].row_groups), work
+            )
             for done, (number, positions) in enumerate(zip(work, scans, strict=True), start=1):
                 found[number] = positions
                 progress("match", done, len(work))
@@ -125,19 +101,20 @@ class ArrowEngine:
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
+        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
         parts = {part.name for part in target.partition_columns}
         footers = {footer.file.path: footer for footer in target.footers}
 
         def one(path: str) -> Rewritten:
-            found: Replacement = matches.positions.files[path]
+            found: Replacement = matches.positions.files.get(path, _NOTHING)
             stored = set(footers[path].schema.names)
             wanted = [n for n in source.schema.names if n in stored or n not in parts]
             return rewrite(
                 target.root,
                 path,
-                Replacement(found.positions, found.source_rows, keep_others),
+                Replacement(found.positions, found.source_rows, keep_others, force),
                 lambda rows: source.take(rows).select(wanted),
                 files[path].path,
                 key_columns=[column.name for column in target.key_columns],
@@ -173,35 +150,15 @@ class ArrowEngine:
         return new_files.finish()
 
 
-def _scan(
-    target: Target, keys: IndexedKeys, number: int, row_groups: tuple[int, ...]
-) -> _Positions:
-    """The matching rows of one file."""
-    footer = target.footers[number]
-    starts = np.concatenate([[0], np.cumsum([group.rows for group in footer.row_groups])])
-    constants = {name: part.values[number] for name, part in target.partitions.items()}
-    in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
-    positions, rows, hit = [], [], []
-    for group, found in scan_keys(target.root, footer, row_groups, target.key_columns, in_key):
-        row = keys.index.lookup(found)
-        here = np.flatnonzero(row >= 0)
-        if len(here):
-            positions.append(here + starts[group])
-            rows.append(row[here])
-            hit.append(group)
-    none = [np.empty(0, np.int64)]
-    return _Positions(np.concatenate(positions + none), np.concatenate(rows + none), tuple(hit))
-
-
 def _matches(
-    target: Target, keys: IndexedKeys, source: ArrowSource, found: Mapping[int, _Positions]
+    target: Target, keys: IndexedKeys, source: ArrowSource, found: Mapping[int, Positions]
 ) -> Matches:
     paths = {number: target.footers[number].file.path for number in found}
     is_known = np.zeros(len(keys.rows), bool)
     moved = np.zeros(len(keys.rows), bool)
     for number, positions in found.items():
         is_known[positions.keys] = True
-        moved[positions.keys[_moving(target, keys, number, positions)]] = True
+        moved[positions.keys[moving_keys(target, keys, number, positions)]] = True
     samples = source.take(keys.rows[np.flatnonzero(moved)[:_SAMPLES]])
     names = [column.name for column in target.key_columns]
     return Matches(
@@ -214,21 +171,3 @@ def _matches(
             np.sort(keys.rows[~is_known]),
         ),
     )
-
-
-def _moving(target: Target, keys: IndexedKeys, number: int, found: _Positions) -> Rows:
-    """Which matches of a file would move to another partition."""
-    if not target.partition_columns or not len(found.keys):
-        return np.empty(0, np.int64)
-    names = [part.name for part in target.partition_columns]
-    wanted = keys.keys.select(names).take(pa.array(found.keys))
-    here = pa.table(
-        [
-            part.canonical(
-                target.partitions[part.name].values.take(pa.array([number] * len(found.keys)))
-            )
-            for part in target.partition_columns
-        ],
-        names=names,
-    )
-    return np.flatnonzero(different_rows(wanted, here))

@@ -104,6 +104,7 @@ class Engine(Protocol):
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
+        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Write the given files anew with the matching rows replaced, where a value changes.
 
@@ -114,6 +115,7 @@ class Engine(Protocol):
             files: By canonical path, where the new file goes.
             keep_others: Whether rows without a match stay.
             progress: Told about each file.
+            force: Write every given file anew, also those without a match or a change.
 
         Returns:
             What became of each file.

@@ -260,7 +260,12 @@ class _Merge:
         if not self._request.updates:
             return
         found = planned.matches.files
-        affected = [footer for footer in planned.target.footers if self._rows(found, footer)]
+        every = self._request.rewrite_all and not self._request.deletes
+        affected = [
+            footer
+            for footer in planned.target.footers
+            if self._rows(found, footer) or (every and footer.rows)
+        ]
         if self._request.deletes:
             self._written.removed = [
                 footer.file.path
@@ -275,10 +280,12 @@ class _Merge:
             staged,
             not self._request.deletes,
             self._progress,
+            self._request.rewrite_all,
         )
         for path, done in self._written.rewrites.items():
             if done.is_new:
-                self._written.rewritten[path] = (staged[path], done.rows)
+                file = replace(staged[path], path=done.path or staged[path].path)
+                self._written.rewritten[path] = (file, done.rows)
 
     @staticmethod
     def _rows(found: Any, footer: FileFooter) -> int:

@@ -66,6 +66,8 @@ class MergeRequest:
     trust_partitions: bool = False
     allow_empty: bool = False
     progress: Progress | None = None
+    rewrite_all: bool = False
+    """Whether files with rows are written anew even if no value changes; not by ``insert``."""
 
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)

@@ -49,6 +49,9 @@ class Replacement:
     keep_others: bool = True
     """Whether all other rows stay; if not, they are deleted."""
 
+    force: bool = False
+    """Whether the file is written anew even if no value changes."""
+
 
 @dataclass(frozen=True)
 class Rewritten:
@@ -62,6 +65,9 @@ class Rewritten:
 
     encoded_row_groups: int
     """Row groups that were encoded again; none if nothing was written."""
+
+    path: str | None = None
+    """Where the new file is, if not where it was asked for: a task that is run twice writes two."""
 
     @property
     def is_new(self) -> bool:
@@ -78,7 +84,7 @@ def rewrite(
     *,
     key_columns: Collection[str] = (),
 ) -> Rewritten:
-    """Write a file with some rows replaced, unless no value changes.
+    """Write a file with some rows replaced, unless no value changes and nothing forces it.
 
     Args:
         root: Where the file is, and the destination too.
@@ -94,8 +100,7 @@ def rewrite(
     with open_data_file(root, path) as file:
         layout = file_layout(root, path, file, key_columns)
         change = _Change(file, layout, replacement, rows)
-        first = next((number for number in change.touched if change.alters(number)), None)
-        if first is None:
+        if not replacement.force and not any(map(change.alters, change.touched)):
             return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
         written = 0
         with writing(root, destination, layout) as writer:
