@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -93,6 +94,7 @@ def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) 
     name = storage.control.shadow_name(record.number, uuid.uuid4().hex)
     try:
         _refuse_foreign_jobs(storage.root.path)
+        _refuse_mounts(storage.root.path)
         return _build(storage, record, name, places)
     except ShadowRefused:
         discard_shadow(storage, name)
@@ -159,6 +161,24 @@ def _refuse_foreign_jobs(directory: str) -> None:
     for name in os.listdir(directory):
         if _is_foreign_job(name):
             raise ShadowRefused(f"another program is writing into {name!r}")
+
+
+def _refuse_mounts(directory: str) -> None:
+    """A disk that is mounted below would stay behind in the old tree, even if it is empty."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:  # pragma: no cover - not on this platform
+        return
+    inside = os.fsencode(directory) + b"/"
+    for line in lines:
+        place = re.sub(rb"\\([0-7]{3})", _octal, line.split(b" ")[4])
+        if place.startswith(inside):
+            raise ShadowRefused(f"another disk is mounted at {os.fsdecode(place)!r}")
+
+
+def _octal(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 8)])
 
 
 def _is_foreign_job(name: str) -> bool:
