@@ -400,6 +400,13 @@ def test_a_key_in_the_path_is_compared_with_the_path(tmp_path: Path) -> None:
     assert not might_contain(found, ["id", "day"], [(2, 5)])
 
 
+def test_a_key_that_the_file_stores_too_is_compared_with_what_it_stores(tmp_path: Path) -> None:
+    write(tmp_path, "day=5/x.parquet", pa.table({"id": [1], "day": [6]}))
+    (found,) = analyze(tmp_path)
+    assert might_contain(found, ["id", "day"], [(1, 6)])
+    assert not might_contain(found, ["id", "day"], [(1, 7)])
+
+
 def test_a_key_that_the_file_s_type_cannot_hold_is_not_in_it(tmp_path: Path) -> None:
     found = analyzed(tmp_path, pa.table({"id": pa.array([1, 127], pa.int8())}))
     assert not might_contain(found, ["id"], [2**40])

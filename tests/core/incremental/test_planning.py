@@ -318,6 +318,17 @@ def test_a_file_without_the_key_column_is_affected(tmp_path: Path) -> None:
     assert found.affected_files == [str(tmp_path / "b.parquet")]
 
 
+def test_a_file_that_stores_another_value_than_its_path_is_not_pruned_by_the_path(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "p=1/a.parquet", id=[1], p=[2])
+    (path,) = list_dataset_files(str(tmp_path))
+    found = plan_incremental_rewrite(str(tmp_path), [(1, 2)], ["id", "p"])
+    assert found.affected_files == [path]
+    assert confirm_affected_files([path], ["id", "p"], [(1, 2)]) == [path]
+    assert plan_incremental_rewrite(str(tmp_path), [(1, 3)], ["id", "p"]).affected_files == []
+
+
 def test_a_missing_dataset_has_no_files(tmp_path: Path) -> None:
     found = plan_incremental_rewrite(str(tmp_path / "none"), [1], ["id"])
     assert found == IncrementalRewritePlan([], [], [], 0)

@@ -190,11 +190,11 @@ class ConservativeMembershipChecker:
             return bool(overlap.may_hold.any())
         if not footer.rows:
             return False
-        columns = [_column_of(file_metadata, footer, name, keys) for name in key_columns]
+        columns = [_column_of(footer, name, keys) for name in key_columns]
         in_path = {
             column.name: partition_values(column, [file_metadata.partition_values])
             for column in columns
-            if _has_partition(file_metadata, column.name)
+            if _has_partition(file_metadata, column.name) and column.name not in footer.leaves
         }
         bounds = key_bounds([footer], columns, in_path)
         canonical = canonical_keys(keys, columns)
@@ -202,10 +202,8 @@ class ConservativeMembershipChecker:
         return bool(overlap.may_hold.any())
 
 
-def _column_of(
-    file: ParquetFileMetadata, footer: FileFooter, name: str, keys: pa.Table
-) -> KeyColumn:
-    if name in footer.leaves and not _has_partition(file, name):
+def _column_of(footer: FileFooter, name: str, keys: pa.Table) -> KeyColumn:
+    if name in footer.leaves:
         stored = footer.leaves[name].type
         return key_column(name, common_type(stored, keys.schema.field(name).type))
     return key_column(name, keys.schema.field(name).type)

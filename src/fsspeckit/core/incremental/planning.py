@@ -22,7 +22,7 @@ from fsspeckit.storage.roots import open_root
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fsspeckit.core.incremental.pruning import Verdict
+    from fsspeckit.core.incremental.pruning import PartitionValues, Verdict
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.storage.snapshot import Snapshot
@@ -270,7 +270,7 @@ def plan_incremental_rewrite(
     schema = _united(partition_schema, given.schema)
     target = read_target(root, listing.files, key_columns, schema)
     keys = canonical_keys(given, target.key_columns)
-    verdicts = prune(root, target.footers, keys, target.key_columns, target.partitions)
+    verdicts = prune(root, target.footers, keys, target.key_columns, _only_in_paths(target))
     affected = [
         bool(verdict.row_groups) or footer.error is not None
         for verdict, footer in zip(verdicts, target.footers, strict=True)
@@ -282,6 +282,12 @@ def plan_incremental_rewrite(
         [],
         sum(footer.rows for footer, hit in zip(target.footers, affected, strict=True) if hit),
     )
+
+
+def _only_in_paths(target: Target) -> dict[str, PartitionValues]:
+    """The partition columns that no file stores too: a file may disagree with its path."""
+    stored = {name for footer in target.footers for name in footer.leaves}
+    return {name: found for name, found in target.partitions.items() if name not in stored}
 
 
 def _united(first: pa.Schema | None, second: pa.Schema) -> pa.Schema:
