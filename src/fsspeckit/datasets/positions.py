@@ -1,0 +1,123 @@
+"""Positions: which target rows have which source keys, found by Arrow kernels in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.incremental.invariants import different_rows
+from fsspeckit.core.incremental.matching import KeyIndex, winning_rows
+from fsspeckit.core.incremental.scan import scan_keys
+from fsspeckit.core.incremental.source import SourceKeys, source_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.datasets.request import MergeRequest
+
+    Rows = NDArray[np.int64]
+
+__all__ = [
+    "IndexedKeys",
+    "Positions",
+    "find_positions",
+    "index_keys",
+    "key_and_order_columns",
+    "moving_keys",
+]
+
+
+@dataclass(frozen=True)
+class IndexedKeys(SourceKeys):
+    """The keys of the source rows that take part, and where those rows are."""
+
+    index: KeyIndex
+    rows: Rows
+    """The number of each such row in the source."""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Which rows of a file match, and with which of the keys."""
+
+    positions: Rows
+    keys: Rows
+    """Numbers of keys, not yet of source rows."""
+
+    row_groups: tuple[int, ...]
+
+
+def key_and_order_columns(
+    target: Target, request: MergeRequest, available: Sequence[str]
+) -> list[str]:
+    """The source columns that say which rows take part."""
+    names = [c.name for c in (*target.key_columns, *target.partition_columns)]
+    return [name for name in dict.fromkeys((*names, *request.order_by)) if name in available]
+
+
+def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> IndexedKeys:
+    """The keys that take part, after the NULL and duplicate policies.
+
+    Args:
+        table: The columns of :func:`key_and_order_columns`, of all source rows.
+        target: The dataset.
+        request: The policies.
+
+    Raises:
+        NullKeyError: If a key is NULL and may not be.
+        DuplicateKeyError: If a key occurs twice and nothing says which row wins.
+    """
+    found = source_keys(table, target, request.null_keys).keys
+    key_names = list(request.key_columns)
+    index = KeyIndex(found.select(key_names))
+    rows = winning_rows(
+        table, index.groups, key_names, request.duplicates, request.order_by or None
+    )
+    if len(rows) < table.num_rows:
+        found = found.take(pa.array(rows))
+        index = KeyIndex(found.select(key_names))
+    return IndexedKeys(found, index, rows)
+
+
+def find_positions(
+    target: Target, keys: IndexedKeys, number: int, row_groups: tuple[int, ...]
+) -> Positions:
+    """The matching rows of one file."""
+    footer = target.footers[number]
+    starts = np.concatenate([[0], np.cumsum([group.rows for group in footer.row_groups])])
+    constants = {name: part.values[number] for name, part in target.partitions.items()}
+    in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
+    positions, rows, hit = [], [], []
+    for group, found in scan_keys(target.root, footer, row_groups, target.key_columns, in_key):
+        row = keys.index.lookup(found)
+        here = np.flatnonzero(row >= 0)
+        if len(here):
+            positions.append(here + starts[group])
+            rows.append(row[here])
+            hit.append(group)
+    none = [np.empty(0, np.int64)]
+    return Positions(np.concatenate(positions + none), np.concatenate(rows + none), tuple(hit))
+
+
+def moving_keys(target: Target, keys: IndexedKeys, number: int, found: Positions) -> Rows:
+    """Which matches of a file would move to another partition."""
+    if not target.partition_columns or not len(found.keys):
+        return np.empty(0, np.int64)
+    names = [part.name for part in target.partition_columns]
+    wanted = keys.keys.select(names).take(pa.array(found.keys))
+    here = pa.table(
+        [
+            part.canonical(
+                target.partitions[part.name].values.take(pa.array([number] * len(found.keys)))
+            )
+            for part in target.partition_columns
+        ],
+        names=names,
+    )
+    return np.flatnonzero(different_rows(wanted, here))
