@@ -154,7 +154,10 @@ def _inferred(values: list[Any]) -> pa.Array:
 
 def _check_one_kind(values: list[Any], name: str) -> None:
     """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
-    kinds = {_kind(value) for value in values if value is not None}
+    kinds = {_kind(python_type) for python_type in {type(v) for v in values if v is not None}}
+    if kinds == {"datetimes"}:
+        zoned = {value.tzinfo is not None for value in values if value is not None}
+        kinds = {"datetimes with zone" if each else "datetimes without zone" for each in zoned}
     if len(kinds) > 1:
         raise InvalidArgumentError(
             f"the source_keys of column {name!r} mix {' and '.join(sorted(kinds))}, "
@@ -162,16 +165,15 @@ def _check_one_kind(values: list[Any], name: str) -> None:
         )
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, datetime):
-        return "datetimes without zone" if value.tzinfo is None else "datetimes with zone"
-    for name, kind in _KINDS:
-        if isinstance(value, kind):
+def _kind(python_type: type) -> str:
+    for name, base in _KINDS:
+        if issubclass(python_type, base):
             return name
-    return type(value).__name__
+    return python_type.__name__
 
 
-_KINDS: tuple[tuple[str, type], ...] = (
+_KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a date
+    ("datetimes", datetime),
     ("dates", date),
     ("booleans", bool),
     ("numbers", Number),
