@@ -36,7 +36,7 @@ class SourceKeys:
     @property
     def count(self) -> int:
         """How many keys there are."""
-        return self.keys.num_rows
+        return int(self.keys.num_rows)
 
     @property
     def is_complete(self) -> bool:
