@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 class TestPyarrow(EngineTests):
     engine_name = "pyarrow"
     rewrites_mixed_timestamps = False
-    has_rewrite_mode = False
 
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:

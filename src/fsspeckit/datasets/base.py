@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets import pipeline
 from fsspeckit.datasets.reading import read_table
-from fsspeckit.datasets.request import FileOptions, MergeRequest, WriteRequest, one_spelling
+from fsspeckit.datasets.request import (
+    FileOptions,
+    MergeRequest,
+    WriteRequest,
+    check_write_or_merge,
+    one_spelling,
+)
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.matching import DuplicatePolicy
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.source import NullPolicy
-    from fsspeckit.core.merge import MergeResult
+    from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.request import Progress, WriteMode
     from fsspeckit.datasets.results import WriteDatasetResult
@@ -191,6 +198,147 @@ class DatasetIO:
             schema,
         )
         return pipeline.run_write(self._engine, self._storage(path, None), data, request)
+
+    def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = "append",
+        strategy: str | None = None,
+        key_columns: Sequence[str] | None = None,
+        rewrite_mode: RewriteMode = "full",
+        partition_by: Sequence[str] | None = None,
+        basename_template: str | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        order_by: Sequence[str] | None = None,
+    ) -> WriteDatasetResult | MergeResult:
+        """Write data as new files or, with a strategy, merge it.
+
+        Without ``strategy`` this is :meth:`write_dataset`; with one it is
+        :meth:`merge_parquet_dataset`.
+
+        Args:
+            data: As for :meth:`merge`.
+            path: The dataset's directory, path or URL.
+            mode: As for :meth:`write_dataset`; a merge is no ``"overwrite"``.
+            strategy: None to write, or how to merge, as for :meth:`merge`.
+            key_columns: The columns that say which rows are the same; for a merge.
+            rewrite_mode: As for :meth:`merge_parquet_dataset`; for a merge.
+            partition_by: The hive partition columns; by default those of the dataset.
+            basename_template: The name of new files, with ``{}`` or ``{i}`` for a number.
+            schema: The schema that the data is converted to first.
+            compression: The codec of new files.
+            max_rows_per_file: No new file gets more rows.
+            row_group_size: No row group of a new file gets more rows.
+            order_by: Of rows with one key keep the one with the greatest value of these columns;
+                for a merge.
+
+        Returns:
+            What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.
+
+        Raises:
+            ValueError: If an argument or the data is not fit; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+            >>> io.write_parquet_dataset(rows, "memory://doc-write-parquet").total_rows
+            2
+            >>> io.write_parquet_dataset(
+            ...     rows, "memory://doc-write-parquet", strategy="upsert", key_columns=["id"]
+            ... ).updated
+            2
+        """
+        check_write_or_merge(mode, strategy, rewrite_mode, key_columns, order_by)
+        files = _options(compression, max_rows_per_file, row_group_size, None, basename_template)
+        partitions = one_spelling(None, partition_by)
+        storage = self._storage(path, None)
+        if strategy is None:
+            write = WriteRequest(mode, partitions, files, schema)
+            return pipeline.run_write(self._engine, storage, data, write)
+        request = MergeRequest(
+            MergeStrategy.of(strategy),
+            _names(key_columns or ()),
+            partitions,
+            files,
+            schema,
+            order_by=_names(order_by or ()),
+            rewrite_all=rewrite_mode == "full",
+        )
+        return pipeline.run_merge(self._engine, storage, data, request)
+
+    def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        source: Any,
+        target_path: str,
+        key_columns: Sequence[str],
+        strategy: str = "upsert",
+        *,
+        rewrite_mode: RewriteMode = "full",
+        order_by: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergeResult:
+        """Merge data into a dataset, rewriting all of its files or only those that change.
+
+        Args:
+            source: As ``data`` of :meth:`merge`.
+            target_path: The dataset's directory, path or URL.
+            key_columns: The columns that say which rows are the same.
+            strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+            rewrite_mode: ``"incremental"`` is :meth:`merge` with ``insert``, ``update`` or
+                ``upsert``. ``"full"`` gives the same rows and counts, and writes every file that
+                holds rows anew, as long as the source has rows; ``insert`` never does.
+            order_by: Of rows with one key keep the one with the greatest value of these columns.
+                NULL is below every value and NaN above; of equal rows the later one stays.
+            partition_by: The hive partition columns; by default those of the dataset.
+            schema: The schema that the source is converted to first.
+            compression: The codec of new files.
+            max_rows_per_file: No new file gets more rows.
+            row_group_size: No row group of a new file gets more rows.
+            null_keys: As for :meth:`merge`.
+            duplicate_keys: As for :meth:`merge`.
+            trust_partitions: As for :meth:`merge`.
+            allow_empty: Let ``full_merge`` delete every row.
+            bloom_columns: The columns that get bloom filters in new files.
+            progress: Called with phase, done and total.
+
+        Returns:
+            Counts of rows, and every file with what happened to it.
+
+        Raises:
+            ValueError: If an argument, the source or the target is not fit; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+            >>> io.merge_parquet_dataset(rows, "memory://doc-merge-parquet", ["id"]).inserted
+            2
+        """
+        arguments = locals()
+        validate_rewrite_mode_compatibility(strategy, rewrite_mode)
+        request = _merge_request({**arguments, "partition_columns": None})
+        if rewrite_mode == "full":
+            request = replace(request, rewrite_all=True)
+        storage = self._storage(target_path, None)
+        return pipeline.run_merge(self._engine, storage, source, request)
 
     def read_dataset(
         self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fsspeckit.core.incremental.keys import check_names
 from fsspeckit.core.incremental.writing import FileLimits, basename_of
-from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -113,6 +113,37 @@ class WriteRequest:
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
+
+
+def check_write_or_merge(
+    mode: str,
+    strategy: str | None,
+    rewrite_mode: str,
+    key_columns: Sequence[str] | None,
+    order_by: Sequence[str] | None,
+) -> None:
+    """Check the arguments that say whether data is written or merged.
+
+    Raises:
+        InvalidArgumentError: If they contradict each other, before any look at columns.
+    """
+    if strategy is not None:
+        validate_rewrite_mode_compatibility(strategy, rewrite_mode)
+    if mode not in _WRITE_MODES:
+        raise InvalidArgumentError.choice("mode", mode, _WRITE_MODES)
+    if strategy is not None and mode != "append":
+        raise InvalidArgumentError(
+            f"mode={mode!r} replaces all data, but strategy={strategy!r} merges into it.\n"
+            "Hint: leave out one of them."
+        )
+    only_merging = {"key_columns": key_columns, "order_by": order_by}
+    given = [name for name, value in only_merging.items() if value is not None]
+    given += ["rewrite_mode"] if rewrite_mode != "full" else []
+    if strategy is None and given:
+        raise InvalidArgumentError(
+            f"without a strategy there is no use for {' and '.join(given)}.\n"
+            'Hint: pass a strategy, for example "upsert", to merge; to write, leave out the rest.'
+        )
 
 
 def one_spelling(

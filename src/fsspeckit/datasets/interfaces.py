@@ -1,0 +1,189 @@
+"""What every engine offers to its users, as a protocol: code against it runs on all of them.
+
+>>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+>>> def latest(io: DatasetHandler, rows: object, path: str) -> int:
+...     return io.merge(rows, path, "upsert", ["id"]).target_count_after
+>>> import pyarrow as pa
+>>> with PyarrowDatasetIO() as io:
+...     latest(io, pa.table({"id": [1, 2]}), "memory://doc-interfaces")
+2
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.matching import DuplicatePolicy
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.merge import MergeResult, RewriteMode
+    from fsspeckit.datasets.request import Progress, WriteMode
+    from fsspeckit.datasets.results import WriteDatasetResult
+
+__all__ = ["DatasetHandler"]
+
+
+class DatasetHandler(Protocol):
+    """Reads, writes and merges datasets of plain Parquet files.
+
+    Whatever the engine: the same rows, the same counts, the same files rewritten and preserved. A
+    call that raises has changed nothing, unless it raises ``CommitPendingError``. Arguments are
+    explained where they are implemented, in :class:`~fsspeckit.datasets.base.DatasetIO`.
+    """
+
+    def __enter__(self) -> Self:
+        """Use the handler in a ``with`` statement."""
+        ...
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the handler, whether or not something was raised."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the handler opened, and of nothing that the caller opened."""
+        ...
+
+    def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        strategy: str,
+        key_columns: Sequence[str],
+        partition_columns: Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        order_by: Sequence[str] | None = None,
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergeResult:
+        """Merge data; a file in which no value changes stays as it is, byte for byte.
+
+        Matching rows are replaced where they stand; new rows go to new files; names are never
+        used again. Other writers of the dataset lose nothing.
+        """
+        ...
+
+    def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        strategy: str,
+        key_columns: Sequence[str],
+        partition_columns: Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        order_by: Sequence[str] | None = None,
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergePlan:
+        """Tell what :meth:`merge` would do; its affected files include all that it rewrites.
+
+        The dataset is not changed. Every data file is in the plan once.
+        """
+        ...
+
+    def write_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = "append",
+        partition_by: Sequence[str] | None = None,
+        basename_template: str | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        bloom_columns: Sequence[str] | None = None,
+    ) -> WriteDatasetResult:
+        """Write data as new files with names that no file had before.
+
+        ``"append"`` leaves every file that is there. ``"overwrite"`` removes data files only, and
+        those not before the new ones are safe.
+        """
+        ...
+
+    def read_dataset(
+        self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
+    ) -> Any:
+        """Read one state of a dataset: never half a commit, also after a crash.
+
+        Returns a ``pa.Table``, or the engine's own frame where that is larger than memory.
+        """
+        ...
+
+    def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = "append",
+        strategy: str | None = None,
+        key_columns: Sequence[str] | None = None,
+        rewrite_mode: RewriteMode = "full",
+        partition_by: Sequence[str] | None = None,
+        basename_template: str | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        order_by: Sequence[str] | None = None,
+    ) -> WriteDatasetResult | MergeResult:
+        """Without ``strategy`` :meth:`write_dataset`, with one :meth:`merge_parquet_dataset`.
+
+        ``mode="overwrite"`` beside a strategy is refused, and so are ``key_columns``, ``order_by``
+        and ``rewrite_mode="incremental"`` without one.
+        """
+        ...
+
+    def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
+        self,
+        source: Any,
+        target_path: str,
+        key_columns: Sequence[str],
+        strategy: str = "upsert",
+        *,
+        rewrite_mode: RewriteMode = "full",
+        order_by: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> MergeResult:
+        """Do what :meth:`merge` does; with ``rewrite_mode="full"`` write every file anew.
+
+        The rows and the counts of both modes are the same. ``"incremental"`` is refused for
+        ``full_merge`` and ``deduplicate`` before anything else is looked at; ``insert`` rewrites
+        nothing in either mode.
+        """
+        ...
