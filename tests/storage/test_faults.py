@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from fsspeckit.storage import (
     syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.lock import locked
 from fsspeckit.storage.records import numbers
 
 if TYPE_CHECKING:
@@ -406,13 +408,11 @@ def test_a_staged_file_that_is_no_parquet(tmp_path: Path) -> None:
 def test_a_staged_file_that_is_not_what_its_writer_said(
     tmp_path: Path, field: str, value: int
 ) -> None:
-    from dataclasses import replace
-
     storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
         file = put(storage, stage.new_file(), parquet_bytes(0, "new"))
-        wrong = replace(file, **{field: value})
+        wrong = replace(file, rows=value) if field == "rows" else replace(file, size=value)
         with pytest.raises(UnreadableFileError, match=f"instead of {value}"):
             commit(storage, snapshot, stage, Change([wrong]))
 
@@ -436,8 +436,6 @@ def test_an_interrupt_after_the_commit_point_says_so(tmp_path: Path) -> None:
 
 
 def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:
-    from fsspeckit.storage.lock import locked
-
     root = fresh(FLAT, str(tmp_path / "x"))
     storage = open_storage(root, lock_timeout=0.05)
     storage.prepare()
