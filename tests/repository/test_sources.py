@@ -30,9 +30,6 @@ LAYERS = ("errors", "storage", "core", "datasets", "api", "cli")
 PUBLIC_PATHS_OF = {"utils": "datasets"}
 """Folders that only repeat names of a layer, for an import path that users know."""
 
-PROMISED_PATHS = {("core/incremental/__init__.py", "fsspeckit.api")}
-"""Users find ``merge`` in the core too; on first use it may fetch it from above."""
-
 LONGEST_FUNCTION = 60
 
 
@@ -111,8 +108,6 @@ def upward_imports(module: str, tree: ast.Module) -> list[str]:
         if package != "fsspeckit" or item.typing_only:
             continue
         other = layer_of(inside)
-        if item.inside_function and (module, f"fsspeckit.{other}") in PROMISED_PATHS:
-            continue
         above = own in LAYERS and other in LAYERS and LAYERS.index(other) > LAYERS.index(own)
         if above or (other == "testing" and own != "testing"):
             found.append(f"{module}:{item.line} imports {item.name}")
@@ -190,8 +185,6 @@ def test_the_library_check_sees(module: str, source: str, allowed: bool) -> None
         ("core/merge.py", "def f():\n    from fsspeckit.datasets import spark", False),
         ("core/merge.py", "from fsspeckit.storage.roots import Root", True),
         ("core/merge.py", "def f():\n    from fsspeckit.api import merge", False),
-        ("core/incremental/__init__.py", "def f():\n    from fsspeckit.api import merge", True),
-        ("core/incremental/__init__.py", "from fsspeckit.api import merge", False),
         ("datasets/spark.py", "from fsspeckit.testing import model", False),
         ("testing/model.py", "from fsspeckit.testing import strategies", True),
         ("utils/duckdb.py", "from fsspeckit.datasets.duckdb import X", True),
