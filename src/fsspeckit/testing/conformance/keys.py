@@ -57,6 +57,9 @@ KEYS: dict[str, pa.Array] = {
         for type_ in (pa.binary(), pa.large_binary())
     },
     "uuid": pa.array(_UUIDS, pa.binary(16)),
+    "uuid by its own type": pa.ExtensionArray.from_storage(
+        pa.uuid(), pa.array(_UUIDS, pa.binary(16))
+    ),
     "decimal of 9 digits": _decimals(9, 2),
     "decimal of 18 digits": _decimals(18, 4),
     "decimal of 38 digits": _decimals(38, 10),
@@ -111,6 +114,10 @@ EQUAL: dict[str, tuple[pa.Array, pa.Array]] = {
     },
     "dictionary = string": (pa.array(["a", "b"]).dictionary_encode(), pa.array(["b"])),
     "large_string = string": (pa.array(["a", "b"], pa.large_string()), pa.array(["b"])),
+    "uuid by its own type = fixed binary": (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array(_UUIDS, pa.binary(16))),
+        pa.array(_UUIDS[:1], pa.binary(16)),
+    ),
     "uuid = binary": (pa.array(_UUIDS, pa.binary(16)), pa.array(_UUIDS[:1], pa.binary())),
     "NaN = NaN": (pa.array([math.nan, 1.0]), pa.array([math.inf - math.inf])),
     "-0.0 = 0.0": (pa.array([0.0, 1.0]), pa.array([-0.0])),

@@ -38,6 +38,35 @@ NESTED: dict[str, pa.Array] = {
 }
 """Four values each, NULL among them."""
 
+_ON = dt.datetime(2024, 1, 2, 3, 4, 5, 678901)
+PAYLOAD: dict[str, pa.Array] = {
+    "uint8": pa.array([0, 255, None, 7], pa.uint8()),
+    "uint64": pa.array([0, 2**64 - 1, None, 7], pa.uint64()),
+    "half float": pa.array([0.5, None, float("inf"), -0.0], pa.float16()),
+    "decimal of 76 digits": pa.array(
+        [Decimal(10**60), None, Decimal(-1), Decimal(0)], pa.decimal256(76, 2)
+    ),
+    "fixed binary": pa.array([b"abcd", None, b"\0\0\0\0", b"wxyz"], pa.binary(4)),
+    "large_binary": pa.array([b"", None, b"\xff", b"x" * 99], pa.large_binary()),
+    "date64": pa.array([_ON.date(), None, dt.date(1, 1, 1), _ON.date()], pa.date64()),
+    "time in ms": pa.array(
+        [dt.time(1, 2, 3, 4000), None, dt.time(0), dt.time(23)], pa.time32("ms")
+    ),
+    "time in us": pa.array([_ON.time(), None, dt.time(0), dt.time(23)], pa.time64("us")),
+    "time in ns": pa.array([1, None, 0, 999], pa.time64("ns")),
+    "duration": pa.array([1, None, 0, -999], pa.duration("us")),
+    "timestamp in ns": pa.array([1, None, -1, 999_999_999], pa.timestamp("ns")),
+    "NULL": pa.nulls(4),
+    "list of fixed size": pa.array([[1, 2], None, [3, None], [4, 5]], pa.list_(pa.int8(), 2)),
+    "dictionary": pa.array(["a", None, "b", "a"]).dictionary_encode(),
+    "string_view": pa.array(["a", None, "x" * 99, ""], pa.string_view()),
+    "uuid": pa.ExtensionArray.from_storage(
+        pa.uuid(), pa.array([bytes(16), None, b"\xff" * 16, b"a" * 16], pa.binary(16))
+    ),
+    "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None, "[1]", "2"])),
+}
+"""Four values each of types that a key or a nested column does not have already."""
+
 TEMPORARIES = (
     *("__fsspeckit_position", "__fsspeckit_source_row", "__fsspeckit__", "_position", "_file"),
     *("position", "source_row", "row_number", "file", "key_0", "__key_0", "k0", "index", "_k0"),
@@ -141,6 +170,25 @@ class NestedTests:
         source = pa.table({"id": [2, 3, 4], "payload": NESTED[kind].take(pa.array([0, 2, 3]))})
         result = target.merge(source)
         assert (result.updated, result.inserted) == (2, 1)
+
+    @pytest.mark.parametrize("kind", PAYLOAD)
+    def test_payload_of_type(self, target: Target, kind: str) -> None:
+        held = with_payload(PAYLOAD[kind])
+        target.write("a.parquet", held, row_group_size=2)
+        given = pa.concat_arrays([PAYLOAD[kind].slice(row, 1) for row in (0, 1, 3)])
+        result = target.merge(pa.table({"id": [2, 3, 4], "payload": given}))
+        assert (result.updated, result.inserted) == (2, 1)
+
+    def test_int96_payload_never_loses_its_nanoseconds(self, target: Target) -> None:
+        """Arrow cannot hold both nanoseconds and early dates, but must not round silently."""
+        held = with_payload(pa.array([1, 2, 999], pa.timestamp("ns", "UTC")))
+        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        before = target.store.tree()
+        whole = pa.array([5000], pa.timestamp("ns", "UTC"))
+        try:
+            target.merge(pa.table({"id": [1], "payload": whole}), "update")
+        except errors.SchemaMismatchError:
+            assert target.store.tree() == before
 
     def test_a_nested_column_is_no_key(self, target: Target) -> None:
         held = with_payload(NESTED["struct"])
