@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
     from fsspeckit.datasets.engine import OpenStage
 
-__all__ = ["ArrowSource", "MemorySource", "SpilledSource", "open_source"]
+__all__ = [
+    "ArrowSource",
+    "MemorySource",
+    "SpilledSource",
+    "as_paths",
+    "open_source",
+    "parquet_dataset",
+]
 
 MEMORY_LIMIT = 128 * 1024 * 1024
 """A stream with more bytes than this goes to disk."""
@@ -186,8 +193,8 @@ def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
-    if _is_path(data) or (isinstance(data, (list, tuple)) and data and all(map(_is_path, data))):
-        return _parquet_reader([data] if _is_path(data) else list(data), filesystem)
+    if paths := as_paths(data):
+        return _parquet_reader(paths, filesystem)
     if type(data).__module__.startswith("pandas."):
         return pa.Table.from_pandas(data, preserve_index=False).to_reader()
     if hasattr(data, "__arrow_c_stream__"):
@@ -203,13 +210,15 @@ def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     )
 
 
-def _is_path(data: object) -> bool:
-    return isinstance(data, (str, os.PathLike))
+def as_paths(data: Any) -> list[Any]:
+    """The paths that data is; none if it is something else."""
+    given = list(data) if isinstance(data, (list, tuple)) else [data]
+    return given if all(isinstance(path, (str, os.PathLike)) for path in given) else []
 
 
 def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchReader:
     """A stream over Parquet files, directories and globs, one after the other."""
-    parts = [_parquet_dataset(path, filesystem) for path in paths]
+    parts = [parquet_dataset(path, filesystem) for path in paths]
     schema = pa.unify_schemas([part.schema for part in parts])
     batches = chain.from_iterable(part.scanner().to_batches() for part in parts)
     fitted = (_as_schema(batch, schema) for batch in batches)
@@ -220,7 +229,12 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def _parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
+def parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
+    """The Parquet files at a path: one file, a glob, or a directory with its hive partitions.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
     root = open_root(path, filesystem)
     if any(char in root.path for char in "*?[") and not root.filesystem.exists(root.path):
         files = sorted(root.filesystem.glob(root.path))
