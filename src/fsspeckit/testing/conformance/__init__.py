@@ -102,9 +102,6 @@ class EngineTests(
     rewrites_mixed_timestamps = True
     """Whether it can rewrite a file that stores some timestamps as INT96 and some not."""
 
-    has_rewrite_mode = True
-    """Whether it has `write_parquet_dataset` and `merge_parquet_dataset`."""
-
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:
         """The engine's constructor, taking ``filesystem``, ``control_dir`` and ``publish``."""

@@ -22,13 +22,6 @@ __all__ = ["RewriteModeTests"]
 class RewriteModeTests:
     """What ``rewrite_mode`` does; the rows are those of `merge`."""
 
-    has_rewrite_mode = True
-
-    @pytest.fixture(autouse=True)
-    def _rewrite_mode(self, request: pytest.FixtureRequest) -> None:
-        if request.function.__qualname__.startswith("RewriteMode") and not self.has_rewrite_mode:
-            pytest.skip("this engine has no write_parquet_dataset yet")
-
     def test_incremental_upsert_rewrites_only_affected_files(self, target: Target) -> None:
         three_files(target)
         before = target.store.tree()
