@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["ArrowEngine"]
+__all__ = ["SCAN_WORKERS", "ArrowEngine"]
 
-_SCAN_WORKERS = 4
+SCAN_WORKERS = 4
+"""How many threads read key columns."""
+
 _REWRITE_WORKERS = 4
 _REWRITE_BYTES = 256 * 1024 * 1024
 _DECODED_PER_ENCODED = 4
@@ -80,18 +82,40 @@ class ArrowEngine:
         plan: MergePlan,
         progress: Progress,
     ) -> Matches:
-        """Scan candidates and guarded files in a few threads."""
+        """Scan candidates and guarded files."""
         unknown = target.unknown_partitions()
-        work = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
+        work = {
+            number: file.row_groups
+            for number, file in enumerate(plan.files)
+            if file.row_groups and number not in unknown
+        }
+        return _matches(target, keys, source, self.locate(keys, target, work, progress))
+
+    def locate(
+        self,
+        keys: IndexedKeys,
+        target: Target,
+        work: Mapping[int, tuple[int, ...]],
+        progress: Progress,
+    ) -> Mapping[int, Positions]:
+        """Find the positions of source keys, in a few threads.
+
+        Args:
+            keys: The keys of the source.
+            target: The dataset.
+            work: The row groups to scan, by the number of the file.
+            progress: Told about each file.
+
+        Returns:
+            By the number of the file, what was found in each.
+        """
         found: dict[int, Positions] = {}
-        with ThreadPoolExecutor(_SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
-            scans = pool.map(
-                lambda n: find_positions(target, keys, n, plan.files[n].row_groups), work
-            )
-            for done, (number, positions) in enumerate(zip(work, scans, strict=True), start=1):
+        with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
+            scans = pool.map(lambda item: find_positions(target, keys, *item), work.items())
+            for number, positions in zip(work, scans, strict=True):
                 found[number] = positions
-                progress("match", done, len(work))
-        return _matches(target, keys, source, found)
+                progress("match", len(found), len(work))
+        return found
 
     def rewrite(
         self,

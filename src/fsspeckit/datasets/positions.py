@@ -14,10 +14,11 @@ from fsspeckit.core.incremental.scan import scan_keys
 from fsspeckit.core.incremental.source import SourceKeys, source_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.request import MergeRequest
 
@@ -29,7 +30,9 @@ __all__ = [
     "find_positions",
     "index_keys",
     "key_and_order_columns",
+    "keys_of_file",
     "moving_keys",
+    "row_group_starts",
 ]
 
 
@@ -89,20 +92,34 @@ def find_positions(
     target: Target, keys: IndexedKeys, number: int, row_groups: tuple[int, ...]
 ) -> Positions:
     """The matching rows of one file."""
-    footer = target.footers[number]
-    starts = np.concatenate([[0], np.cumsum([group.rows for group in footer.row_groups])])
-    constants = {name: part.values[number] for name, part in target.partitions.items()}
-    in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
     positions, rows, hit = [], [], []
-    for group, found in scan_keys(target.root, footer, row_groups, target.key_columns, in_key):
+    for group, start, found in keys_of_file(target, number, row_groups):
         row = keys.index.lookup(found)
         here = np.flatnonzero(row >= 0)
         if len(here):
-            positions.append(here + starts[group])
+            positions.append(here + start)
             rows.append(row[here])
             hit.append(group)
     none = [np.empty(0, np.int64)]
     return Positions(np.concatenate(positions + none), np.concatenate(rows + none), tuple(hit))
+
+
+def keys_of_file(
+    target: Target, number: int, row_groups: Sequence[int]
+) -> Iterator[tuple[int, int, pa.Table]]:
+    """The canonical keys of a file: row group, position of its first row, keys."""
+    footer = target.footers[number]
+    starts = row_group_starts(footer)
+    constants = {name: part.values[number] for name, part in target.partitions.items()}
+    in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
+    for group, keys in scan_keys(target.root, footer, row_groups, target.key_columns, in_key):
+        yield group, int(starts[group]), keys
+
+
+def row_group_starts(footer: FileFooter) -> Rows:
+    """The position of the first row of each row group, and the number of rows at the end."""
+    rows = [group.rows for group in footer.row_groups]
+    return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
 
 def moving_keys(target: Target, keys: IndexedKeys, number: int, found: Positions) -> Rows:
