@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -15,15 +16,17 @@ from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.reading import stable_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.storage.reading import StableFiles
     from fsspeckit.storage.store import Storage
 
-__all__ = ["partition_schema", "read_table"]
+__all__ = ["OpenedDataset", "partition_schema", "read_table", "with_dataset"]
+
+T = TypeVar("T")
 
 _ATTEMPTS = 5
+_INSTANT = pa.timestamp("us", "UTC")
 _SHAPES = (
     (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), pa.date32()),
@@ -44,6 +47,38 @@ def read_table(
     Raises:
         FileNotFoundError: If there is no such dataset.
     """
+    wanted = None if columns is None else list(columns)
+    expression = pq.filters_to_expression(filters) if filters is not None else None
+
+    def read(opened: OpenedDataset) -> pa.Table:
+        return opened.meant(opened.dataset.to_table(columns=wanted, filter=expression))
+
+    return with_dataset(storage, read)
+
+
+@dataclass(frozen=True)
+class OpenedDataset:
+    """The pinned files of a consistent state."""
+
+    dataset: ds.FileSystemDataset
+    instants: frozenset[str]
+    """Columns stored as INT96."""
+
+    def meant(self, table: pa.Table) -> pa.Table:
+        """INT96 columns as the instants in UTC that they are."""
+        for number, name in enumerate(table.column_names):
+            if name in self.instants:
+                values = table.column(name).cast(pa.timestamp("us")).cast(_INSTANT)
+                table = table.set_column(number, name, values)
+        return table
+
+
+def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
+    """Read a consistent state; another one if a file is replaced meanwhile.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+    """
     for attempt in range(_ATTEMPTS):
         state = stable_files(storage)
         if not state.files:
@@ -51,7 +86,7 @@ def read_table(
                 f"{storage.root.spelled(storage.root.path)!r} holds no data files."
             )
         try:
-            return _read(storage, state, columns, filters)
+            return read(_opened(storage, state))
         except FileNotFoundError:
             # A commit has replaced a file since it was listed.
             if attempt == _ATTEMPTS - 1:
@@ -59,18 +94,15 @@ def read_table(
     raise AssertionError("unreachable")
 
 
-def _read(
-    storage: Storage, state: StableFiles, columns: Sequence[str] | None, filters: Any
-) -> pa.Table:
+def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
     footers = read_footers(storage.root, [pinned.file for pinned in state.files], None)
     for footer in footers:
         if footer.error is not None:
             raise UnreadableFileError(footer.error)
     parts = partition_schema([pinned.relative for pinned in state.files])
-    dataset = _dataset(storage, state, footers, parts)
-    expression = pq.filters_to_expression(filters) if filters is not None else None
-    table = dataset.to_table(columns=None if columns is None else list(columns), filter=expression)
-    return _with_zones(table, footers)
+    leaves = footers[0].leaves
+    instants = frozenset(name for name in leaves if leaves[name].physical == "INT96")
+    return OpenedDataset(_dataset(storage, state, parts), instants)
 
 
 def partition_schema(relative_paths: Sequence[str]) -> pa.Schema:
@@ -88,9 +120,7 @@ def _shape(texts: Sequence[str | None]) -> pa.DataType:
     return pa.string()
 
 
-def _dataset(
-    storage: Storage, state: StableFiles, footers: Sequence[FileFooter], parts: pa.Schema
-) -> ds.FileSystemDataset:
+def _dataset(storage: Storage, state: StableFiles, parts: pa.Schema) -> ds.FileSystemDataset:
     """The pinned files as a dataset, each with the values of its path."""
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     filesystem = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(storage.root.filesystem))
@@ -116,13 +146,3 @@ def _partition(relative: str, parts: pa.Schema) -> ds.Expression:
         is_this = ds.field(column.name) == values[0]
         expression &= is_this if values[0].is_valid else ds.field(column.name).is_null()
     return expression
-
-
-def _with_zones(table: pa.Table, footers: Sequence[FileFooter]) -> pa.Table:
-    """INT96 columns as the instants in UTC that they are."""
-    leaves = footers[0].leaves
-    for number, name in enumerate(table.column_names):
-        if name in leaves and leaves[name].physical == "INT96":
-            values = table.column(name).cast(pa.timestamp("us")).cast(leaves[name].type)
-            table = table.set_column(number, name, values)
-    return table

@@ -98,6 +98,16 @@ class NewFiles:
         self._open: dict[str, _OpenFile] = {}
         self._done: list[NewFile] = []
 
+    @property
+    def limits(self) -> FileLimits:
+        """How large files may get."""
+        return self._limits
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The partition columns, outermost first."""
+        return list(self._partitions.names)
+
     def write(self, rows: pa.Table) -> None:
         """Add rows with all columns, partition columns too.
 
