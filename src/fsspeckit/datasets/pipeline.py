@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
 
-__all__ = ["plan", "run_merge", "run_write"]
+__all__ = ["plan", "run_clear", "run_merge", "run_write"]
 
 _ATTEMPTS = 10
 _T = TypeVar("_T")
@@ -475,6 +475,21 @@ def _write(
         replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
         commit(storage, snapshot, stage(), first, facts, replan=replan)
     return _write_result(storage, written, request)
+
+
+def run_clear(engine: Engine, storage: Storage) -> None:
+    """Remove every data file of a dataset, and nothing else."""
+
+    def change(current: Snapshot) -> Change:
+        return Change([], [file.path for file in current.listing.files])
+
+    snapshot = take_snapshot(storage)
+    check_mergeable(snapshot.listing, storage.root)
+    if snapshot.listing.files:
+        facts = CommitFacts(engine=engine.name, strategy="clear")
+        with staging(storage) as stage:
+            replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+            commit(storage, snapshot, stage, change(snapshot), facts, replan=replan)
 
 
 def _write_target(

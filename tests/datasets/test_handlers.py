@@ -1,0 +1,117 @@
+"""Every engine is a `DatasetHandler`: mypy checks the types, this the parameters."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.datasets.interfaces import DatasetHandler
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.registry import ENGINES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fsspeckit.datasets.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
+
+    from fsspeckit.datasets.base import DatasetIO
+
+    def mypy_checks(
+        common: DatasetIO,
+        pyarrow: PyarrowDatasetIO,
+        duckdb: DuckDBDatasetIO,
+        handler: DuckDBParquetHandler,
+    ) -> list[DatasetHandler]:
+        return [common, pyarrow, duckdb, handler]
+
+
+METHODS = [
+    name for name in vars(DatasetHandler) if inspect.isfunction(getattr(DatasetHandler, name))
+]
+CALLS = [name for name in METHODS if not name.startswith("_")]
+
+
+def rows(*ids: int, v: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
+
+
+@pytest.fixture
+def io() -> PyarrowDatasetIO:
+    return PyarrowDatasetIO()
+
+
+def test_the_protocol_has_the_methods() -> None:
+    assert sorted(CALLS) == [
+        "close",
+        "merge",
+        "merge_parquet_dataset",
+        "plan_merge",
+        "read_dataset",
+        "write_dataset",
+        "write_parquet_dataset",
+    ]
+
+
+@pytest.mark.parametrize("method", CALLS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_signatures_are_the_same_on_every_engine(engine: str, method: str) -> None:
+    entry = ENGINES[engine]
+    if not entry.is_installed:
+        pytest.skip(f"{engine} is not installed")
+    found = getattr(import_module(entry.module), entry.class_name)
+    assert _parameters(getattr(found, method)) == _parameters(getattr(DatasetHandler, method))
+
+
+def _parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, p.kind, p.default, p.annotation) for p in parameters]
+
+
+@pytest.mark.parametrize("strategy", ["full_merge", "deduplicate"])
+@pytest.mark.parametrize("method", ["write_parquet_dataset", "merge_parquet_dataset"])
+def test_incremental_is_refused_before_any_look_at_key_columns(
+    io: PyarrowDatasetIO, tmp_path: Path, strategy: str, method: str
+) -> None:
+    with pytest.raises(ValueError, match=f"incremental rewrite is not supported.*{strategy}"):
+        getattr(io, method)(
+            rows(1), f"{tmp_path}/d", strategy=strategy, key_columns=7, rewrite_mode="incremental"
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "overwrite", "strategy": "upsert", "key_columns": ["id"]}, "leave out one"),
+        ({"mode": "truncate"}, "mode must be one of 'append', 'overwrite', got 'truncate'"),
+        ({"strategy": "replace", "key_columns": ["id"]}, "strategy must be one of 'insert'"),
+        ({"strategy": "upsert"}, "key_columns must name at least one column"),
+        ({"strategy": "upsert", "key_columns": ["x"]}, r"\['x'\] not found.*\['id', 'v'\]"),
+        ({"strategy": "upsert", "key_columns": "id"}, r"pass \['id'\]"),
+        ({"key_columns": ["id"]}, "no use for key_columns"),
+        ({"order_by": ["id"]}, "no use for order_by"),
+        ({"rewrite_mode": "incremental"}, "no use for rewrite_mode"),
+        ({"strategy": "upsert", "rewrite_mode": "partial"}, "rewrite_mode must be one of 'full'"),
+        ({"max_rows_per_file": 0}, "max_rows_per_file must be > 0, got 0"),
+    ],
+)
+def test_what_is_refused(
+    io: PyarrowDatasetIO, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        io.write_parquet_dataset(rows(1), f"{tmp_path}/d", **options)
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_merge_with_a_template_names_its_inserts(io: PyarrowDatasetIO, tmp_path: Path) -> None:
+    result = io.write_parquet_dataset(
+        rows(1),
+        f"{tmp_path}/d",
+        strategy="insert",
+        key_columns=["id"],
+        basename_template="day-{i}.parquet",
+    )
+    assert result.files[0].path.rpartition("/")[2].startswith("day-0-")
