@@ -1,0 +1,382 @@
+"""What Spark's workers run: functions of small picklable values that answer with messages.
+
+A task may be run twice, or twice at once, or die half-way. So every file that it writes has a new
+name, and only the files that the message of a successful task names are ever used.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+import uuid
+import zlib
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table, take_rows
+from fsspeckit.core.incremental.rewriting import Replacement, rewrite
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.datasets.positions import find_positions, moving_keys
+from fsspeckit.datasets.spark_source import stage_part
+from fsspeckit.errors import FsspeckitError
+from fsspeckit.storage.control import STAGED_SUFFIX
+from fsspeckit.storage.staging import WorkerStage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.incremental.rewriting import Rewritten
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.incremental.writing import NewFile, NewFiles
+    from fsspeckit.datasets.positions import IndexedKeys
+    from fsspeckit.datasets.spark_source import Part, SourceRows
+    from fsspeckit.storage.roots import Root
+
+    Rows = NDArray[np.int64]
+
+__all__ = [
+    "MESSAGE",
+    "FoundFile",
+    "InsertRows",
+    "InsertShare",
+    "MatchFiles",
+    "RewriteFile",
+    "RewriteFiles",
+    "RowPairs",
+    "StageBatches",
+    "carried_error",
+    "each",
+    "messages",
+    "over",
+]
+
+MESSAGE = "message binary"
+"""The schema of what tasks return."""
+
+_INLINE_PAIRS = 4096
+_PREFETCH_ROWS = 262_144
+_PREFETCH_BYTES = 64 * 1024 * 1024
+_CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
+
+
+def each(function: Callable[[Any], Iterable[Any]], work: Sequence[Any]) -> Any:
+    """A task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from messages(function(work[number]))
+
+    return run
+
+
+def over(function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]]) -> Any:
+    """A task for ``mapInArrow`` on rows: the function on all rows of a partition."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from messages(function(batches))
+
+    return run
+
+
+def rows_of_each(function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]) -> Any:
+    """Like :func:`each`, for a function that gives rows to Spark and not messages to the driver."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _carrying_errors(function(work[number]))
+
+    return run
+
+
+def messages(produced: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """Messages as rows for Spark.
+
+    An error that a repetition would not mend is a message too; others fail the task, so that Spark
+    repeats it, and travel inside the error's text if they fail it for good.
+    """
+    try:
+        for message in _carrying_errors(produced):
+            yield _message(message)
+    except FsspeckitError as error:
+        yield _message(error)
+
+
+def _message(value: Any) -> pa.RecordBatch:
+    data = pa.array([pickle.dumps(value)], pa.binary())
+    return pa.RecordBatch.from_arrays([data], ["message"])
+
+
+def _carrying_errors(produced: Iterable[Any]) -> Iterator[Any]:
+    try:
+        yield from produced
+    except FsspeckitError:
+        raise
+    except Exception as error:  # whatever it is, the driver shall raise it as what it is
+        text = base64.b64encode(pickle.dumps(error)).decode()
+        raise RuntimeError(f"fsspeckit-error:{text}: {error}") from error
+
+
+def carried_error(text: str) -> BaseException | None:
+    """The error that a failed task's text carries."""
+    found = _CARRIED.search(text)
+    if found is None:
+        return None
+    error = pickle.loads(base64.b64decode(found.group(1)))
+    return error if isinstance(error, BaseException) else None
+
+
+@dataclass(frozen=True)
+class StageBatches:
+    """Writes the rows of a partition of a data frame into a staged file."""
+
+    root: Root
+    directory: str
+    frame: pa.Schema
+    """What Spark's columns are in Arrow, instants in UTC whatever the session says."""
+
+    schema: pa.Schema
+    """What the caller wants them to be."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
+        """Gives the number of the partition and its file."""
+        part = stage_part(self.root, self.directory, self.schema, map(self._fitted, batches))
+        if part is not None:
+            yield _partition_number(), part
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(batch.columns, self.frame, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=self.frame)
+        if self.schema is not self.frame:
+            check_same_columns(table.column_names, self.schema.names, "schema")
+        fitted = fit_table(table, self.schema).combine_chunks()
+        return fitted.to_batches()[0] if fitted.num_rows else _empty(self.schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema)
+
+
+def _partition_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+@dataclass(frozen=True)
+class RowPairs:
+    """Positions in a file and the source row for each: here if they are few, else in a file."""
+
+    path: str | None
+    row_groups: tuple[int, ...] = ()
+    """Those of the file at ``path`` that hold them."""
+
+    positions: Rows | None = None
+    source_rows: Rows | None = None
+
+    @classmethod
+    def of(cls, root: Root, directory: str, positions: Rows, source_rows: Rows) -> RowPairs:
+        """Keep pairs, in a staged file if they are many."""
+        if len(positions) <= _INLINE_PAIRS:
+            return cls(None, (), positions, source_rows)
+        path = new_name(directory, "positions")
+        table = pa.table({"position": positions, "row": source_rows})
+        with root.filesystem.open(path, "wb") as handle:
+            pq.write_table(table, handle, compression="lz4", row_group_size=max(len(positions), 1))
+        return cls(path, (0,))
+
+    def read(self, root: Root) -> tuple[Rows, Rows]:
+        """The pairs, in the order of positions."""
+        if self.path is None:
+            assert self.positions is not None
+            assert self.source_rows is not None
+            return self.positions, self.source_rows
+        with open_data_file(root, self.path) as file:
+            table = file.read_row_groups(list(self.row_groups))
+        return table["position"].to_numpy(), table["row"].to_numpy()
+
+
+def new_name(directory: str, kind: str) -> str:
+    """A new file in a staging directory."""
+    return f"{directory}/{kind}-{uuid.uuid4().hex}{STAGED_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """What a key scan found in one file."""
+
+    path: str
+    rows: int
+    row_groups: tuple[int, ...]
+    pairs: RowPairs
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a task that scanned some files found."""
+
+    files: tuple[FoundFile, ...]
+    known: bytes
+    """For each source key, whether one of the files holds it."""
+
+    moved: bytes
+    """For each source key, whether one of the files holds it in another partition."""
+
+
+def packed(flags: NDArray[np.bool_]) -> bytes:
+    """Flags, most of which are alike, in a few bytes."""
+    return zlib.compress(np.packbits(flags).tobytes())
+
+
+def unpacked(data: bytes, count: int) -> NDArray[np.bool_]:
+    """What :func:`packed` packed."""
+    bits = np.frombuffer(zlib.decompress(data), np.uint8)
+    return np.unpackbits(bits, count=count).astype(bool)
+
+
+@dataclass(frozen=True)
+class MatchFiles:
+    """Scans files for keys of which there are few enough to be given to every task."""
+
+    target: Target
+    keys: IndexedKeys
+    directory: str
+
+    def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
+        """Scan files, given by number, with the row groups to look at."""
+        known = np.zeros(len(self.keys.rows), bool)
+        moved = np.zeros(len(self.keys.rows), bool)
+        files = []
+        for number, row_groups in work:
+            found = find_positions(self.target, self.keys, number, row_groups)
+            known[found.keys] = True
+            moved[found.keys[moving_keys(self.target, self.keys, number, found)]] = True
+            rows = self.keys.rows[found.keys]
+            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows)
+            path = self.target.footers[number].file.path
+            files.append(FoundFile(path, len(found.positions), found.row_groups, pairs))
+        yield Scanned(tuple(files), packed(known), packed(moved))
+
+
+@dataclass(frozen=True)
+class RewriteFile:
+    """A file to write anew."""
+
+    path: str
+    columns: tuple[str, ...]
+    """The source columns that the file stores."""
+
+    pairs: tuple[RowPairs, ...]
+
+
+@dataclass(frozen=True)
+class RewriteFiles:
+    """Writes files anew with rows of the source."""
+
+    root: Root
+    source: SourceRows
+    directory: str
+    key_columns: tuple[str, ...]
+    keep_others: bool
+    force: bool
+
+    def __call__(self, file: RewriteFile) -> Iterator[tuple[str, Rewritten]]:
+        """Gives the file's path and what became of it."""
+        positions, source_rows = _joined([pairs.read(self.root) for pairs in file.pairs])
+        destination = WorkerStage(self.directory).new_file().path
+        done = rewrite(
+            self.root,
+            file.path,
+            Replacement(positions, source_rows, self.keep_others, self.force),
+            self._rows(source_rows, file.columns),
+            destination,
+            key_columns=self.key_columns,
+        )
+        yield file.path, replace(done, path=destination if done.is_new else None)
+
+    def _rows(self, wanted: Rows, columns: Sequence[str]) -> Callable[[Rows], pa.Table]:
+        """Gives source rows: from memory if all that a file needs are not too many."""
+        distinct = np.unique(wanted)
+        if len(distinct) <= _PREFETCH_ROWS:
+            held = self.source.take(distinct, columns)
+            if held.nbytes <= _PREFETCH_BYTES:
+                return lambda rows: take_rows(held, pa.array(np.searchsorted(distinct, rows)))
+        return lambda rows: self.source.take(rows, columns)
+
+
+def _joined(pairs: Sequence[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
+    nothing = np.empty(0, np.int64)
+    positions = np.concatenate([nothing, *(one for one, _ in pairs)])
+    source_rows = np.concatenate([nothing, *(other for _, other in pairs)])
+    if len(pairs) > 1:
+        order = np.argsort(positions, kind="stable")
+        return positions[order], source_rows[order]
+    return positions, source_rows
+
+
+@dataclass(frozen=True)
+class InsertShare:
+    """Rows of the source that one task writes into new files."""
+
+    start: int
+    end: int
+    rows: Rows | None = None
+    """Which of those from ``start`` to before ``end``, ascending; None for all."""
+
+    pairs: tuple[RowPairs, ...] = ()
+    """Where such rows are listed, if they are many."""
+
+    count: int = 0
+    """How many are listed there."""
+
+    def __len__(self) -> int:
+        if self.pairs:
+            return self.count
+        return self.end - self.start if self.rows is None else len(self.rows)
+
+
+@dataclass(frozen=True)
+class InsertRows:
+    """Writes rows of the source into new files."""
+
+    root: Root
+    source: SourceRows
+    directory: str
+    writer: NewFiles
+
+    def __call__(self, share: InsertShare) -> Iterator[NewFile]:
+        """Gives the files that were written."""
+        writer = self.writer.elsewhere(partial(WorkerStage, self.directory))
+        rows = self._listed(share)
+        try:
+            for start, table in self.source.pieces(share.start, share.end):
+                part = table
+                if rows is not None:
+                    end = start + table.num_rows
+                    here = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)] - start
+                    part = table if len(here) == table.num_rows else table.take(pa.array(here))
+                if part.num_rows:
+                    writer.write(part)
+            yield from writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _listed(self, share: InsertShare) -> Rows | None:
+        if not share.pairs:
+            return share.rows
+        _, rows = _joined([pairs.read(self.root) for pairs in share.pairs])
+        return np.sort(rows)
