@@ -53,8 +53,8 @@ class _Found:
     """The engine's own part of a match."""
 
     files: Mapping[str, Replacement]
-    unmatched: Rows
-    """Source rows whose key is not in the target."""
+    unmatched: NDArray[np.bool_]
+    """For each source row, whether its key is not in the target."""
 
 
 class ArrowEngine:
@@ -162,12 +162,11 @@ class ArrowEngine:
     ) -> list[NewFile]:
         """Stream the rows into new files."""
         start = 0
-        rows: Rows | None = None if matches is None else matches.positions.unmatched
         for batch in source.batches():
             end = start + batch.num_rows
-            if rows is not None:
-                here = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)] - start
-                batch = batch if len(here) == batch.num_rows else batch.take(pa.array(here))
+            if matches is not None:
+                wanted = matches.positions.unmatched[start:end]
+                batch = batch if wanted.all() else batch.filter(pa.array(wanted))
             if batch.num_rows:
                 new_files.write(batch)
             start = end
@@ -178,12 +177,14 @@ def _matches(
     target: Target, keys: IndexedKeys, source: ArrowSource, found: Mapping[int, Positions]
 ) -> Matches:
     paths = {number: target.footers[number].file.path for number in found}
-    is_known = np.zeros(len(keys.rows), bool)
-    moved = np.zeros(len(keys.rows), bool)
+    is_known = np.zeros(keys.count, bool)
+    moved = np.zeros(keys.count, bool)
     for number, positions in found.items():
         is_known[positions.keys] = True
         moved[positions.keys[moving_keys(target, keys, number, positions)]] = True
-    samples = source.take(keys.rows[np.flatnonzero(moved)[:_SAMPLES]])
+    samples = source.take(keys.source_rows(np.flatnonzero(moved)[:_SAMPLES]))
+    unmatched = np.zeros(source.num_rows, bool)
+    unmatched[slice(None) if keys.chosen is None else keys.chosen] = ~is_known
     names = [column.name for column in target.key_columns]
     return Matches(
         {paths[n]: FileMatch(len(p.positions), p.row_groups) for n, p in found.items()},
@@ -191,7 +192,10 @@ def _matches(
         int(moved.sum()),
         [tuple(row.values()) for row in samples.select(names).to_pylist()],
         _Found(
-            {paths[n]: Replacement(p.positions, keys.rows[p.keys]) for n, p in found.items()},
-            np.sort(keys.rows[~is_known]),
+            {
+                paths[n]: Replacement(p.positions, keys.source_rows(p.keys))
+                for n, p in found.items()
+            },
+            unmatched,
         ),
     )

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.request import MergeRequest, WriteRequest
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
@@ -132,6 +133,9 @@ class _Written:
     """Files that lose all their rows."""
 
     inserted: list[NewFile] = field(default_factory=list)
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    """By path below the root: the bytes of each new file."""
+
     rewrites: dict[str, Rewritten] = field(default_factory=dict)
     """By canonical path: what became of each affected file."""
 
@@ -327,8 +331,10 @@ class _Merge:
 
     def _change(self) -> Change:
         written = self._written
-        adds = [replace(file, rows=rows) for file, rows in written.rewritten.values()]
-        adds += [replace(new.staged, rows=new.rows) for new in written.inserted]
+        adds = [_complete(self._root, *new) for new in written.rewritten.values()]
+        adds += [_complete(self._root, new.staged, new.rows) for new in written.inserted]
+        # Known now: once it is published, another writer may replace a file at any time.
+        written.sizes = {file.final: file.size for file in adds}
         return Change(adds, [*written.rewritten, *written.removed])
 
     def facts(self) -> CommitFacts:
@@ -391,9 +397,8 @@ class _Merge:
         return files
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
-        path = self._storage.path(file.final)
-        size = self._root.filesystem.size(path)
-        return MergeFileMetadata(self._root.spelled(path), rows, operation, size)
+        path = self._root.spelled(self._storage.path(file.final))
+        return MergeFileMetadata(path, rows, operation, self._written.sizes[file.final])
 
     def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
         plan = self._written.planned.plan
@@ -430,6 +435,11 @@ class _Merge:
         }
 
 
+def _complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
+    """A staged file with what it must be when it is published."""
+    return replace(file, rows=rows, size=root.filesystem.size(file.path))
+
+
 def run_write(
     engine: Engine, storage: Storage, data: Any, request: WriteRequest
 ) -> WriteDatasetResult:
@@ -461,10 +471,11 @@ def _write(
         writer.abort()
         raise
 
+    adds = [_complete(storage.root, new.staged, new.rows) for new in written]
+
     def change(current: Snapshot) -> Change:
         """New files do not depend on old ones; an overwrite removes those there are now."""
         old = [file.path for file in current.listing.files]
-        adds = [replace(new.staged, rows=new.rows) for new in written]
         return Change(adds, old if request.mode == "overwrite" else [])
 
     first = change(snapshot)
@@ -474,7 +485,7 @@ def _write(
         )
         replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
         commit(storage, snapshot, stage(), first, facts, replan=replan)
-    return _write_result(storage, written, request)
+    return _write_result(storage, written, adds, request)
 
 
 def run_clear(engine: Engine, storage: Storage) -> None:
@@ -504,15 +515,18 @@ def _write_target(
 
 
 def _write_result(
-    storage: Storage, written: Sequence[NewFile], request: WriteRequest
+    storage: Storage,
+    written: Sequence[NewFile],
+    adds: Sequence[StagedFile],
+    request: WriteRequest,
 ) -> WriteDatasetResult:
     files = [
         FileWriteMetadata(
-            storage.root.spelled(storage.path(new.staged.final)),
+            storage.root.spelled(storage.path(file.final)),
             new.rows,
-            storage.root.filesystem.size(storage.path(new.staged.final)),
+            file.size,
             new.partition_values,
         )
-        for new in written
+        for new, file in zip(written, adds, strict=True)
     ]
     return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)

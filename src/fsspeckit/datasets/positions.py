@@ -41,8 +41,17 @@ class IndexedKeys(SourceKeys):
     """The keys of the source rows that take part, and where those rows are."""
 
     index: KeyIndex
-    rows: Rows
-    """The number of each such row in the source."""
+    chosen: Rows | None = None
+    """The number of each such row in the source; None if all rows take part."""
+
+    @property
+    def rows(self) -> Rows:
+        """The number of each such row in the source."""
+        return np.arange(self.count) if self.chosen is None else self.chosen
+
+    def source_rows(self, keys: Rows) -> Rows:
+        """The source rows of some keys, by the numbers of the keys."""
+        return keys if self.chosen is None else self.chosen[keys]
 
 
 @dataclass(frozen=True)
@@ -76,16 +85,18 @@ def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> Indexe
         NullKeyError: If a key is NULL and may not be.
         DuplicateKeyError: If a key occurs twice and nothing says which row wins.
     """
-    found = source_keys(table, target, request.null_keys).keys
+    # In one piece, so that the index shares the memory of the keys.
+    found = source_keys(table, target, request.null_keys).keys.combine_chunks()
     key_names = list(request.key_columns)
     index = KeyIndex(found.select(key_names))
-    rows = winning_rows(
-        table, index.groups, key_names, request.duplicates, request.order_by or None
-    )
-    if len(rows) < table.num_rows:
-        found = found.take(pa.array(rows))
-        index = KeyIndex(found.select(key_names))
-    return IndexedKeys(found, index, rows)
+    order_by = request.order_by or None
+    if index.is_unique:
+        nothing = np.empty(0, np.int64)
+        winning_rows(table.slice(0, 0), nothing, key_names, request.duplicates, order_by)
+        return IndexedKeys(found, index)
+    rows = winning_rows(table, index.groups, key_names, request.duplicates, order_by)
+    found = found.take(pa.array(rows))
+    return IndexedKeys(found, KeyIndex(found.select(key_names)), rows)
 
 
 def find_positions(

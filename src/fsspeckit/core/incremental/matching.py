@@ -7,6 +7,7 @@ NULL is a value like any other here; whether NULL keys may match is decided befo
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -39,6 +40,65 @@ class KeyIndex:
     """
 
     def __init__(self, keys: pa.Table) -> None:
+        column = keys.column(0)
+        is_number = len(keys.column_names) == 1 and pa.types.is_int64(column.type)
+        self._index: _NumberIndex | _TupleIndex = (
+            _NumberIndex(column.to_numpy())
+            if is_number and not column.null_count
+            else _TupleIndex(keys)
+        )
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no key occurs twice."""
+        return self._index.is_unique
+
+    @cached_property
+    def groups(self) -> Numbers:
+        """For each source row the number of its key; equal keys have equal numbers."""
+        return self._index.groups()
+
+    def lookup(self, keys: pa.Table) -> Numbers:
+        """For each key the first source row that has it, or -1."""
+        return self._index.lookup(keys)
+
+
+class _NumberIndex:
+    """Keys of one number each: the sorted numbers, and where they stood; no more memory."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._order: NDArray[np.unsignedinteger[Any]] | None = None
+        if (numbers[:-1] > numbers[1:]).any():
+            order = np.argsort(numbers, kind="stable")
+            self._order = order.astype(np.min_scalar_type(len(numbers)))
+            numbers = numbers[order]
+        self._ordered = numbers
+
+    @property
+    def is_unique(self) -> bool:
+        return not (self._ordered[:-1] == self._ordered[1:]).any()
+
+    def groups(self) -> Numbers:
+        starts = np.concatenate([[False], self._ordered[:-1] != self._ordered[1:]])
+        ranks: Numbers = np.cumsum(starts[: len(self._ordered)])
+        if self._order is None:
+            return ranks
+        groups = np.empty(len(ranks), np.int64)
+        groups[self._order] = ranks
+        return groups
+
+    def lookup(self, keys: pa.Table) -> Numbers:
+        column = keys.column(0)
+        place = _find(self._ordered, column.fill_null(0).to_numpy())
+        if self._order is not None:
+            place = np.where(place < 0, -1, self._order[place].astype(np.int64))
+        return np.where(np.asarray(column.is_null()), -1, place) if column.null_count else place
+
+
+class _TupleIndex:
+    """Keys of any columns, reduced to one integer each."""
+
+    def __init__(self, keys: pa.Table) -> None:
         self._columns = [_Ranks(keys.column(name)) for name in keys.column_names]
         self._pairs: list[Numbers] = []
         groups = self._columns[0].of(keys.column(0))
@@ -46,13 +106,17 @@ class KeyIndex:
             pairs = groups * ranks.count + ranks.of(keys.column(number))
             distinct, groups = np.unique(pairs, return_inverse=True)
             self._pairs.append(distinct)
-        self.groups = groups
-        """For each source row the number of its key; equal keys have equal numbers."""
-
+        self._groups = groups
         self._row = _first_row_of_each(groups)
 
+    @property
+    def is_unique(self) -> bool:
+        return not len(self._groups) or bool((np.bincount(self._groups) <= 1).all())
+
+    def groups(self) -> Numbers:
+        return self._groups
+
     def lookup(self, keys: pa.Table) -> Numbers:
-        """For each key the first source row that has it, or -1."""
         found = self._columns[0].of(keys.column(0))
         for number, (ranks, distinct) in enumerate(
             zip(self._columns[1:], self._pairs, strict=True), start=1

@@ -118,10 +118,12 @@ def same_values(left: pa.Array, right: pa.Array) -> bool:
 
 def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
-    left, right = plain(left), plain(right)
+    left, right = _without_view(plain(left)), _without_view(plain(right))
     valid = np.asarray(left.is_valid())
     differs: NDArray[np.bool_] = valid != np.asarray(right.is_valid())
     both = np.flatnonzero(valid & ~differs)
+    if not len(both):
+        return differs
     if len(both) < len(left):
         left, right = left.take(pa.array(both)), right.take(pa.array(both))
     differs[both] = _different_valid_values(left, right)
@@ -170,6 +172,10 @@ def _as_lists(values: pa.Array) -> pa.Array:
 def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
     """Rows by their numbers; pyarrow itself cannot take strings of the view kind."""
     return without_views(table).take(rows).cast(table.schema)
+
+
+def _without_view(values: pa.Array) -> pa.Array:
+    return values.cast(_VIEWS.get(str(values.type), values.type))
 
 
 def without_views(table: pa.Table) -> pa.Table:

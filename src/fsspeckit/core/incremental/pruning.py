@@ -97,6 +97,8 @@ def prune(
         One verdict for each file. An unreadable file keeps all it may have: unknown is never
         pruned.
     """
+    if not footers:
+        return []
     bounds = key_bounds(footers, columns, partitions)
     bounds, overlap = trusted_overlap(footers, keys, bounds, lambda footer: _raw(root, footer))
     chain = _Chain(root, footers, keys, bounds, overlap)

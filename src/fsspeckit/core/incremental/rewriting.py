@@ -19,7 +19,7 @@ from fsspeckit.core.incremental.payload import (
     fit_table,
     take_rows,
 )
-from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.scan import check_instants, open_data_file
 from fsspeckit.core.parquet.properties import Layout, layout_of
 from fsspeckit.storage.ranges import read_range
 
@@ -99,7 +99,7 @@ def rewrite(
     """
     with open_data_file(root, path) as file:
         layout = file_layout(root, path, file, key_columns)
-        change = _Change(file, layout, replacement, rows)
+        change = _Change(root, path, file, layout, replacement, rows)
         if not replacement.force and not any(map(change.alters, change.touched)):
             return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
         written = 0
@@ -151,8 +151,16 @@ class _Change:
     """A file and its replacement, looked at row group by row group."""
 
     def __init__(
-        self, file: pq.ParquetFile, layout: Layout, replacement: Replacement, rows: RowSource
+        self,
+        root: Root,
+        path: str,
+        file: pq.ParquetFile,
+        layout: Layout,
+        replacement: Replacement,
+        rows: RowSource,
     ) -> None:
+        self._root = root
+        self._path = path
         self._file = file
         self._layout = layout
         self._replacement = replacement
@@ -195,6 +203,8 @@ class _Change:
         """The rows of one row group after the merge."""
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
         old = self._file.read_row_group(number)
+        if self._replacement.keep_others:
+            check_instants(self._root, self._path, number, old, self._layout.int96)
         if start == end:
             self._unchanged[number] = 0
             return old if self._replacement.keep_others else old.slice(0, 0)

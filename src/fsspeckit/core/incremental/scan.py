@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,12 +19,14 @@ from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
 from fsspeckit.core.incremental.source import keys_table
-from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
@@ -33,15 +36,16 @@ __all__ = ["confirm_affected_files", "open_data_file", "scan_keys"]
 
 
 @contextmanager
-def open_data_file(root: Root, path: str) -> Iterator[pq.ParquetFile]:
+def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
     """Open a data file for reading, the same way everywhere.
 
-    INT96 timestamps are decoded to microseconds: the default turns dates outside the range of
-    nanoseconds into other dates without an error.
+    INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
+    outside their range into other dates without an error.
     """
-    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "pre_buffer": True}
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": int96_unit, "pre_buffer": True}
     if root.is_local:
-        with pq.ParquetFile(path, memory_map=True, **options) as file:
+        # Read, not mapped: a mapped file would stay in this process's memory page by page.
+        with pq.ParquetFile(path, memory_map=False, **options) as file:
             yield file
     else:
         # fsspec's own cache would read ahead, into columns that nobody asked for.
@@ -50,6 +54,41 @@ def open_data_file(root: Root, path: str) -> Iterator[pq.ParquetFile]:
             pq.ParquetFile(handle, **options) as file,
         ):
             yield file
+
+
+def check_instants(
+    root: Root, path: str, row_group: int, rows: pa.Table, names: Collection[str]
+) -> None:
+    """Refuse INT96 values with nanoseconds: decoded as microseconds they are cut.
+
+    Args:
+        root: Where the file is.
+        path: The file.
+        row_group: The row group that ``rows`` are.
+        rows: Its rows, decoded as microseconds.
+        names: The columns that are INT96.
+
+    Raises:
+        SchemaMismatchError: Naming the column.
+    """
+    wanted = [name for name in rows.column_names if name in names]
+    if not wanted:
+        return
+    with open_data_file(root, path, int96_unit="ns") as file:
+        exact = file.read_row_group(row_group, columns=wanted)
+    for name in wanted:
+        # Outside the range of nanoseconds both sides wrap around alike.
+        whole = _numbers(rows.column(name)) * np.int64(1000)
+        if (_numbers(exact.column(name)) != whole).any():
+            raise SchemaMismatchError(
+                f"column {name!r} of {root.spelled(path)!r} holds INT96 timestamps with "
+                "nanoseconds, which cannot be merged without loss.\n"
+                "Hint: rewrite the file with INT64 timestamps."
+            )
+
+
+def _numbers(instants: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.asarray(instants.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
 
 
 def scan_keys(
@@ -72,10 +111,12 @@ def scan_keys(
         The number of the row group and its keys, in the order of its rows.
     """
     stored = [column.name for column in columns if column.name not in constants]
+    int96 = {name for name in stored if footer.leaves[name].physical == "INT96"}
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             table = file.read_row_group(number, columns=stored).select(stored)
+            check_instants(root, footer.file.path, number, table, int96)
             yield number, canonical_keys(_completed(table, footer, number, constants), columns)
 
 
