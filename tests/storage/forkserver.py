@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from fsspec.implementations.arrow import ArrowFSWrapper
+from pyarrow.fs import LocalFileSystem
 from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite_all, run_commit
 
 from fsspeckit.storage import recover_storage, syscalls
@@ -56,7 +58,9 @@ class Killer:
 
 def act(request: dict[str, Any]) -> None:
     """Do what a child is for."""
-    options = {"publish": request.get("publish", "auto")}
+    options: dict[str, Any] = {"publish": request.get("publish", "auto")}
+    if request.get("generic"):
+        options["filesystem"] = ArrowFSWrapper(LocalFileSystem())
     if request["action"] == "commit":
         run_commit(SCENARIOS[request["scenario"]], request["root"], **options)
     elif request["action"] == "rewrite":

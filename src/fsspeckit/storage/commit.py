@@ -148,7 +148,7 @@ def commit(
         if attempt < retries:
             change = replan(snapshot, difference)
     raise ConcurrentModificationError(
-        f"{storage.root.spelled(storage.root.path)!r} was changed by somebody else meanwhile: "
+        f"{storage.root.shown!r} was changed by somebody else meanwhile: "
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
         "Hint: repeat it."
     )
@@ -259,7 +259,7 @@ class _Transaction:
             return False
         except (OSError, CorruptRecordError) as unanswered:
             self._stage.handed_over = True
-            path = self._storage.root.spelled(self._storage.root.path)
+            path = self._storage.root.shown
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
     def _completed_by_others(self, record: CommitRecord, error: BaseException) -> Completion:
@@ -276,7 +276,7 @@ class _Transaction:
         if not isinstance(error, Exception):  # an interrupt stays one, but says what it left
             error.add_note(f"commit {record.number} is committed; recovery will complete it.")
             raise error
-        path = self._storage.root.spelled(self._storage.root.path)
+        path = self._storage.root.shown
         raise CommitPendingError.interrupted(record.number, path, error) from error
 
     def _outcome(self, record: CommitRecord, completion: Completion) -> CommitOutcome:

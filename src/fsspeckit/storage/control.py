@@ -143,7 +143,7 @@ def find_control_directory(
     if control_dir is None:
         if default is None:
             raise InvalidArgumentError(
-                f"{root.spelled(root.path)!r} has no parent to keep a control directory in.\n"
+                f"{root.shown!r} has no parent to keep a control directory in.\n"
                 "Hint: pass control_dir=, a directory outside of the dataset."
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
@@ -151,7 +151,7 @@ def find_control_directory(
     if pointed not in (None, given) or (pointed is None and _in_use(disk, default, given)):
         raise InvalidArgumentError(
             f"control_dir {given!r} is not where other writers of "
-            f"{root.spelled(root.path)!r} keep it: "
+            f"{root.shown!r} keep it: "
             f"{pointed or (default.path if default else '')!r}.\n"
             "Hint: leave control_dir out, or pass that one."
         )

@@ -281,7 +281,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 # Filesystems that live in this process have no exclusive create of their own.
-_creating = threading.Lock()
+_creating = threading.RLock()
 
 
 class RemoteDisk:

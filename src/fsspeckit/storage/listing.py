@@ -100,8 +100,7 @@ def check_mergeable(listing: Listing, root: Root) -> None:
     """
     if listing.obstacles:
         raise UnsupportedLayoutError(
-            f"{root.spelled(root.path)!r} cannot be merged into as plain Parquet: "
-            + " ".join(listing.obstacles)
+            f"{root.shown!r} cannot be merged into as plain Parquet: " + " ".join(listing.obstacles)
         )
 
 

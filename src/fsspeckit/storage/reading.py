@@ -71,7 +71,7 @@ def stable_files(storage: Storage) -> StableFiles:
                 snapshot.number, tuple(pinned), snapshot.listing.exists or bool(files)
             )
     raise ConcurrentModificationError(
-        f"{storage.root.spelled(storage.root.path)!r} changes faster than it can be listed."
+        f"{storage.root.shown!r} changes faster than it can be listed."
     )
 
 

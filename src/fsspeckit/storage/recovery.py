@@ -130,7 +130,7 @@ def recover(
 def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
     if not _leftovers(storage) and not pending_numbers(storage)[1]:
-        return RecoveryReport(storage.root.spelled(storage.root.path))
+        return RecoveryReport(storage.root.shown)
     with locked(storage) as held:
         return recover_locked(storage, held, abandon=abandon)
 
@@ -152,7 +152,7 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
         if held.exclusive or not _completed_by_owner(storage, record):
             completed.append(_roll_forward(storage, record, held, abandon))
     discarded, in_use = _sweep(storage, held)
-    path = storage.root.spelled(storage.root.path)
+    path = storage.root.shown
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
 

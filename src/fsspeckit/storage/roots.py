@@ -8,6 +8,7 @@ directory, lock, records) is the same for every writer.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -72,9 +73,14 @@ class Root:
         """The part of a canonical path below the root."""
         return path.removeprefix(self.path).lstrip("/")
 
+    @property
+    def shown(self) -> str:
+        """The root in the caller's spelling, for messages: without user and password."""
+        return _without_credentials(self.spelled(self.path))
+
     def __repr__(self) -> str:
         # A filesystem's own repr may hold credentials.
-        return f"Root({self.protocol}, {self.path!r})"
+        return f"Root({self.protocol}, {_without_credentials(self.path)!r})"
 
 
 def open_root(
@@ -105,9 +111,13 @@ def open_root(
 def _from_url(text: str, options: dict[str, Any]) -> Root:
     filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
     root = _on_filesystem(stripped, filesystem)
-    if root.is_local or "://" not in text:
+    if root.is_local or "://" not in text or "://" in root.path:
         return root
     return Root(root.filesystem, root.path, outer_prefix=_scheme_prefix(text, root.path))
+
+
+def _without_credentials(text: str) -> str:
+    return re.sub(r"(?<=://)[^/@]*@", "", text)
 
 
 def _scheme_prefix(text: str, path: str) -> str:

@@ -79,7 +79,7 @@ def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
         if pending_numbers(storage) == before:
             return Snapshot(before[0], listing, storage.root.path), before[1]
     raise ConcurrentModificationError(
-        f"{storage.root.spelled(storage.root.path)!r} changes faster than it can be listed."
+        f"{storage.root.shown!r} changes faster than it can be listed."
     )
 
 

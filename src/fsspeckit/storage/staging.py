@@ -165,11 +165,13 @@ class Stage:
 
     def discard(self) -> None:
         """Remove the directory, unless a commit record speaks of it."""
-        if not self.handed_over:
-            # What cannot be removed now is removed by the next writer's recovery.
-            with suppress(OSError):
-                self.storage.disk.discard_tree(self.path)
-        self.release()
+        try:
+            if not self.handed_over:
+                # What cannot be removed now is removed by the next writer's recovery.
+                with suppress(OSError):
+                    self.storage.disk.discard_tree(self.path)
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Say that the owner is gone."""
@@ -196,14 +198,24 @@ def create_stage(storage: Storage) -> Stage:
         name = storage.control.staging_name(uuid.uuid4().hex)
         directory = storage.control.at(name)
         if not storage.capabilities.kernel_lock:
-            _alive.add(directory)
-            storage.disk.make_directories(directory)
-            storage.disk.overwrite(f"{directory}/{OWNER_FILE}", _owner_document())
-            return Stage(storage, name)
+            return _create_unlocked(storage, name)
         owner = _own(directory)
         if owner is not None:
             return Stage(storage, name, owner)
     raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
+
+
+def _create_unlocked(storage: Storage, name: str) -> Stage:
+    """Create a staging directory where only the content of its owner file tells whose it is."""
+    stage = Stage(storage, name)
+    _alive.add(stage.path)
+    try:
+        storage.disk.make_directories(stage.path)
+        storage.disk.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
+    except BaseException:
+        stage.discard()
+        raise
+    return stage
 
 
 def _owner_document() -> bytes:

@@ -1,0 +1,307 @@
+"""Filesystems without locks and renames: in memory, behind pyarrow, on an object store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.dirfs import DirFileSystem
+from pyarrow.fs import LocalFileSystem
+from tests.storage.checks import read_consistently, read_plainly
+from tests.storage.figures import count
+from tests.storage.scenario import (
+    FLAT,
+    IN_PLACE,
+    PARTITIONED,
+    fresh,
+    parquet_bytes,
+    put,
+    stage_change,
+)
+
+from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
+from fsspeckit.storage import (
+    Change,
+    commit,
+    history,
+    history_of,
+    open_storage,
+    recover_storage,
+    staging,
+    syscalls,
+    take_snapshot,
+)
+from fsspeckit.storage.records import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.storage.conftest import ForkServer
+    from tests.storage.scenario import Scenario
+
+    from fsspeckit.storage import Storage
+    from fsspeckit.storage.syscalls import Call
+
+SCENARIOS = pytest.mark.parametrize(
+    "scenario", [FLAT, PARTITIONED, IN_PLACE], ids=lambda item: item.name
+)
+
+
+def build_remote(scenario: Scenario, storage: Storage) -> None:
+    for name, start in scenario.files.items():
+        storage.root.filesystem.makedirs(storage.path(name).rpartition("/")[0], exist_ok=True)
+        storage.root.filesystem.pipe_file(storage.path(name), parquet_bytes(start, "old"))
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    place = f"memory://{uuid.uuid4().hex}"
+    yield f"{place}/lake/data"
+    fsspec.filesystem("memory").rm(place, recursive=True)
+
+
+def change_it(scenario: Scenario, storage: Storage) -> Any:
+    snapshot = take_snapshot(storage)
+    with staging(storage) as stage:
+        return commit(storage, snapshot, stage, stage_change(scenario, storage, stage))
+
+
+def assert_no_leftovers(storage: Storage) -> None:
+    assert storage.disk.names(storage.control.path) in ([], ["commits"])
+    found = storage.root.filesystem.find(storage.control.path)
+    assert not [name for name in found if not name.endswith(".json")]
+
+
+@SCENARIOS
+def test_a_commit_in_memory(memory: str, scenario: Scenario) -> None:
+    storage = open_storage(memory)
+    build_remote(scenario, storage)
+    outcome = change_it(scenario, storage)
+    assert outcome.published == "plain"
+    assert len(outcome.missing) == 5
+    assert any("no kernel lock" in sentence for sentence in outcome.missing)
+    assert read_consistently(storage) == scenario.new()
+    assert history(memory)[0].complete
+    assert_no_leftovers(storage)
+
+
+def test_a_commit_through_a_directory_filesystem(memory: str) -> None:
+    lake = memory.removesuffix("/data")
+    outer = DirFileSystem(lake.removeprefix("memory:/"), fsspec.filesystem("memory"))
+    storage = open_storage("data", outer)
+    build_remote(PARTITIONED, storage)
+    change_it(PARTITIONED, storage)
+    assert read_consistently(open_storage(memory)) == PARTITIONED.new()
+    assert storage.root.spelled(storage.root.path) == "data"
+
+
+class Death(BaseException):
+    """The process is dead: nothing that it would still do happens."""
+
+
+class Dying:
+    def __init__(self, at: int, *, after: bool) -> None:
+        self.count = 0
+        self._at = at
+        self._after = after
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        index = self.count
+        self.count += 1
+        if index > self._at or (index == self._at and not self._after):
+            raise Death
+        yield
+        if index == self._at:
+            raise Death
+
+
+@pytest.mark.slow
+@SCENARIOS
+def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
+    index = 0
+    finished = False
+    while not finished:
+        for after in (False, True):
+            storage = open_storage(f"{memory}-{index}-{after}", lock_timeout=0.0)
+            build_remote(scenario, storage)
+            dying = Dying(index, after=after)
+            try:
+                with syscalls.observed(dying):
+                    change_it(scenario, storage)
+            except Death:
+                pass
+            finished = dying.count <= index
+            committed = bool(numbers(storage)[0])
+            expected = scenario.new() if committed else scenario.old()
+            assert read_consistently(storage) == expected
+            recover_storage(storage)
+            assert read_consistently(storage) == expected
+            assert sorted(storage.root.filesystem.find(storage.root.path)) == [
+                file.path for file in take_snapshot(storage).listing.files
+            ]
+            assert_no_leftovers(storage)
+            count(f"killed at every call, memory, {scenario.name}", tried=1, losses=0)
+        index += 1
+
+
+@pytest.mark.slow
+@SCENARIOS
+def test_death_at_every_call_behind_pyarrow(
+    fork_server: ForkServer, quick_disk: str, scenario: Scenario
+) -> None:
+    """A real process dies on a filesystem that has neither locks nor renames."""
+    root = f"{quick_disk}/x/data"
+    filesystem = ArrowFSWrapper(LocalFileSystem())
+    index = 0
+    while True:
+        fresh(scenario, f"{quick_disk}/x")
+        answer = fork_server.run("commit", root, scenario=scenario.name, generic=True, kill=index)
+        storage = open_storage(root, filesystem)
+        committed = bool(numbers(storage)[0])
+        recover_storage(storage)
+        assert read_plainly(root) == (scenario.new() if committed else scenario.old())
+        assert_no_leftovers(storage)
+        count(f"killed at every call, behind pyarrow, {scenario.name}", tried=1, losses=0)
+        if answer["exit"] == 0:
+            break
+        index += 1
+
+
+def test_staging_of_a_living_owner_is_left_alone(memory: str) -> None:
+    storage = open_storage(memory)
+    build_remote(FLAT, storage)
+    with staging(storage) as stage:
+        put(storage, stage.new_file(), parquet_bytes(0, "new"))
+        report = recover_storage(storage)
+        assert not report
+        assert storage.disk.names(stage.path)
+
+
+@pytest.mark.parametrize(
+    ("owner", "gone"),
+    [
+        (b'{"pid": 1, "host": "elsewhere", "time": "2020-01-01T00:00:00+00:00"}', True),
+        (b'{"pid": 1, "host": "elsewhere", "time": "2999-01-01T00:00:00+00:00"}', False),
+        (b'{"pid": 1, "host": HERE, "time": "2020-01-01T00:00:00+00:00"}', False),
+        (b'{"pid": 999999999, "host": HERE, "time": "2999-01-01T00:00:00+00:00"}', True),
+        (b"garbage", False),
+        (None, False),
+    ],
+    ids=["forgotten", "young", "running", "dead", "garbage", "no owner"],
+)
+def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: bool) -> None:
+    storage = open_storage(memory)
+    storage.prepare()
+    name = storage.control.staging_name("0" * 32)
+    storage.root.filesystem.pipe_file(storage.control.at(name, "x.staged"), b"x")
+    if owner is not None:
+        here = json.dumps(socket.gethostname()).encode()
+        path = storage.control.at(name, "owner.json")
+        storage.root.filesystem.pipe_file(path, owner.replace(b"HERE", here))
+    report = recover_storage(storage)
+    assert (name in report.discarded) is gone
+    assert bool(storage.disk.names(storage.control.at(name))) is not gone
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[dict[str, Any]]:
+    """An object store on this machine."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "key": "AKIA-LOUD-KEY",
+        "secret": "hush-hush",
+        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"},
+        "use_listings_cache": True,
+    }
+    fsspec.filesystem("s3", **options).mkdir("lake")
+    yield options
+    server.stop()
+
+
+@pytest.mark.slow
+@SCENARIOS
+def test_a_commit_on_an_object_store(store: dict[str, Any], scenario: Scenario) -> None:
+    storage = open_storage(f"s3://lake/{scenario.name}/data", storage_options=store)
+    build_remote(scenario, storage)
+    outcome = change_it(scenario, storage)
+    assert len(outcome.missing) == 4
+    assert read_consistently(storage) == scenario.new()
+    assert_no_leftovers(storage)
+
+
+@pytest.mark.slow
+def test_two_writers_on_an_object_store(store: dict[str, Any]) -> None:
+    """Both want the same number; the conditional put lets one of them have it."""
+    storage = open_storage("s3://lake/two/data", storage_options=store)
+    build_remote(FLAT, storage)
+    snapshot = take_snapshot(storage)
+    with staging(storage) as first, staging(storage) as second:
+        one = put(storage, first.new_file(), parquet_bytes(700, "one"))
+        two = put(storage, second.new_file(), parquet_bytes(800, "two"))
+
+        class Overtaking:
+            done = False
+
+            @contextmanager
+            def __call__(self, call: Call) -> Iterator[None]:
+                if not self.done and call.paths[-1].endswith("0000000001.json"):
+                    self.done = True
+                    commit(storage, snapshot, second, Change([two]))
+                yield
+
+        with syscalls.observed(Overtaking()), pytest.raises(ConcurrentModificationError):
+            commit(storage, snapshot, first, Change([one]))
+    rows = read_consistently(storage)
+    assert rows == sorted([*FLAT.old(), (800, "two"), (801, "two")])
+    assert len(history_of(storage)) == 1
+    assert_no_leftovers(storage)
+
+
+@pytest.mark.slow
+def test_credentials_are_nowhere(store: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="fsspeckit")
+    storage = open_storage("s3://lake/secrets/data", storage_options=store)
+    build_remote(FLAT, storage)
+    change_it(FLAT, storage)
+
+    class Failing:
+        @contextmanager
+        def __call__(self, call: Call) -> Iterator[None]:
+            yield
+            if call.paths[-1].endswith("0000000002.json"):
+                raise OSError("the line is dead")
+
+    snapshot = take_snapshot(storage)
+    with staging(storage) as stage:
+        file = put(storage, stage.new_file(), parquet_bytes(0, "x"))
+        with syscalls.observed(Failing()), pytest.raises(CommitPendingError) as caught:
+            commit(storage, snapshot, stage, Change([file]))
+    report = recover_storage(storage)
+    texts = [repr(storage), repr(storage.root), str(caught.value), str(report), repr(report)]
+    texts += [repr(history_of(storage)), caplog.text]
+    filesystem = storage.root.filesystem
+    texts += [filesystem.cat_file(path).decode() for path in filesystem.find(storage.control.path)]
+    assert report.completed
+    for text in texts:
+        assert "hush" not in text
+        assert "LOUD" not in text
+
+
+def test_a_remote_file_where_a_directory_should_be(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "data"), ArrowFSWrapper(LocalFileSystem()))
+    assert storage.disk.look(str(tmp_path)) is None
+    assert storage.disk.names(str(tmp_path / "nothing")) == []
+    assert storage.disk.discard(str(tmp_path / "nothing")) is False
