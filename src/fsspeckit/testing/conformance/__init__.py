@@ -21,12 +21,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 _PARTS = (
-    *("crashes", "files", "keys", "merging", "partitions", "planning", "rewriting", "schemas"),
+    *(
+        "concurrency",
+        "crashes",
+        "files",
+        "keys",
+        "merging",
+        "partitions",
+        "planning",
+        "rewriting",
+        "schemas",
+    ),
     *("stores", "target", "writing"),
 )
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.files import (  # noqa: E402
     FileShapeTests,
@@ -41,7 +52,6 @@ from fsspeckit.testing.conformance.keys import (  # noqa: E402
     NullKeyTests,
 )
 from fsspeckit.testing.conformance.merging import (  # noqa: E402
-    ConcurrencyTests,
     EdgeTests,
     FullMergeTests,
     OptionTests,

@@ -1,7 +1,4 @@
-"""Files: those of other writers, those that are not ours, and what a rewritten one looks like.
-
-Semantics 10, 11 and 12.
-"""
+"""Files: those of other writers, those that are not ours, and what a rewritten one looks like."""
 
 # ruff: noqa: D102 - the names of the tests tell
 
@@ -191,11 +188,13 @@ class FileShapeTests:
             "sub/d.parquet",
             "two words.parquet",
             "e#1%.parquet",
+            "[x]*?{a,b}.parquet",
+            "it's.parquet",
         ]
         for number, name in enumerate(names):
             target.write(name, numbers(number))
-        result = target.merge(numbers(*range(7), v="new"))
-        assert (result.updated, result.inserted) == (6, 1)
+        result = target.merge(numbers(*range(9), v="new"))
+        assert (result.updated, result.inserted) == (8, 1)
 
     def test_files_with_columns_in_another_order(self, target: Target) -> None:
         target.write("a.parquet", numbers(1, 2))
@@ -343,7 +342,7 @@ LOOKS: dict[str, tuple[dict[str, Any], Callable[[bytes], Any]]] = {
 
 
 class LookTests:
-    """Rewritten files look like the files they replace (semantics 12)."""
+    """Rewritten files look like the files they replace."""
 
     HELD = pa.table(
         {

@@ -1,4 +1,4 @@
-"""Keys of every type: when they are equal, NULL, or there twice (semantics 1, 2 and 3)."""
+"""Keys of every type: when they are equal, NULL, or there twice."""
 
 # ruff: noqa: D102 - the names of the tests tell
 
@@ -181,13 +181,21 @@ def _taken(columns: dict[str, pa.Array], rows: Iterable[int]) -> dict[str, pa.Ar
 
 
 class KeyTypeTests:
-    """Equality of keys as values of the target's type (semantics 1)."""
+    """Equality of keys as values of the target's type."""
 
     @pytest.mark.parametrize("kind", KEYS)
     def test_keys_of_type(self, target: Target, kind: str) -> None:
         source = split(target, {"k": KEYS[kind]})
         result = target.merge(source, "upsert", ["k"])
         assert (result.updated, result.inserted) == (1, 1)
+
+    @pytest.mark.parametrize("kind", KEYS)
+    def test_slices_of_keys_of_type(self, target: Target, kind: str) -> None:
+        """Arrays that begin in the middle of their buffers, in several chunks."""
+        source = split(target, {"k": KEYS[kind]})
+        padded = pa.concat_tables([source.slice(1), source, source.slice(0, 1)]).combine_chunks()
+        given = pa.concat_tables([padded.slice(1, 1), padded.slice(2, 0), padded.slice(2, 1)])
+        target.merge(source, "upsert", ["k"], data=given)
 
     @pytest.mark.parametrize("kinds", COMPOSITE, ids="+".join)
     def test_composite_keys_of_types(self, target: Target, kinds: tuple[str, ...]) -> None:
@@ -236,7 +244,7 @@ class KeyTypeTests:
 
 
 class NullKeyTests:
-    """NULL in key columns (semantics 2)."""
+    """NULL in key columns."""
 
     def test_null_source_keys_are_refused_with_column_and_count(self, target: Target) -> None:
         target.write("a.parquet", numbers(1))
@@ -264,7 +272,7 @@ class NullKeyTests:
 
 
 class DuplicateKeyTests:
-    """A source that holds a key more than once (semantics 3)."""
+    """A source that holds a key more than once."""
 
     SOURCE = pa.table({"id": [1, 2, 1, 2, 3], "v": ["a", "z", "c", "b", None]})
 
@@ -299,6 +307,14 @@ class DuplicateKeyTests:
         )
         target.merge(source, "upsert", order_by=["day", "hour"])
         assert "nan" in next(iter(target.rows(source.schema)))
+
+    @pytest.mark.parametrize("kind", KEYS)
+    def test_order_by_a_column_of_type(self, target: Target, kind: str) -> None:
+        held = KEYS[kind]
+        values = pa.concat_arrays([held, pa.nulls(1, held.type)])
+        source = pa.table({"id": [1] * len(values), "o": values})
+        target.write("a.parquet", source.slice(0, 1))
+        target.merge(source, order_by=["o"])
 
     def test_duplicates_by_value_count_as_duplicates(self, target: Target) -> None:
         """-0.0 and 0.0 are one key, and so are two NaN."""

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,13 +14,21 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.storage import history
+from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.storage import history, recover
 from fsspeckit.testing.conformance.stores import STORES, data_files
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
 from fsspeckit.testing.model import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = [
+    "EdgeTests",
+    "FullMergeTests",
+    "OptionTests",
+    "StrategyTests",
+]
 
 EVERY_STORE = pytest.mark.parametrize("store", STORES, indirect=True)
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
@@ -52,8 +60,23 @@ SOURCES: dict[str, Callable[[pa.Table], Any]] = {
 }
 
 
+ODD_DIRECTORIES = (
+    *("two words", "50%", "a%20b", "a#b", "a?b", "a*b", "[ab]", "{a,b}", "it's", 'say "hi"'),
+    *("größe", "k=v", "data.parquet", "a;b", "a&b=c"),
+)
+"""Names of directories that URLs, globs and quoting could break."""
+
+SPELLINGS: dict[str, Callable[[str], Any]] = {
+    "a relative path": lambda _: "data",
+    "a path with a slash at its end": lambda local: f"{local}/",
+    "a path that goes up and down": lambda local: f"{local}/../data",
+    "a URL": lambda local: f"file://{local}",
+    "a Path": Path,
+}
+
+
 class StrategyTests:
-    """What the strategies do (semantics 4, 5, 6, 9, 13 and 14)."""
+    """What the strategies do."""
 
     @EVERY_STORE
     @EVERY_STRATEGY
@@ -138,7 +161,7 @@ class StrategyTests:
 
 
 class FullMergeTests:
-    """The target equals the source by key, and its files go with their rows (semantics 6)."""
+    """The target equals the source by key, and its files go with their rows."""
 
     @EVERY_STORE
     def test_full_merge_removes_a_file_that_loses_all_rows(self, target: Target) -> None:
@@ -172,7 +195,7 @@ class FullMergeTests:
 
 
 class EdgeTests:
-    """Targets that are not there, and sources without rows (semantics 9)."""
+    """Targets that are not there, and sources without rows."""
 
     @EVERY_STORE
     @pytest.mark.parametrize("strategy", ["insert", "upsert", "full_merge", "deduplicate"])
@@ -191,6 +214,30 @@ class EdgeTests:
         result = target.merge(numbers(), strategy)
         assert (result.source_count, len(result.preserved_files)) == (0, 3)
 
+    def test_a_strategy_may_be_a_member(self, target: Target) -> None:
+        three_files(target)
+        result = target.io.merge(numbers(1), target.store.path, MergeStrategy.UPSERT, ("id",))
+        assert result.strategy == "upsert"
+
+    @EVERY_STORE
+    @pytest.mark.parametrize("name", ODD_DIRECTORIES)
+    def test_dataset_in_a_directory_named(self, target: Target, name: str) -> None:
+        moved = Target(target.io, target.store.moved(name))
+        three_files(moved)
+        moved.merge(numbers(1, 8, v="new"))
+        assert as_table(moved.io.read_dataset(moved.store.path)).num_rows == 8
+
+    @pytest.mark.parametrize("spelled", SPELLINGS)
+    def test_path_spelled_as(
+        self, target: Target, spelled: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        three_files(target)
+        monkeypatch.chdir(Path(target.store.local).parent)
+        path = SPELLINGS[spelled](target.store.local)
+        result = target.io.merge(numbers(1, 8, v="new"), path, "upsert", ["id"])
+        names = [target.store.relative(file.path) for file in result.files]
+        assert sorted(names) == data_files(target.store.tree())
+
     def test_a_strategy_must_exist(self, target: Target) -> None:
         three_files(target)
         assert "upsert" in target.refuses(ValueError, numbers(1), "replace", match="replace")
@@ -199,6 +246,10 @@ class EdgeTests:
     def test_key_columns_must_exist_once(self, target: Target, keys: list[str]) -> None:
         three_files(target)
         target.refuses(ValueError, numbers(1), "upsert", keys, match="key")
+
+    def test_one_name_is_no_list_of_names(self, target: Target) -> None:
+        three_files(target)
+        target.refuses(ValueError, numbers(1), "upsert", "id", match="Hint:")
 
     @pytest.mark.parametrize("option", ["null_keys", "duplicate_keys"])
     def test_a_choice_must_exist(self, target: Target, option: str) -> None:
@@ -238,6 +289,34 @@ class OptionTests:
         three_files(target)
         reader = pa.RecordBatchReader.from_batches(numbers().schema, batches())
         target.refuses(OSError, reader, match="the source broke")
+
+    def test_progress_that_fails_leaves_the_old_or_the_new_state(self, target: Target) -> None:
+        states = [sorted(lines(numbers(1, v=v))) for v in ("old", "new")]
+        event = 0
+        target.write("a.parquet", numbers(1))
+        while self._fail_at(target, event) > event:
+            assert sorted(target.rows(numbers().schema)) in states
+            assert not recover(target.store.path)
+            for name in target.store.tree():
+                target.store.filesystem.rm_file(target.store.at(name))
+            target.write("a.parquet", numbers(1))
+            event += 1
+        assert event > 4
+
+    def _fail_at(self, target: Target, at: int) -> int:
+        seen = 0
+
+        def progress(*_: Any) -> None:
+            nonlocal seen
+            seen += 1
+            if seen > at:
+                raise RuntimeError("the callback broke")
+
+        with suppress(RuntimeError):
+            target.io.merge(
+                numbers(1, v="new"), target.store.path, "update", ["id"], progress=progress
+            )
+        return seen
 
     @EVERY_STORE
     def test_inserts_honour_max_rows_per_file_and_row_group_size(self, target: Target) -> None:
@@ -309,109 +388,3 @@ class OptionTests:
         target.merge(numbers(1, 8, v="new"))
         table = as_table(target.io.read_dataset(target.store.path))
         assert sorted(lines(table)) == sorted(target.rows(table.schema).elements())
-
-
-def _add_a_file(target: Target, _: Callable[..., Any]) -> None:
-    target.write("guest.parquet", numbers(1))
-
-
-def _remove_a_file(target: Target, _: Callable[..., Any]) -> None:
-    if "b.parquet" in target.store.tree():
-        target.store.filesystem.rm_file(target.store.at("b.parquet"))
-
-
-def _merge_too(target: Target, connect: Callable[..., Any]) -> None:
-    with connect(**target.store.options) as io:
-        io.merge(numbers(2, 9, v="guest"), target.store.path, "upsert", ["id"])
-
-
-@dataclass(frozen=True)
-class Guest:
-    """Another program: what it does, and what may be there in the end.
-
-    Whether it comes in time to be seen by the merge is not promised.
-    """
-
-    act: Callable[[Target, Callable[..., Any]], None]
-    states: list[list[pa.Table]]
-
-
-_MERGED = [numbers(1, 4, v="new"), numbers(2)]
-GUESTS = {
-    "adds a file": Guest(_add_a_file, [[*_MERGED, numbers(1, v="new")], [*_MERGED, numbers(1)]]),
-    "removes a file": Guest(_remove_a_file, [[numbers(1, v="new"), numbers(2)], _MERGED]),
-    "merges": Guest(_merge_too, [[numbers(1, 4, v="new"), numbers(2, 9, v="guest")]]),
-}
-
-
-class ConcurrencyTests:
-    """Others write meanwhile (DESIGN section 7)."""
-
-    def test_merges_at_the_same_time_are_all_there(
-        self, connect: Callable[..., Any], target: Target
-    ) -> None:
-        three_files(target)
-        failures: list[BaseException] = []
-
-        def work(number: int) -> None:
-            try:
-                with connect(**target.store.options) as io:
-                    io.merge(
-                        numbers(number, number + 10, v="new"), target.store.path, "upsert", ["id"]
-                    )
-            except BaseException as error:  # a thread's error must reach the test
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in (1, 4, 6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        expected = [numbers(1, 4, 6, 11, 14, 16, v="new"), numbers(2, 3, 5, 7)]
-        assert sorted(target.rows(numbers().schema)) == sorted(lines(pa.concat_tables(expected)))
-
-    @pytest.mark.parametrize("store", ["exchange", "plain"], indirect=True)
-    @pytest.mark.parametrize("what", GUESTS)
-    def test_while_another_program(
-        self, connect: Callable[..., Any], target: Target, what: str
-    ) -> None:
-        """At every event of progress somebody else changes the dataset; nothing is ever lost."""
-        guest = GUESTS[what]
-        event, events = 0, 1
-        while event <= events:
-            events = self._merge_with_guest(connect, target, guest, event)
-            found = sorted(target.rows(numbers().schema).elements())
-            assert found in [sorted(lines(pa.concat_tables(state))) for state in guest.states]
-            event += 1
-        assert events > 4
-
-    def _merge_with_guest(
-        self, connect: Callable[..., Any], target: Target, guest: Guest, at: int
-    ) -> int:
-        for name in target.store.tree():
-            target.store.filesystem.rm_file(target.store.at(name))
-        target.write("a.parquet", numbers(1, 2))
-        target.write("b.parquet", numbers(4))
-        seen = 0
-
-        def progress(*_: Any) -> None:
-            nonlocal seen
-            seen += 1
-            if seen == at:
-                guest.act(target, connect)
-
-        source = numbers(1, 4, v="new")
-        target.io.merge(source, target.store.path, "update", ["id"], progress=progress)
-        if seen < at or at == 0:
-            guest.act(target, connect)
-        return seen
-
-
-__all__ = [
-    "ConcurrencyTests",
-    "EdgeTests",
-    "FullMergeTests",
-    "OptionTests",
-    "StrategyTests",
-]

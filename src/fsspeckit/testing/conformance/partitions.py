@@ -1,4 +1,4 @@
-"""Hive partitions: detected, typed, kept as they are spelled (semantics 8)."""
+"""Hive partitions: detected, typed, kept as they are spelled."""
 
 # ruff: noqa: D102 - the names of the tests tell
 

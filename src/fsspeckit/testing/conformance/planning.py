@@ -1,4 +1,4 @@
-"""Plans: which files they keep, and on what evidence (DESIGN sections 3 and 5)."""
+"""Plans: which files they keep, and on what evidence."""
 
 # ruff: noqa: D102 - the names of the tests tell
 

@@ -1,4 +1,4 @@
-"""Columns: names, order, types and nesting (semantics 7)."""
+"""Columns: names, order, types and nesting."""
 
 # ruff: noqa: D102 - the names of the tests tell
 

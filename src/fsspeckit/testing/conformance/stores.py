@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -105,6 +105,21 @@ class Store:
             )
             for path in self.filesystem.find(prefix.rstrip("/"))
         }
+
+    def leftovers(self) -> list[str]:
+        """Staging directories that no writer needs any more."""
+        parent, _, name = self.at("").rstrip("/").rpartition("/")
+        control = f"{parent}/.{name}.fsspeckit" if parent else f".{name}.fsspeckit"
+        if not self.filesystem.isdir(control):
+            return []
+        names = [str(path).rpartition("/")[2] for path in self.filesystem.ls(control, detail=False)]
+        return [name for name in names if name.startswith(".staging_")]
+
+    def moved(self, name: str) -> Store:
+        """The same kind of store under another name."""
+        parent = self.path.removesuffix("data")
+        local = self.local and f"{self.local.removesuffix('data')}{name}"
+        return replace(self, path=f"{parent}{name}", local=local)
 
     def footer(self, name: str) -> pq.FileMetaData:
         """The footer of a file."""

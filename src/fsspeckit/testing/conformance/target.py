@@ -155,6 +155,7 @@ class Target:
         self._check_counts(result, expected)
         self._check_files(result, expected, before, schema)
         self._check_repeated(source, strategy, keys, options)
+        assert self.store.leftovers() == []
         return result
 
     def _check_counts(self, result: MergeResult, expected: Expected) -> None:
@@ -232,6 +233,7 @@ class Target:
         with pytest.raises(error, match=match) as caught:
             self.io.merge(source, self.store.path, strategy, keys, **options)
         assert self.store.tree() == before
+        assert self.store.leftovers() == []
         return str(caught.value)
 
     def plan(
