@@ -29,12 +29,17 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.positions import IndexedKeys
     from fsspeckit.datasets.request import Progress
+    from fsspeckit.datasets.sources import ArrowSource
 
     Work = Mapping[int, tuple[int, ...]]
 
 __all__ = ["DuckDBEngine"]
+
+_SOURCE_ROWS = 16_384
+"""So many rows of a relation are in memory at a time; by default it would be eight times that."""
 
 _ROWS_AT_ONCE = 500_000
 """So many target rows are read in one piece, if their row groups are not larger."""
@@ -65,6 +70,12 @@ class DuckDBEngine(ArrowEngine):
             if self._own is not None:
                 self._own.close()
                 self._own = None
+
+    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> ArrowSource:
+        """Take the data; a relation is evaluated once, as a stream."""
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            data = data.to_arrow_reader(_SOURCE_ROWS)
+        return super().take(data, stage, schema)
 
     def locate(
         self, keys: IndexedKeys, target: Target, work: Work, progress: Progress
