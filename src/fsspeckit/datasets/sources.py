@@ -11,13 +11,12 @@ import shutil
 import tempfile
 import weakref
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table, without_views
 from fsspeckit.errors import InvalidArgumentError
@@ -44,6 +43,7 @@ MEMORY_LIMIT = 128 * 1024 * 1024
 """A stream with more bytes than this goes to disk."""
 
 _SPILL_ROWS = 65_536
+_SPILL_NAME = "source.staged"
 
 
 class ArrowSource(Protocol):
@@ -87,34 +87,33 @@ class MemorySource:
 
 
 class SpilledSource:
-    """Rows in a file of Arrow batches on a local disk.
+    """Rows in a Parquet file of plain pages on a local disk.
 
     Args:
         path: The file.
-        sizes: The number of rows of each batch.
         temporary: A directory that is removed with the source.
     """
 
-    def __init__(
-        self,
-        path: str,
-        sizes: Sequence[int],
-        temporary: str | None = None,
-    ) -> None:
-        self._path = path
+    def __init__(self, path: str, temporary: str | None = None) -> None:
         if temporary is not None:
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         # Read, not mapped: mapped pages would count as memory of this process.
-        self._reader = ipc.open_file(pa.OSFile(path))
-        self.schema: pa.Schema = self._reader.schema
+        self._file = pq.ParquetFile(path, memory_map=False, pre_buffer=False)
+        self.schema: pa.Schema = self._file.schema_arrow
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self.num_rows = int(self._starts[-1])
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows."""
-        wanted = [self.schema.get_field_index(name) for name in names]
-        options = ipc.IpcReadOptions(included_fields=wanted)
-        return ipc.open_file(pa.OSFile(self._path), options=options).read_all().select(list(names))
+        wanted = list(names)
+        parts = [
+            self._file.read_row_group(number, columns=wanted).select(wanted)
+            for number in range(self._file.num_row_groups)
+        ]
+        fields = pa.schema([self.schema.field(name) for name in wanted])
+        return pa.concat_tables(parts) if parts else fields.empty_table()
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
@@ -122,7 +121,9 @@ class SpilledSource:
         ordered = rows[order]
         cuts = np.searchsorted(ordered, self._starts)
         parts = [
-            self._batch(number).take(pa.array(ordered[start:end] - self._starts[number]))
+            self._file.read_row_group(number).take(
+                pa.array(ordered[start:end] - self._starts[number])
+            )
             for number, (start, end) in enumerate(pairwise(cuts))
             if start < end
         ]
@@ -133,11 +134,8 @@ class SpilledSource:
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in order, in pieces."""
-        for number in range(self._reader.num_record_batches):
-            yield self._batch(number)
-
-    def _batch(self, number: int) -> pa.Table:
-        return pa.Table.from_batches([self._reader.get_batch(number)])
+        for number in range(self._file.num_row_groups):
+            yield self._file.read_row_group(number)
 
 
 def open_source(
@@ -280,18 +278,16 @@ def _emptied(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _spilled(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
 ) -> SpilledSource:
+    """Write a stream to disk, as fast to write and to read as Parquet can be."""
     temporary = None
     opened = stage()
     if opened.storage.root.is_local:
-        path = f"{opened.path}/source.arrow"
+        path = f"{opened.path}/{_SPILL_NAME}"
     else:
         temporary = tempfile.mkdtemp(prefix="fsspeckit-")
-        path = str(Path(temporary) / "source.arrow")
-    sizes = []
-    with pa.OSFile(path, "wb") as sink, ipc.new_file(sink, schema) as writer:
+        path = f"{temporary}/{_SPILL_NAME}"
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(path, schema, **plain) as writer:
         for batch in batches:
-            for start in range(0, batch.num_rows, _SPILL_ROWS):
-                piece = batch.slice(start, _SPILL_ROWS)
-                writer.write_batch(piece)
-                sizes.append(piece.num_rows)
-    return SpilledSource(path, sizes, temporary)
+            writer.write_batch(batch, row_group_size=_SPILL_ROWS)
+    return SpilledSource(path, temporary)
