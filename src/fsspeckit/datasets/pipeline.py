@@ -192,7 +192,7 @@ class _Merge:
                 snapshot,
                 self._stage(),
                 change,
-                self.facts(),
+                self.facts,
                 replan=lambda newer, _: self.attempt(newer),
             )
 

@@ -111,7 +111,7 @@ def commit(
     snapshot: Snapshot,
     stage: Stage,
     change: Change,
-    facts: CommitFacts | None = None,
+    facts: CommitFacts | Callable[[], CommitFacts] | None = None,
     *,
     replan: Replan | None = None,
     retries: int = _RETRIES,
@@ -123,7 +123,8 @@ def commit(
         snapshot: What the change was planned on.
         stage: Where the new files are.
         change: The files to add and to remove.
-        facts: What the commit is about, for its record.
+        facts: What the commit is about, for its record; or what gives it, asked again whenever the
+            change was planned again.
         replan: Called with the new snapshot and the difference if the dataset has changed since
             the snapshot; gives the change to try next.
         retries: How often to plan again before giving up.
@@ -135,10 +136,10 @@ def commit(
         UnreadableFileError: If a staged file is not what its writer said; nothing was changed.
         OSError: What the filesystem raised; nothing was changed.
     """
-    facts = facts or CommitFacts()
-    facts = replace(facts, started=time.time()) if facts.started is None else facts
+    started = time.time()
     for attempt in range(retries + 1):
-        transaction = _Transaction(storage, stage, snapshot, change, facts, attempt)
+        about = _known(facts, started)
+        transaction = _Transaction(storage, stage, snapshot, change, about, attempt)
         result = transaction.run()
         if isinstance(result, CommitOutcome):
             return result
@@ -152,6 +153,11 @@ def commit(
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
         "Hint: repeat it."
     )
+
+
+def _known(facts: CommitFacts | Callable[[], CommitFacts] | None, started: float) -> CommitFacts:
+    about = facts() if callable(facts) else facts or CommitFacts()
+    return replace(about, started=started) if about.started is None else about
 
 
 class _Transaction:

@@ -1,0 +1,77 @@
+"""The pipeline beyond what every engine shows: events, retries and what the record says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import fsspeckit
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _rows(*ids: int, v: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
+
+
+def test_phases_are_told_in_their_order(tmp_path: Path) -> None:
+    io, events = PyarrowDatasetIO(), list[tuple[str, int, int]]()
+    io.write_dataset(_rows(1, 2), str(tmp_path / "data"))
+    io.merge(
+        _rows(2, 3, v="new"),
+        str(tmp_path / "data"),
+        "upsert",
+        ["id"],
+        progress=lambda *event: events.append(event),
+    )
+    phases = list(dict.fromkeys(phase for phase, _, _ in events))
+    assert phases == ["stage", "plan", "match", "rewrite", "insert", "commit"]
+    assert all(0 <= done <= total for _, done, total in events)
+    assert {phase: (done, total) for phase, done, total in events} == dict.fromkeys(phases, (1, 1))
+
+
+def test_the_record_counts_what_the_last_attempt_did(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_rows(1), path)
+    appended = False
+
+    def append_once(phase: str, done: int, total: int) -> None:
+        nonlocal appended
+        if phase == "commit" and done == 0 and not appended:
+            appended = True
+            PyarrowDatasetIO().write_dataset(_rows(2), path)
+
+    result = io.merge(_rows(1, 2, v="new"), path, "upsert", ["id"], progress=append_once)
+    assert (result.updated, result.inserted) == (2, 0)
+    assert result.metrics["commit"]["retries"] == 1
+    last = fsspeckit.history(path)[-1]
+    assert last.counts == {"inserted": 0, "updated": 2, "deleted": 0}
+    assert sorted(io.read_dataset(path).to_pylist(), key=lambda row: row["id"]) == (
+        _rows(1, 2, v="new").to_pylist()
+    )
+
+
+def test_a_plan_creates_nothing_beside_the_dataset(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    pq.write_table(_rows(1), directory / "a.parquet")
+    plan = PyarrowDatasetIO().plan_merge(_rows(1, 2), str(directory), "upsert", ["id"])
+    assert [file.decision for file in plan.files] == ["affected"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
+
+
+def test_metrics_say_where_time_and_bytes_went(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_rows(*range(10)), path, max_rows_per_file=5, row_group_size=2)
+    source = pa.concat_tables([_rows(0), _rows(1, v="new")])
+    metrics = io.merge(source, path, "upsert", ["id"]).metrics
+    assert metrics["files"] == {"total": 2, "affected": 1, "pruned": 1}
+    assert metrics["pruned_by"] == {"statistics": 1}
+    assert metrics["row_groups"] == {"total": 6, "affected": 1, "encoded": 3}
+    assert (metrics["rows_unchanged"], metrics["files_unchanged"]) == (1, 0)
+    assert 0 < metrics["bytes"]["affected"] < metrics["bytes"]["total"]
+    assert set(metrics["seconds"]) == {"stage", "plan", "match", "rewrite", "insert", "commit"}
