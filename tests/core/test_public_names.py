@@ -68,6 +68,48 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
         },
     ),
     (
+        incremental.merge,
+        {
+            "data": NO_DEFAULT,
+            "path": NO_DEFAULT,
+            "strategy": NO_DEFAULT,
+            "key_columns": NO_DEFAULT,
+            "partition_columns": None,
+            "filesystem": None,
+            "compression": "snappy",
+            "max_rows_per_file": 5_000_000,
+            "row_group_size": 500_000,
+            "partition_by": None,
+            "schema": None,
+            "null_keys": "error",
+            "duplicate_keys": "error",
+            "order_by": None,
+            "trust_partitions": False,
+            "allow_empty": False,
+            "bloom_columns": None,
+            "progress": None,
+            "engine": "spark",
+            "storage_options": None,
+        },
+    ),
+    (
+        incremental.IncrementalFileManager.create_staging_directory,
+        {"self": NO_DEFAULT, "base_path": NO_DEFAULT},
+    ),
+    (
+        incremental.IncrementalFileManager.atomic_replace_files,
+        {
+            "self": NO_DEFAULT,
+            "source_files": NO_DEFAULT,
+            "target_files": NO_DEFAULT,
+            "filesystem": None,
+        },
+    ),
+    (
+        incremental.IncrementalFileManager.cleanup_staging_files,
+        {"self": NO_DEFAULT},
+    ),
+    (
         incremental.plan_incremental_rewrite,
         {
             "dataset_path": NO_DEFAULT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.incremental.files import IncrementalFileManager
 from fsspeckit.core.incremental.invariants import (
     validate_no_null_keys,
     validate_partition_column_immutability,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConservativeMembershipChecker",
     "FilePlan",
+    "IncrementalFileManager",
     "IncrementalRewritePlan",
     "MergeFileMetadata",
     "MergePlan",
