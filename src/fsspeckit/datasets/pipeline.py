@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["plan", "run_clear", "run_merge", "run_write"]
 
 _ATTEMPTS = 10
+_WRITE_RETRIES = 100
+"""New files do not depend on old ones: a write that others overtake need not be planned again."""
+
 _T = TypeVar("_T")
 
 
@@ -93,7 +96,7 @@ def _retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
 def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
     """Tell what a merge would do; nothing of the dataset is written."""
     with lazy_staging(storage) as stage:
-        merge = _Merge(engine, storage, stage, request)
+        merge = _Merge(engine, storage, stage, replace(request, only_plans=True))
         merge.take(data)
         return merge.planned(_snapshot_to_read(storage), strict=False).plan
 
@@ -484,7 +487,7 @@ def _write(
             engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
         )
         replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
-        commit(storage, snapshot, stage(), first, facts, replan=replan)
+        commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
     return _write_result(storage, written, adds, request)
 
 

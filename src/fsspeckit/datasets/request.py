@@ -69,6 +69,9 @@ class MergeRequest:
     rewrite_all: bool = False
     """Whether files with rows are written anew even if no value changes; not by ``insert``."""
 
+    only_plans: bool = False
+    """Whether nothing will be written, so that an engine need not prepare for it."""
+
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)
         if self.null_keys not in _NULL_POLICIES:
