@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
+    from fsspeckit.datasets.spark import SparkDatasetIO
 
     from fsspeckit.datasets.base import DatasetIO
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
         pyarrow: PyarrowDatasetIO,
         duckdb: DuckDBDatasetIO,
         handler: DuckDBParquetHandler,
+        spark: SparkDatasetIO,
     ) -> list[DatasetHandler]:
-        return [common, pyarrow, duckdb, handler]
+        return [common, pyarrow, duckdb, handler, spark]
 
 
 METHODS = [

@@ -9,14 +9,22 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
     from fsspeckit.datasets.interfaces import DatasetHandler
     from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+    from fsspeckit.datasets.spark import SparkDatasetIO
 
-__all__ = ["DatasetHandler", "DuckDBDatasetIO", "DuckDBParquetHandler", "PyarrowDatasetIO"]
+__all__ = [
+    "DatasetHandler",
+    "DuckDBDatasetIO",
+    "DuckDBParquetHandler",
+    "PyarrowDatasetIO",
+    "SparkDatasetIO",
+]
 
 _HOMES = {
     "DatasetHandler": "interfaces",
     "DuckDBDatasetIO": "duckdb",
     "DuckDBParquetHandler": "duckdb",
     "PyarrowDatasetIO": "pyarrow",
+    "SparkDatasetIO": "spark",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets import pipeline
@@ -198,6 +198,44 @@ class DatasetIO:
             schema,
         )
         return pipeline.run_write(self._engine, self._storage(path, None), data, request)
+
+    @overload
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = ...,
+        strategy: None = None,
+        key_columns: Sequence[str] | None = ...,
+        rewrite_mode: RewriteMode = ...,
+        partition_by: Sequence[str] | None = ...,
+        basename_template: str | None = ...,
+        schema: pa.Schema | None = ...,
+        compression: str = ...,
+        max_rows_per_file: int = ...,
+        row_group_size: int = ...,
+        order_by: Sequence[str] | None = ...,
+    ) -> WriteDatasetResult: ...
+
+    @overload
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str,
+        *,
+        strategy: str,
+        mode: WriteMode = ...,
+        key_columns: Sequence[str] | None = ...,
+        rewrite_mode: RewriteMode = ...,
+        partition_by: Sequence[str] | None = ...,
+        basename_template: str | None = ...,
+        schema: pa.Schema | None = ...,
+        compression: str = ...,
+        max_rows_per_file: int = ...,
+        row_group_size: int = ...,
+        order_by: Sequence[str] | None = ...,
+    ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +134,44 @@ class DatasetHandler(Protocol):
         Returns a ``pa.Table``, or the engine's own frame where that is larger than memory.
         """
         ...
+
+    @overload
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str,
+        *,
+        mode: WriteMode = ...,
+        strategy: None = None,
+        key_columns: Sequence[str] | None = ...,
+        rewrite_mode: RewriteMode = ...,
+        partition_by: Sequence[str] | None = ...,
+        basename_template: str | None = ...,
+        schema: pa.Schema | None = ...,
+        compression: str = ...,
+        max_rows_per_file: int = ...,
+        row_group_size: int = ...,
+        order_by: Sequence[str] | None = ...,
+    ) -> WriteDatasetResult: ...
+
+    @overload
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: str,
+        *,
+        strategy: str,
+        mode: WriteMode = ...,
+        key_columns: Sequence[str] | None = ...,
+        rewrite_mode: RewriteMode = ...,
+        partition_by: Sequence[str] | None = ...,
+        basename_template: str | None = ...,
+        schema: pa.Schema | None = ...,
+        compression: str = ...,
+        max_rows_per_file: int = ...,
+        row_group_size: int = ...,
+        order_by: Sequence[str] | None = ...,
+    ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
