@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -75,3 +76,19 @@ def test_metrics_say_where_time_and_bytes_went(tmp_path: Path) -> None:
     assert (metrics["rows_unchanged"], metrics["files_unchanged"]) == (1, 0)
     assert 0 < metrics["bytes"]["affected"] < metrics["bytes"]["total"]
     assert set(metrics["seconds"]) == {"stage", "plan", "match", "rewrite", "insert", "commit"}
+
+
+def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    rows = pa.table({"id": range(400_000), "v": np.random.default_rng(0).random(400_000)})
+    io.write_dataset(rows, path, row_group_size=10_000)
+    source = rows.slice(123_456, 10).set_column(1, "v", pa.array([0.0] * 10))
+    default = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(watched)
+    try:
+        result = io.merge(source, path, "upsert", ["id"])
+    finally:
+        pa.set_memory_pool(default)
+    assert result.updated == 10
+    assert 0 < watched.max_memory() < rows.nbytes / 4
