@@ -16,10 +16,9 @@ from fsspeckit.datasets.registry import ENGINES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
     from fsspeckit.datasets.spark import SparkDatasetIO
-
-    from fsspeckit.datasets.base import DatasetIO
 
     def mypy_checks(
         common: DatasetIO,
