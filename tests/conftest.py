@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,3 +44,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of a Spark Connect server, started once for the whole run."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+    from tests.datasets.spark_cluster import connect_server
+
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        session: Any = ConnectSession.builder.remote(url).create()
+        yield session
+        session.stop()

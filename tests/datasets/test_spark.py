@@ -1,13 +1,17 @@
-"""The Spark engine keeps the contract of every engine, on a classic session."""
+"""The Spark engine keeps the contract of every engine, on classic and on Connect sessions."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsspeckit.testing.conformance import EngineTests
+from fsspeckit.testing.conformance.crashes import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,13 +22,45 @@ pytest.importorskip("pyspark")
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+# A job takes as long as a hundred merges of the other engines: fewer examples, more of their kind.
+_SHARE = 0.4
+_GENERATED: Any = EngineTests.test_generated_merges_agree_with_the_model.hypothesis.inner_test  # type: ignore[attr-defined]
 
-class TestSpark(EngineTests):
+
+class SparkTests(EngineTests):
+    """What classic and Connect sessions share."""
+
     engine_name = "spark"
     supports_memory_filesystem = False
+
+    @pytest.fixture(autouse=True)
+    def _fewer_examples(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        wanted = float(os.environ.get("FSSPECKIT_EXAMPLES", "1"))
+        monkeypatch.setenv("FSSPECKIT_EXAMPLES", str(wanted * _SHARE))
+
+    @given(data=st.data())
+    @some(10)
+    def test_generated_merges_agree_with_the_model(
+        self, connect: Callable[..., Any], data: st.DataObject
+    ) -> None:
+        _GENERATED(self, connect, data)
+
+
+class TestSpark(SparkTests):
+    """A session of this process."""
 
     @pytest.fixture
     def connect(self, spark: SparkSession) -> Callable[..., Any]:
         from fsspeckit.datasets.spark import SparkDatasetIO
 
         return partial(SparkDatasetIO, spark)
+
+
+class TestSparkConnect(SparkTests):
+    """A session of a server."""
+
+    @pytest.fixture
+    def connect(self, spark_connect: SparkSession) -> Callable[..., Any]:
+        from fsspeckit.datasets.spark import SparkDatasetIO
+
+        return partial(SparkDatasetIO, spark_connect)

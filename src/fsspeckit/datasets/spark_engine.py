@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core.incremental.casts import python_value
@@ -20,7 +19,7 @@ from fsspeckit.core.incremental.payload import check_same_columns
 from fsspeckit.core.incremental.pruning import PartitionValues, key_bounds, trusted_overlap
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.positions import index_keys, key_and_order_columns
+from fsspeckit.datasets.positions import IndexedKeys, index_keys, key_and_order_columns
 from fsspeckit.datasets.sources import as_paths, open_source
 from fsspeckit.datasets.spark_keys import (
     KeyColumns,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.positions import IndexedKeys
     from fsspeckit.datasets.request import MergeRequest, Progress
     from fsspeckit.datasets.spark_keys import KeyFacts, PairsMessage
     from fsspeckit.datasets.spark_session import Jobs
@@ -78,6 +76,9 @@ SMALL_SOURCE = 65_536
 _SAMPLES = 5
 _TASKS = 32
 _TASK_BYTES = 64 * 1024 * 1024
+_TINY_BYTES = 1024 * 1024
+_AT_ONCE_BYTES = 64 * 1024 * 1024
+_Item = TypeVar("_Item")
 _KEY_ROWS = 1_048_576
 _INSERT_ROWS = 1_000_000
 _PARTITION_ROWS = 100_000
@@ -93,6 +94,16 @@ class _Found:
 
     unmatched: tuple[InsertShare, ...] = ()
     """Source rows whose key is not in the target, in their order."""
+
+    done: Mapping[str, Rewritten] = field(default_factory=dict)
+    """By canonical path, what became of files that were written anew at once."""
+
+
+@dataclass(frozen=True)
+class _FewKeys(IndexedKeys):
+    """Keys that every task is given, and what they are for."""
+
+    request: MergeRequest | None = None
 
 
 class SparkEngine:
@@ -138,7 +149,7 @@ class SparkEngine:
 
     def keys(
         self, source: AnySource, target: Target, request: MergeRequest
-    ) -> IndexedKeys | ResolvedKeys:
+    ) -> _FewKeys | ResolvedKeys:
         """The keys that take part: here if they are few, else in staged files."""
         if not source.has_order and not request.order_by and request.duplicates != "error":
             raise InvalidArgumentError(
@@ -148,7 +159,8 @@ class SparkEngine:
             )
         wanted = key_and_order_columns(target, request, source.schema.names)
         if source.num_rows <= self._small:
-            return index_keys(source.columns(wanted), target, request)
+            few = index_keys(source.columns(wanted), target, request)
+            return _FewKeys(few.keys, few.index, few.chosen, request)
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
         index_keys(empty, target, request)  # what is wrong with the columns is wrong here too
         return self._resolved(source, target, request)
@@ -177,7 +189,7 @@ class SparkEngine:
         )
         facts: list[KeyFacts] = self._jobs.over(
             _about("resolve the keys for", target.root),
-            _one_row_each(every, columns, request),
+            _one_row_each(self._jobs.functions, every, columns, request),
             task,
         )
         _check(source, facts, request)
@@ -192,7 +204,7 @@ class SparkEngine:
     def match(
         self,
         source: AnySource,
-        keys: IndexedKeys | ResolvedKeys,
+        keys: _FewKeys | ResolvedKeys,
         target: Target,
         plan: MergePlan,
         progress: Progress,
@@ -209,14 +221,17 @@ class SparkEngine:
         progress("match", len(work), len(work))
         return found
 
-    def _look_up(self, source: AnySource, keys: IndexedKeys, target: Target, work: Work) -> Matches:
+    def _look_up(self, source: AnySource, keys: _FewKeys, target: Target, work: Work) -> Matches:
         """Give all keys to every task."""
         known = np.zeros(keys.count, bool)
         moved = np.zeros(keys.count, bool)
         files: dict[str, FileMatch] = {}
         pairs: dict[str, tuple[RowPairs, ...]] = {}
+        done: dict[str, Rewritten] = {}
         if work:
-            task = MatchFiles(target, keys, source.stage().path)
+            directory = source.stage().path
+            rewriter = self._at_once(source, keys, target, work)
+            task = MatchFiles(target, keys, directory, rewriter)
             what = _about("match keys of", target.root)
             told: list[Scanned] = self._jobs.each(what, task, _bundles(target, work))
             for message in told:
@@ -225,6 +240,8 @@ class SparkEngine:
                 for file in message.files:
                     files[file.path] = _plus(files.get(file.path), file.rows, file.row_groups)
                     pairs[file.path] = (*pairs.get(file.path, ()), file.pairs)
+                    if file.rewritten is not None:
+                        done[file.path] = file.rewritten
         rows = np.sort(keys.rows[~known])
         shares = (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),) if len(rows) else ()
         return Matches(
@@ -232,8 +249,20 @@ class SparkEngine:
             len(rows),
             int(moved.sum()),
             _samples(source, target, keys.rows[np.flatnonzero(moved)[:_SAMPLES]]),
-            _Found(pairs, shares),
+            _Found(pairs, shares, done),
         )
+
+    def _at_once(
+        self, source: AnySource, keys: _FewKeys, target: Target, work: Work
+    ) -> RewriteFiles | None:
+        """What writes files anew in the tasks that scan them, if that is little work."""
+        request = keys.request
+        if request is None or request.only_plans or request.rewrite_all or not request.updates:
+            return None
+        size = sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
+        if size > _AT_ONCE_BYTES:
+            return None
+        return _rewriter(source, target, not request.deletes)
 
     def _join(self, source: AnySource, keys: ResolvedKeys, target: Target, work: Work) -> Matches:
         """Let Spark join keys, broadcast or shuffled as it finds best."""
@@ -268,6 +297,7 @@ class SparkEngine:
 
     def _joined(self, keys: ResolvedKeys, target: Target, work: Work, bucket: int) -> DataFrame:
         """Every key with the positions that have it, in the order of files and positions."""
+        F = self._jobs.functions
         columns = keys.columns
         names = columns.starting("k")
         ours = self._jobs.rows(ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint")
@@ -306,25 +336,22 @@ class SparkEngine:
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite each file in a task of its own."""
-        if not files:
-            return {}
-        parts = {part.name for part in target.partition_columns}
-        stored = {f.file.path: set(f.schema.names) for f in target.footers if f.file.path in files}
+        done: dict[str, Rewritten] = {
+            path: matches.positions.done[path] for path in files if path in matches.positions.done
+        }
+        sizes = {footer.file.path: footer.file.size for footer in target.footers}
         work = [
-            RewriteFile(
-                path,
-                tuple(n for n in source.schema.names if n in stored[path] or n not in parts),
-                matches.positions.pairs.get(path, ()),
-            )
+            (RewriteFile(path, matches.positions.pairs.get(path, ())), sizes[path])
             for path in files
+            if path not in done
         ]
-        keys = tuple(column.name for column in target.key_columns)
-        task = RewriteFiles(
-            target.root, source.rows(), source.stage().path, keys, keep_others, force
-        )
-        told = self._jobs.each(_about("rewrite files of", target.root), task, work)
+        if work:
+            chosen = [n for n, f in enumerate(target.footers) if f.file.path in files]
+            task = _rewriter(source, _subset(target, chosen), keep_others, force)
+            what = _about("rewrite files of", target.root)
+            done.update(self._jobs.each(what, task, _together(work)))
         progress("rewrite", len(files), len(files))
-        return dict(told)
+        return done
 
     def insert(
         self, source: AnySource, matches: Matches | None, new_files: NewFiles
@@ -377,7 +404,9 @@ def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) 
         raise DuplicateKeyError.found(request.key_columns, repeated, samples)
 
 
-def _one_row_each(every: DataFrame, columns: KeyColumns, request: MergeRequest) -> DataFrame:
+def _one_row_each(
+    F: Any, every: DataFrame, columns: KeyColumns, request: MergeRequest
+) -> DataFrame:
     """Each key once: the row that wins, and how often the key occurs."""
     row = F.col("row")
     order = [F.col(name) for name in columns.starting("o")]
@@ -435,18 +464,38 @@ def _bundles(target: Target, work: Work) -> list[Work]:
                 size, members = 0, []
         if members:
             units.append((number, tuple(members), size))
-    if len(units) <= _TASKS:
-        return [[(number, some)] for number, some, _ in units]
-    limit = min(_TASK_BYTES, -(-sum(size for *_, size in units) // _TASKS))
-    bundles: list[Work] = [[]]
+    return _together([((number, some), size) for number, some, size in units])
+
+
+def _together(work: Sequence[tuple[_Item, int]]) -> list[list[_Item]]:
+    """Items with their bytes, put together to tasks: few of them, but none too large."""
+    total = sum(size for _, size in work)
+    limit = min(_TASK_BYTES, max(_TINY_BYTES, -(-total // _TASKS)))
+    bundles: list[list[_Item]] = []
     filled = 0
-    for number, some, size in units:
-        if bundles[-1] and filled + size > limit:
+    for item, size in work:
+        if not bundles or filled + size > limit:
             bundles.append([])
             filled = 0
-        bundles[-1].append((number, some))
+        bundles[-1].append(item)
         filled += size
     return bundles
+
+
+def _rewriter(
+    source: AnySource, target: Target, keep_others: bool, force: bool = False
+) -> RewriteFiles:
+    """What writes files of the target anew, in a task."""
+    parts = {part.name for part in target.partition_columns}
+    columns = {
+        footer.file.path: tuple(
+            name for name in source.schema.names if name in footer.schema.names or name not in parts
+        )
+        for footer in target.footers
+    }
+    keys = tuple(column.name for column in target.key_columns)
+    directory = source.stage().path
+    return RewriteFiles(target.root, source.rows(), directory, keys, columns, keep_others, force)
 
 
 def _task_rows(source: AnySource, new_files: NewFiles, total: int) -> int:

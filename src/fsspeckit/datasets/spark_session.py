@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -147,6 +148,14 @@ class Jobs:
         self.actions = 0
         """How many actions were run."""
 
+    @property
+    def functions(self) -> Any:
+        """The functions of Spark that make columns for this kind of session."""
+        kind = (
+            "pyspark.sql.connect.functions" if is_connect(self.spark) else "pyspark.sql.functions"
+        )
+        return import_module(kind)
+
     def each(
         self, what: str, function: Callable[[Any], Iterable[Any]], work: Sequence[Any]
     ) -> list[Any]:
@@ -249,7 +258,7 @@ class Jobs:
             frame = self.spark.range(0, 1, 1, 1).mapInArrow(probe, MESSAGE)
             (row,) = frame.collect()
         except PySparkException as error:
-            raise _unfit_worker(str(error)) from error
+            raise unfit_worker(str(error)) from error
         answer: dict[str, Any] = pickle.loads(row.message)
         return answer
 
@@ -259,7 +268,7 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def _unfit_worker(text: str) -> FsspeckitError:
+def unfit_worker(text: str) -> FsspeckitError:
     """Say in one sentence why a worker cannot work."""
     here = ".".join(map(str, sys.version_info[:2]))
     if "PYTHON_VERSION_MISMATCH" in text:

@@ -29,7 +29,7 @@ from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.staging import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -222,6 +222,8 @@ class FoundFile:
     rows: int
     row_groups: tuple[int, ...]
     pairs: RowPairs
+    rewritten: Rewritten | None = None
+    """What became of the file, if it was written anew at once."""
 
 
 @dataclass(frozen=True)
@@ -248,12 +250,64 @@ def unpacked(data: bytes, count: int) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
+class RewriteFile:
+    """A file to write anew."""
+
+    path: str
+    pairs: tuple[RowPairs, ...]
+
+
+@dataclass(frozen=True)
+class RewriteFiles:
+    """Writes files anew with rows of the source."""
+
+    root: Root
+    source: SourceRows
+    directory: str
+    key_columns: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+    """By path, the source columns that a file stores."""
+
+    keep_others: bool
+    force: bool = False
+
+    def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
+        """Gives the path of each file and what became of it."""
+        for file in files:
+            yield file.path, self._rewritten(file)
+
+    def _rewritten(self, file: RewriteFile) -> Rewritten:
+        positions, source_rows = _joined([pairs.read(self.root) for pairs in file.pairs])
+        destination = WorkerStage(self.directory).new_file().path
+        done = rewrite(
+            self.root,
+            file.path,
+            Replacement(positions, source_rows, self.keep_others, self.force),
+            self._rows(source_rows, self.columns[file.path]),
+            destination,
+            key_columns=self.key_columns,
+        )
+        return replace(done, path=destination if done.is_new else None)
+
+    def _rows(self, wanted: Rows, columns: Sequence[str]) -> Callable[[Rows], pa.Table]:
+        """Gives source rows: from memory if all that a file needs are not too many."""
+        distinct = np.unique(wanted)
+        if len(distinct) <= _PREFETCH_ROWS:
+            held = self.source.take(distinct, columns)
+            if held.nbytes <= _PREFETCH_BYTES:
+                return lambda rows: take_rows(held, pa.array(np.searchsorted(distinct, rows)))
+        return lambda rows: self.source.take(rows, columns)
+
+
+@dataclass(frozen=True)
 class MatchFiles:
     """Scans files for keys of which there are few enough to be given to every task."""
 
     target: Target
     keys: IndexedKeys
     directory: str
+    rewriter: RewriteFiles | None = None
+    """Writes a file anew in the same task, where both together are little work."""
 
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to look at."""
@@ -267,54 +321,11 @@ class MatchFiles:
             rows = self.keys.rows[found.keys]
             pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows)
             path = self.target.footers[number].file.path
-            files.append(FoundFile(path, len(found.positions), found.row_groups, pairs))
+            done = None
+            if self.rewriter is not None and len(rows):
+                ((_, done),) = self.rewriter([RewriteFile(path, (pairs,))])
+            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done))
         yield Scanned(tuple(files), packed(known), packed(moved))
-
-
-@dataclass(frozen=True)
-class RewriteFile:
-    """A file to write anew."""
-
-    path: str
-    columns: tuple[str, ...]
-    """The source columns that the file stores."""
-
-    pairs: tuple[RowPairs, ...]
-
-
-@dataclass(frozen=True)
-class RewriteFiles:
-    """Writes files anew with rows of the source."""
-
-    root: Root
-    source: SourceRows
-    directory: str
-    key_columns: tuple[str, ...]
-    keep_others: bool
-    force: bool
-
-    def __call__(self, file: RewriteFile) -> Iterator[tuple[str, Rewritten]]:
-        """Gives the file's path and what became of it."""
-        positions, source_rows = _joined([pairs.read(self.root) for pairs in file.pairs])
-        destination = WorkerStage(self.directory).new_file().path
-        done = rewrite(
-            self.root,
-            file.path,
-            Replacement(positions, source_rows, self.keep_others, self.force),
-            self._rows(source_rows, file.columns),
-            destination,
-            key_columns=self.key_columns,
-        )
-        yield file.path, replace(done, path=destination if done.is_new else None)
-
-    def _rows(self, wanted: Rows, columns: Sequence[str]) -> Callable[[Rows], pa.Table]:
-        """Gives source rows: from memory if all that a file needs are not too many."""
-        distinct = np.unique(wanted)
-        if len(distinct) <= _PREFETCH_ROWS:
-            held = self.source.take(distinct, columns)
-            if held.nbytes <= _PREFETCH_BYTES:
-                return lambda rows: take_rows(held, pa.array(np.searchsorted(distinct, rows)))
-        return lambda rows: self.source.take(rows, columns)
 
 
 def _joined(pairs: Sequence[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
