@@ -62,6 +62,8 @@ def read_once(read: Callable[[str], Rows], root: str, ids: list[int]) -> str:
         return judge(read(root), ids)
     except Exception as error:  # each engine has its own error for a file that is gone
         text = str(error).lower()
+        if "no match for fieldref" in text:
+            return "no_file_listed"  # pyarrow leaves out names that are gone when it looks at them
         gone = "no such file" in text or "cannot open file" in text or "not found" in text
         return "file_not_found" if gone else f"error: {error}"
 

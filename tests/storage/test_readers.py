@@ -80,10 +80,11 @@ def test_no_reader_sees_half_a_commit(
     (tmp_path / "stop").touch()
     verdicts = {name: _verdicts(process) for name, process in readers.items()}
     for engine, seen in verdicts.items():
-        failed = seen.pop("file_not_found", 0)
+        failed = {kind: seen.pop(kind, 0) for kind in ("file_not_found", "no_file_listed")}
         right = seen.pop("right", 0)
+        tried = right + sum(failed.values())
         title = f"{engine} reads while writers commit and die"
-        count(title, tried=right + failed, new=right, file_not_found=failed, losses=len(seen))
+        count(title, tried=tried, new=right, losses=sum(seen.values()), **failed)
         assert seen == {}, engine
         assert right > 20
     count("writers while readers read", tried=commits + deaths, new=commits, killed=deaths)

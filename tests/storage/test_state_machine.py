@@ -239,6 +239,6 @@ def test_random_histories() -> None:
     run_state_machine_as_test(
         Directory,
         settings=settings(
-            max_examples=1500 if TORTURE else 120, stateful_step_count=25, deadline=None
+            max_examples=1500 if TORTURE else 60, stateful_step_count=25, deadline=None
         ),
     )

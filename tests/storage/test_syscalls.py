@@ -92,7 +92,7 @@ def test_no_change_escapes(
     tmp_path: Path, fork_server: ForkServer, scenario: Scenario, publish: Any
 ) -> None:
     root = fresh(scenario, str(tmp_path / "x"))
-    fork_server.run("commit", root, scenario=scenario.name, publish=publish, kill=40)
+    fork_server.run("commit", root, scenario=scenario.name, publish=publish, kill=30)
     WATCH.escaped, WATCH.reported = [], 0
     with syscalls.observed(WATCH):
         WATCH.on = True
