@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.datasets import pipeline
+from fsspeckit.datasets import pipeline, writes
 from fsspeckit.datasets.reading import read_table
 from fsspeckit.datasets.request import (
     FileOptions,
@@ -197,7 +197,7 @@ class DatasetIO:
             ),
             schema,
         )
-        return pipeline.run_write(self._engine, self._storage(path, None), data, request)
+        return writes.run_write(self._engine, self._storage(path, None), data, request)
 
     @overload
     def write_parquet_dataset(
@@ -299,7 +299,7 @@ class DatasetIO:
         storage = self._storage(path, None)
         if strategy is None:
             write = WriteRequest(mode, partitions, files, schema)
-            return pipeline.run_write(self._engine, storage, data, write)
+            return writes.run_write(self._engine, storage, data, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
             _names(key_columns or ()),

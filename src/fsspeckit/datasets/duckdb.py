@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.writing import basename_of
-from fsspeckit.datasets import pipeline
+from fsspeckit.datasets import writes
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb_engine import DuckDBEngine
 from fsspeckit.storage.names import unique_basename
@@ -99,4 +99,4 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
         An overwrite does not call this: its commit removes the old files beside adding the new
         ones, so that there is no moment without data.
         """
-        pipeline.run_clear(self._engine, self._storage(path, None))
+        writes.run_clear(self._engine, self._storage(path, None))

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.source import no_keys
-from fsspeckit.core.incremental.target import read_target
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
+from fsspeckit.datasets.attempts import complete, lazy_staging, retried
 from fsspeckit.datasets.targets import (
     check_fits,
     new_files,
@@ -26,22 +24,15 @@ from fsspeckit.datasets.targets import (
     read_any_target,
     read_whole_target,
 )
-from fsspeckit.errors import (
-    ConcurrentModificationError,
-    InvalidArgumentError,
-    PartitionMoveError,
-)
+from fsspeckit.errors import InvalidArgumentError, PartitionMoveError
 from fsspeckit.storage.commit import Change, CommitOutcome, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.records import CommitFacts
 from fsspeckit.storage.recovery import take_snapshot
 from fsspeckit.storage.snapshot import list_snapshot
-from fsspeckit.storage.staging import staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterator
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.planning import MergePlan
@@ -50,19 +41,12 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
-    from fsspeckit.datasets.request import MergeRequest, WriteRequest
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.datasets.request import MergeRequest
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
 
-__all__ = ["plan", "run_clear", "run_merge", "run_write"]
-
-_ATTEMPTS = 10
-_WRITE_RETRIES = 100
-"""New files do not depend on old ones: a write that others overtake need not be planned again."""
-
-_T = TypeVar("_T")
+__all__ = ["plan", "run_merge"]
 
 
 def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
@@ -70,27 +54,7 @@ def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest
     with lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, request)
         merge.take(data)
-        return merge.result(_retried(storage, merge.run))
-
-
-def _retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
-    """Work on a snapshot; start again where somebody removes its files meanwhile.
-
-    Raises:
-        ConcurrentModificationError: If that happens too often.
-    """
-    for _ in range(_ATTEMPTS):
-        snapshot = take_snapshot(storage)
-        try:
-            return run(snapshot)
-        except FileNotFoundError as error:
-            if not snapshot.compare(list_snapshot(storage)[0]):
-                raise
-            vanished = error
-    raise ConcurrentModificationError(
-        f"{storage.root.spelled(storage.root.path)!r} is changed by others faster than it can be "
-        "read. Nothing was changed by this call.\nHint: repeat it."
-    ) from vanished
+        return merge.result(retried(storage, merge.run))
 
 
 def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
@@ -99,13 +63,6 @@ def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> 
         merge = _Merge(engine, storage, stage, replace(request, only_plans=True))
         merge.take(data)
         return merge.planned(_snapshot_to_read(storage), strict=False).plan
-
-
-@contextmanager
-def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
-    """A staging directory that is created when it is first asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(staging(storage)))
 
 
 def _snapshot_to_read(storage: Storage) -> Snapshot:
@@ -334,8 +291,8 @@ class _Merge:
 
     def _change(self) -> Change:
         written = self._written
-        adds = [_complete(self._root, *new) for new in written.rewritten.values()]
-        adds += [_complete(self._root, new.staged, new.rows) for new in written.inserted]
+        adds = [complete(self._root, *new) for new in written.rewritten.values()]
+        adds += [complete(self._root, new.staged, new.rows) for new in written.inserted]
         # Known now: once it is published, another writer may replace a file at any time.
         written.sizes = {file.final: file.size for file in adds}
         return Change(adds, [*written.rewritten, *written.removed])
@@ -436,100 +393,3 @@ class _Merge:
                 "seconds": dict(outcome.seconds),
             },
         }
-
-
-def _complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
-    """A staged file with what it must be when it is published."""
-    return replace(file, rows=rows, size=root.filesystem.size(file.path))
-
-
-def run_write(
-    engine: Engine, storage: Storage, data: Any, request: WriteRequest
-) -> WriteDatasetResult:
-    """Write data as new files, beside the old ones or instead of them."""
-    with lazy_staging(storage) as stage:
-        source = engine.take(data, stage, request.schema)
-        return _retried(
-            storage, lambda snapshot: _write(engine, storage, stage, source, request, snapshot)
-        )
-
-
-def _write(
-    engine: Engine,
-    storage: Storage,
-    stage: OpenStage,
-    source: Source,
-    request: WriteRequest,
-    snapshot: Snapshot,
-) -> WriteDatasetResult:
-    check_mergeable(snapshot.listing, storage.root)
-    target = _write_target(storage, snapshot, source.schema, request)
-    writer = new_files(storage, stage, target, source.schema, request.files)
-    try:
-        written = engine.insert(source, None, writer)
-        if not source.num_rows and not target.footers:
-            writer.write_empty()
-            written = writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
-
-    adds = [_complete(storage.root, new.staged, new.rows) for new in written]
-
-    def change(current: Snapshot) -> Change:
-        """New files do not depend on old ones; an overwrite removes those there are now."""
-        old = [file.path for file in current.listing.files]
-        return Change(adds, old if request.mode == "overwrite" else [])
-
-    first = change(snapshot)
-    if first.adds or first.removes:
-        facts = CommitFacts(
-            engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
-        )
-        replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
-        commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
-    return _write_result(storage, written, adds, request)
-
-
-def run_clear(engine: Engine, storage: Storage) -> None:
-    """Remove every data file of a dataset, and nothing else."""
-
-    def change(current: Snapshot) -> Change:
-        return Change([], [file.path for file in current.listing.files])
-
-    snapshot = take_snapshot(storage)
-    check_mergeable(snapshot.listing, storage.root)
-    if snapshot.listing.files:
-        facts = CommitFacts(engine=engine.name, strategy="clear")
-        with staging(storage) as stage:
-            replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
-            commit(storage, snapshot, stage, change(snapshot), facts, replan=replan)
-
-
-def _write_target(
-    storage: Storage, snapshot: Snapshot, schema: pa.Schema, request: WriteRequest
-) -> Target:
-    """The dataset that new files must look like; nothing for an overwrite."""
-    if request.mode == "append" and snapshot.listing.files:
-        target = read_whole_target(storage, snapshot, (), schema, request.partition_columns)
-        check_fits(schema, target)
-        return target
-    return read_target(storage.root, (), (), schema, request.partition_columns or ())
-
-
-def _write_result(
-    storage: Storage,
-    written: Sequence[NewFile],
-    adds: Sequence[StagedFile],
-    request: WriteRequest,
-) -> WriteDatasetResult:
-    files = [
-        FileWriteMetadata(
-            storage.root.spelled(storage.path(file.final)),
-            new.rows,
-            file.size,
-            new.partition_values,
-        )
-        for new, file in zip(written, adds, strict=True)
-    ]
-    return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)

@@ -1,0 +1,125 @@
+"""Writes: data as new files, beside the old ones or instead of them, in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.core.incremental.target import read_target
+from fsspeckit.datasets.attempts import complete, lazy_staging, retried
+from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
+from fsspeckit.datasets.targets import check_fits, new_files, read_whole_target
+from fsspeckit.storage.commit import Change, commit
+from fsspeckit.storage.listing import check_mergeable
+from fsspeckit.storage.records import CommitFacts
+from fsspeckit.storage.recovery import take_snapshot
+from fsspeckit.storage.staging import staging
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.incremental.writing import NewFile
+    from fsspeckit.datasets.engine import Engine, OpenStage, Source
+    from fsspeckit.datasets.request import WriteRequest
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.staging import StagedFile
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["run_clear", "run_write"]
+
+_WRITE_RETRIES = 100
+"""New files do not depend on old ones: a write that others overtake need not be planned again."""
+
+
+def run_write(
+    engine: Engine, storage: Storage, data: Any, request: WriteRequest
+) -> WriteDatasetResult:
+    """Write data as new files, beside the old ones or instead of them."""
+    with lazy_staging(storage) as stage:
+        source = engine.take(data, stage, request.schema)
+        return retried(
+            storage, lambda snapshot: _write(engine, storage, stage, source, request, snapshot)
+        )
+
+
+def _write(
+    engine: Engine,
+    storage: Storage,
+    stage: OpenStage,
+    source: Source,
+    request: WriteRequest,
+    snapshot: Snapshot,
+) -> WriteDatasetResult:
+    check_mergeable(snapshot.listing, storage.root)
+    target = _write_target(storage, snapshot, source.schema, request)
+    writer = new_files(storage, stage, target, source.schema, request.files)
+    try:
+        written = engine.insert(source, None, writer)
+        if not source.num_rows and not target.footers:
+            writer.write_empty()
+            written = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+    adds = [complete(storage.root, new.staged, new.rows) for new in written]
+
+    def change(current: Snapshot) -> Change:
+        """New files do not depend on old ones; an overwrite removes those there are now."""
+        old = [file.path for file in current.listing.files]
+        return Change(adds, old if request.mode == "overwrite" else [])
+
+    first = change(snapshot)
+    if first.adds or first.removes:
+        facts = CommitFacts(
+            engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
+        )
+        replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+        commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
+    return _write_result(storage, written, adds, request)
+
+
+def run_clear(engine: Engine, storage: Storage) -> None:
+    """Remove every data file of a dataset, and nothing else."""
+
+    def change(current: Snapshot) -> Change:
+        return Change([], [file.path for file in current.listing.files])
+
+    snapshot = take_snapshot(storage)
+    check_mergeable(snapshot.listing, storage.root)
+    if snapshot.listing.files:
+        facts = CommitFacts(engine=engine.name, strategy="clear")
+        with staging(storage) as stage:
+            replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+            commit(storage, snapshot, stage, change(snapshot), facts, replan=replan)
+
+
+def _write_target(
+    storage: Storage, snapshot: Snapshot, schema: pa.Schema, request: WriteRequest
+) -> Target:
+    """The dataset that new files must look like; nothing for an overwrite."""
+    if request.mode == "append" and snapshot.listing.files:
+        target = read_whole_target(storage, snapshot, (), schema, request.partition_columns)
+        check_fits(schema, target)
+        return target
+    return read_target(storage.root, (), (), schema, request.partition_columns or ())
+
+
+def _write_result(
+    storage: Storage,
+    written: Sequence[NewFile],
+    adds: Sequence[StagedFile],
+    request: WriteRequest,
+) -> WriteDatasetResult:
+    files = [
+        FileWriteMetadata(
+            storage.root.spelled(storage.path(file.final)),
+            new.rows,
+            file.size,
+            new.partition_values,
+        )
+        for new, file in zip(written, adds, strict=True)
+    ]
+    return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)
