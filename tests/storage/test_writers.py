@@ -21,7 +21,7 @@ from tests.storage.figures import count
 from tests.storage.scenario import FLAT, fresh
 from tests.storage.writer import Plan, write
 
-from fsspeckit.storage import history, recover
+from fsspeckit.storage import history, recover, recover_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,40 +95,6 @@ PAIRS = [
     ("trash", OTHER, False, "timeout", "done"),
     ("done", OTHER, False, "timeout", "done"),
 ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("step", "wanted", "replan", "second", "first"), PAIRS)
-def test_pairs(
-    root: str,
-    writers: list[Writer],
-    step: str,
-    wanted: int | None,
-    replan: bool,
-    second: str,
-    first: str,
-) -> None:
-    mine = Plan(root, SAME, version="first", step=step, replan=replan)
-    writers.append(Writer(mine))
-    writers[0].wait_until_halted()
-    other = Plan(root, wanted, version="second", lock_timeout=0.2)
-    assert write_or_time_out(other) == second
-    assert writers[0].finish() == first
-    changes = [(500 if wanted is None else wanted, "second")] if second == "done" else []
-    changes += [(SAME, "first")] if first == "done" else []
-    assert read_plainly(root) == expected_rows(*changes)
-    assert_tidy(root)
-    count("pairs of writers, kernel lock", tried=1, losses=0)
-
-
-def write_or_time_out(plan: Plan) -> str:
-    """The second writer may already meet the lock when it recovers for its snapshot."""
-    try:
-        return str(write(plan)["outcome"])
-    except TimeoutError:
-        return "timeout"
-
-
 # the same without locks: the second writer completes what the first has committed
 PAIRS_WITHOUT_LOCK = [
     ("snapshot", OTHER, False, "done", "conflict"),
@@ -140,26 +106,40 @@ PAIRS_WITHOUT_LOCK = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("step", "wanted", "replan", "second", "first"), PAIRS_WITHOUT_LOCK)
-def test_pairs_without_lock(
+@pytest.mark.parametrize(
+    ("step", "wanted", "replan", "second", "first", "generic"),
+    [(*pair, False) for pair in PAIRS] + [(*pair, True) for pair in PAIRS_WITHOUT_LOCK],
+)
+def test_pairs(
     root: str,
     writers: list[Writer],
     step: str,
-    wanted: int,
+    wanted: int | None,
     replan: bool,
     second: str,
     first: str,
+    generic: bool,
 ) -> None:
-    mine = Plan(root, SAME, version="first", step=step, replan=replan, generic=True)
+    mine = Plan(root, SAME, version="first", step=step, replan=replan, generic=generic)
     writers.append(Writer(mine))
     writers[0].wait_until_halted()
-    other = Plan(root, wanted, version="second", lock_timeout=0.2, generic=True)
-    assert write(other)["outcome"] == second
+    other = Plan(root, wanted, version="second", lock_timeout=0.2, generic=generic)
+    assert write_or_time_out(other) == second
     assert writers[0].finish() == first
-    changes = [(wanted, "second")] + ([(SAME, "first")] if first == "done" else [])
+    changes = [(500 if wanted is None else wanted, "second")] if second == "done" else []
+    changes += [(SAME, "first")] if first == "done" else []
     assert read_plainly(root) == expected_rows(*changes)
-    assert not recover(root, other.open().root.filesystem)
-    count("pairs of writers, no lock", tried=1, losses=0)
+    assert not recover_storage(other.open())
+    assert_tidy(root)
+    count(f"pairs of writers, {'no' if generic else 'kernel'} lock", tried=1, losses=0)
+
+
+def write_or_time_out(plan: Plan) -> str:
+    """The second writer may already meet the lock when it recovers for its snapshot."""
+    try:
+        return str(write(plan)["outcome"])
+    except TimeoutError:
+        return "timeout"
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ to the caller in the outcome of every commit, in the words of :meth:`Capabilitie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from fsspeckit.storage import syscalls
@@ -70,33 +70,9 @@ _LOCAL = Capabilities(
     trash=True,
     durable=True,
 )
-_MEMORY = Capabilities(
-    exclusive_create=True,
-    whole_put=True,
-    atomic_rename=False,
-    kernel_lock=False,
-    exchange=False,
-    trash=False,
-    durable=False,
-)
-_OBJECT_STORE = Capabilities(
-    exclusive_create=True,
-    whole_put=True,
-    atomic_rename=False,
-    kernel_lock=False,
-    exchange=False,
-    trash=False,
-    durable=True,
-)
-_UNKNOWN = Capabilities(
-    exclusive_create=False,
-    whole_put=False,
-    atomic_rename=False,
-    kernel_lock=False,
-    exchange=False,
-    trash=False,
-    durable=False,
-)
+_UNKNOWN = Capabilities(*(False for _ in fields(Capabilities)))
+_MEMORY = replace(_UNKNOWN, exclusive_create=True, whole_put=True)
+_OBJECT_STORE = replace(_MEMORY, durable=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
 
