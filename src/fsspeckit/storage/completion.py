@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from fsspeckit.storage.control import places_of, staging_names, tree_names
 from fsspeckit.storage.exchange import (
-    OldTree,
     Shadow,
     ShadowRefused,
     build_shadow,
     discard_shadow,
     install,
-    retire_old_tree,
 )
+from fsspeckit.storage.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.publish import drop_empty_directories, publish_plain
 from fsspeckit.storage.records import Completion, elapsed, mark_complete
 from fsspeckit.storage.trash import purge_trash

@@ -17,15 +17,14 @@ from fsspeckit.storage.completion import Publication, complete, publish, try_sha
 from fsspeckit.storage.control import next_place, places_of, staging_names, tree_names
 from fsspeckit.storage.disks import TEMPORARY_PREFIX
 from fsspeckit.storage.exchange import (
-    OldTree,
     Shadow,
     claim_shadow,
     discard_shadow,
     is_installed,
     read_shadow,
-    retire_old_tree,
 )
 from fsspeckit.storage.lock import locked
+from fsspeckit.storage.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.records import pending_numbers, read_completion, read_record
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.staging import owner_is_gone, staged_places, sweep_staging

@@ -128,11 +128,6 @@ def link(source: str, target: str) -> None:
     _run(Call("link", (source, target)), os.link, source, target, follow_symlinks=False)
 
 
-def symlink(content: str, path: str) -> None:
-    """Create a symbolic link."""
-    _run(Call("symlink", (path,)), os.symlink, content, path)
-
-
 def rename(source: str, target: str) -> None:
     """Rename, replacing a file of the target's name."""
     _run(Call("rename", (source, target)), os.rename, source, target)
@@ -198,11 +193,6 @@ def change_mode(path: str, mode: int) -> None:
 def change_owner(path: str, user: int, group: int) -> None:
     """Set owner and group of a name itself, never of what a symbolic link leads to."""
     _run(Call("chown", (path,)), os.chown, path, user, group, follow_symlinks=False)
-
-
-def change_times(path: str, accessed_ns: int, modified_ns: int) -> None:
-    """Set the times of last access and change."""
-    _run(Call("utime", (path,)), os.utime, path, ns=(accessed_ns, modified_ns))
 
 
 def set_attribute(path: str, name: str, value: bytes) -> None:
