@@ -22,6 +22,26 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out all but the first case of each test where a class says that this will do.
+
+    A second session of Spark proves that every call works there; what the calls do with each kind
+    of value is proved on the first. FSSPECKIT_EXAMPLES=2, or more, runs everything.
+    """
+    if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1:
+        return
+    left_out = [item for item in items if _is_further_case(item)]
+    config.hook.pytest_deselected(items=left_out)
+    dropped = set(left_out)
+    items[:] = [item for item in items if item not in dropped]
+
+
+def _is_further_case(item: pytest.Item) -> bool:
+    wanted = getattr(getattr(item, "cls", None), "first_case_only", False)
+    callspec = getattr(item, "callspec", None)
+    return bool(wanted and callspec is not None and any(callspec.indices.values()))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark session, started once for the whole run."""

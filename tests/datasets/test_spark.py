@@ -32,6 +32,7 @@ class SparkTests(EngineTests):
 
     engine_name = "spark"
     supports_memory_filesystem = False
+    rewrites_mixed_timestamps = False
 
     @pytest.fixture(autouse=True)
     def _fewer_examples(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +59,8 @@ class TestSpark(SparkTests):
 
 class TestSparkConnect(SparkTests):
     """A session of a server."""
+
+    first_case_only = True
 
     @pytest.fixture
     def connect(self, spark_connect: SparkSession) -> Callable[..., Any]:

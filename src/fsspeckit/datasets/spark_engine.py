@@ -231,7 +231,9 @@ class SparkEngine:
         if work:
             directory = source.stage().path
             rewriter = self._at_once(source, keys, target, work)
-            task = MatchFiles(target, keys, directory, rewriter)
+            # The request stays here: what it tells progress to may be of this process only.
+            alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
+            task = MatchFiles(target, alone, directory, rewriter)
             what = _about("match keys of", target.root)
             told: list[Scanned] = self._jobs.each(what, task, _bundles(target, work))
             for message in told:

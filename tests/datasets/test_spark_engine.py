@@ -1,0 +1,447 @@
+"""What only the Spark engine promises: jobs, data frames, large sources, other processes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsspeckit import errors
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.testing.conformance import open_store
+from fsspeckit.testing.conformance.crashes import some
+from fsspeckit.testing.conformance.stores import data_files
+from fsspeckit.testing.conformance.target import Target, lines, numbers
+from fsspeckit.testing.model import STRATEGIES
+from fsspeckit.testing.strategies import datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def io(spark: SparkSession) -> SparkDatasetIO:
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+    return SparkDatasetIO(spark)
+
+
+def sixteen_files(path: Path, rows: int = 100) -> str:
+    path.mkdir()
+    for number in range(16):
+        ids = range(number * rows, (number + 1) * rows)
+        pq.write_table(numbers(*ids), path / f"f{number}.parquet", row_group_size=rows // 2)
+    return str(path)
+
+
+def rows_of(path: str) -> Counter[str]:
+    return Counter(lines(pq.read_table(path)))
+
+
+class TestActions:
+    def test_a_small_upsert_takes_at_most_four_actions(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        frame = spark.range(0, 3200, 32, 2).selectExpr("id", "'new' AS v")
+        io.jobs.prepare()
+        before = io.jobs.actions
+        result = io.merge(frame, path, "upsert", ["id"])
+        assert (result.updated, result.inserted) == (50, 50)
+        assert io.jobs.actions - before <= 4
+
+    def test_every_action_goes_through_one_place(self) -> None:
+        """So that the count above is the whole truth."""
+        pattern = re.compile(r"\.(collect|toArrow|toPandas|count|take|first|head|foreach\w*)\(\)")
+        found = {
+            file.name: pattern.findall(file.read_text(encoding="utf-8")) for file in _modules()
+        }
+        assert sorted(found.pop("spark_session.py")) == ["collect", "collect"]
+        assert set(map(tuple, found.values())) == {()}
+
+    def test_jobs_say_what_they_are_for(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        seen = []
+
+        def progress(*_: Any) -> None:
+            seen.append(spark.sparkContext.getLocalProperty("spark.job.description"))
+
+        spark.sparkContext.setJobDescription("mine")
+        io.merge(numbers(1, v="new"), path, "update", ["id"], progress=progress)
+        assert set(seen) == {"mine"}
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]
+
+
+def _modules() -> list[Path]:
+    import fsspeckit.datasets
+
+    return sorted(Path(fsspeckit.datasets.__path__[0]).glob("spark*.py"))
+
+
+def test_no_gateway_no_rdds_no_private_attributes() -> None:
+    """What a Connect session does not have."""
+    text = "\n".join(file.read_text(encoding="utf-8") for file in _modules())
+    forbidden = re.compile(r"\b(_jvm|_jsc|_jdf|_sc|_jsparkSession|rdd|parallelize|accumulator)\b")
+    assert forbidden.findall(text) == []
+    assert re.findall(r"\b(?:spark|frame|session|context)\._[a-z]\w*", text) == []
+
+
+class TestFrames:
+    def test_a_frame_is_evaluated_once(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Rows drawn at random: what is written is what was counted, and drawn once."""
+        path = sixteen_files(tmp_path / "data")
+        draws = tmp_path / "draws"
+        draws.mkdir()
+
+        def draw(batches: Any) -> Iterator[pa.RecordBatch]:
+            (draws / os.urandom(8).hex()).touch()
+            for batch in batches:
+                picked = [int.from_bytes(os.urandom(2), "big") for _ in range(batch.num_rows)]
+                ids = [number * 10 + n for n, number in enumerate(picked)]
+                v = [os.urandom(4).hex() for _ in ids]
+                yield pa.RecordBatch.from_arrays([pa.array(ids), pa.array(v)], ["id", "v"])
+
+        frame = spark.range(0, 10, 1, 1).mapInArrow(draw, "id bigint, v string")
+        before = rows_of(path)
+        result = io.merge(frame, path, "upsert", ["id"])
+        assert len(list(draws.iterdir())) == 1
+        assert result.updated + result.inserted == 10
+        assert (rows_of(path) - before).total() == 10
+
+    @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+    def test_timestamps_mean_the_same_in_every_session(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, zone: str
+    ) -> None:
+        instant = pa.timestamp("us", "UTC")
+        schema = pa.schema([("id", instant), ("local", pa.timestamp("us"))])
+        moment = dt.datetime(2026, 7, 1, 12, 30)
+        (tmp_path / "data").mkdir()
+        held = pa.table([[moment], [dt.datetime(2000, 1, 1)]], schema=schema)
+        pq.write_table(held, tmp_path / "data" / "a.parquet")
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            frame = spark.sql(
+                "SELECT TIMESTAMP_LTZ'2026-07-01 12:30:00Z' AS id, "
+                "TIMESTAMP_NTZ'2026-07-01 12:30:00' AS local"
+            )
+            result = io.merge(frame, str(tmp_path / "data"), "upsert", ["id"])
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+        assert (result.updated, result.inserted) == (1, 0)
+        expected = pa.table([[moment], [moment]], schema=schema)
+        assert pq.read_table(tmp_path / "data").equals(expected)
+
+    @pytest.mark.parametrize("policy", ["first", "last"])
+    def test_rows_of_a_frame_have_no_order(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, policy: Any
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        frame = spark.sql("SELECT 1L AS id, 'new' AS v")
+        with pytest.raises(ValueError, match="order_by"):
+            io.merge(frame, path, "upsert", ["id"], duplicate_keys=policy)
+        result = io.merge(frame, path, "upsert", ["id"], duplicate_keys=policy, order_by=["v"])
+        assert result.updated == 1
+
+    def test_columns_that_occur_twice_are_refused(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="occur twice"):
+            io.merge(spark.sql("SELECT 1 AS a, 2 AS a"), str(tmp_path / "x"), "upsert", ["a"])
+
+    def test_a_schema_casts_a_frame(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        wanted = pa.schema([("id", pa.int16()), ("v", pa.large_string())])
+        path = str(tmp_path / "data")
+        io.write_dataset(spark.sql("SELECT 1L AS id, 'new' AS v"), path, schema=wanted)
+        assert pq.read_schema(next(Path(path).glob("*.parquet"))).equals(wanted)
+
+    def test_a_frame_that_fails_leaves_nothing(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        from pyspark.errors import PySparkException
+
+        path = sixteen_files(tmp_path / "data")
+        before = rows_of(path)
+        with pytest.raises(PySparkException, match="too bad"):
+            io.merge(
+                spark.sql("SELECT raise_error('too bad')::bigint AS id, '' AS v"),
+                path,
+                "upsert",
+                ["id"],
+            )
+        assert rows_of(path) == before
+        assert list(tmp_path.glob("**/.staging_*")) == []
+
+    def test_a_dataset_is_overwritten_with_what_is_read_from_it(
+        self, io: SparkDatasetIO, tmp_path: Path
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        frame = io.read_dataset(path).where("id % 2 = 0").selectExpr("id", "upper(v) AS v")
+        result = io.write_dataset(frame, path, mode="overwrite")
+        assert result.total_rows == 800
+        assert set(pq.read_table(path)["v"].to_pylist()) == {"OLD"}
+
+    def test_payload_that_spark_does_not_know(self, io: SparkDatasetIO, tmp_path: Path) -> None:
+        """Nanoseconds, unsigned numbers and times pass by Spark, and are read as near as it can."""
+        values = {
+            "id": pa.array([1, 2]),
+            "ns": pa.array([1, 2], pa.timestamp("ns")),
+            "u": pa.array([2**64 - 1, None], pa.uint64()),
+            "d": pa.array(["x", "y"]).dictionary_encode(),
+        }
+        path = str(tmp_path / "data")
+        io.write_dataset(pa.table(values), path)
+        io.merge(pa.table(values).slice(1), path, "upsert", ["id"])
+        (file,) = Path(path).glob("*.parquet")
+        assert pq.read_table(file).equals(pa.table(values))
+
+
+class TestFilesInPlace:
+    def test_landed_files_are_not_copied(self, io: SparkDatasetIO, tmp_path: Path) -> None:
+        path = sixteen_files(tmp_path / "data")
+        (tmp_path / "landed").mkdir()
+        for number in range(3):
+            source = numbers(number, 5000 + number, v="new")
+            pq.write_table(source, tmp_path / "landed" / f"{number}.parquet")
+        staged: list[str] = []
+
+        def progress(*_: Any) -> None:
+            staged.extend(map(str, tmp_path.glob("**/source-*")))
+
+        glob = str(tmp_path / "landed" / "*.parquet")
+        result = io.merge(glob, path, "upsert", ["id"], progress=progress)
+        assert (result.updated, result.inserted, staged) == (3, 3, [])
+
+    def test_a_landed_file_that_changes_is_noticed(
+        self, io: SparkDatasetIO, tmp_path: Path
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        landed = tmp_path / "landed.parquet"
+        pq.write_table(numbers(1, v="new"), landed)
+
+        def progress(phase: str, done: int, _: int) -> None:
+            if (phase, done) == ("plan", 1):
+                pq.write_table(numbers(1, 2, v="newer"), landed)
+
+        with pytest.raises(errors.ConcurrentModificationError, match="landed"):
+            io.merge(str(landed), path, "upsert", ["id"], progress=progress)
+
+    def test_int96_means_instants(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        moment = pa.array([dt.datetime(2026, 1, 1)], pa.timestamp("us", "UTC"))
+        (tmp_path / "data").mkdir()
+        table = pa.table({"id": moment, "v": ["old"]})
+        pq.write_table(table, tmp_path / "data" / "a.parquet")
+        landed = tmp_path / "landed.parquet"
+        new = table.set_column(1, "v", [["new"]])
+        pq.write_table(new, landed, use_deprecated_int96_timestamps=True)
+        assert io.merge(str(landed), str(tmp_path / "data"), "upsert", ["id"]).updated == 1
+
+
+class TestLargeSources:
+    """Sources whose keys are joined by Spark; here with a limit of a few keys."""
+
+    @pytest.fixture
+    def target(self, spark: SparkSession) -> Iterator[Target]:
+        with open_store("exchange") as store:
+            yield Target(large_io(spark), store)
+
+    @pytest.mark.parametrize("strategy", list(STRATEGIES))
+    def test_strategy(self, target: Target, strategy: str) -> None:
+        for number in range(4):
+            target.write(f"{number}.parquet", numbers(*range(number * 10, number * 10 + 10)))
+        target.merge(numbers(*range(5, 15), *range(35, 60), v="new"), strategy)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"duplicate_keys": "first"},
+            {"duplicate_keys": "last"},
+            {"order_by": ["v"]},
+        ],
+        ids=str,
+    )
+    def test_duplicates_are_resolved(self, target: Target, options: dict[str, Any]) -> None:
+        target.write("a.parquet", numbers(1, 5))
+        source = pa.table({"id": [1, 2, 1, 2, 3] * 2, "v": ["a", "z", "c", "b", None] * 2})
+        target.merge(source, "upsert", **options)
+
+    def test_duplicates_are_refused_with_count_and_samples(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        source = numbers(*range(10), *range(8), v="new")
+        message = target.refuses(errors.DuplicateKeyError, source, match="8")
+        assert message.count(", ") >= 4
+
+    def test_null_keys(self, target: Target) -> None:
+        target.write("a.parquet", numbers(None, 1, None))
+        source = numbers(None, *range(20), v="new")
+        assert "1" in target.refuses(errors.NullKeyError, source, match="'id'")
+        target.merge(source, null_keys="match")
+
+    def test_keys_that_would_move_are_refused(self, target: Target) -> None:
+        for part in ("a", "b"):
+            table = pa.table({"id": [ord(part), ord(part) + 10]})
+            target.write(f"p={part}/x.parquet", table)
+        ids = [ord("a"), *range(1000, 1020)]
+        source = pa.table({"id": ids, "p": ["b"] * len(ids)})
+        target.knows(pa.schema([("p", pa.string())]))
+        message = target.refuses(errors.PartitionMoveError, source, match="cannot change")
+        assert str(ord("a")) in message
+
+    def test_pruned_files_are_not_opened(self, target: Target) -> None:
+        for number in range(4):
+            target.write(f"{number}.parquet", numbers(*range(number * 100, number * 100 + 100)))
+        plan = target.plan(numbers(*range(150, 180), *range(1000, 1020), v="new"))
+        assert sorted(target.decisions(plan).values()) == ["affected"] + ["pruned"] * 3
+        assert plan.source_rows == 50
+
+
+def large_io(spark: SparkSession) -> SparkDatasetIO:
+    """An engine that takes every source with keys for a large one."""
+    from fsspeckit.datasets.base import DatasetIO
+    from fsspeckit.datasets.spark import SparkDatasetIO
+    from fsspeckit.datasets.spark_engine import SparkEngine
+
+    io = SparkDatasetIO(spark)
+    DatasetIO.__init__(io, SparkEngine(io.jobs, small=0))
+    return io
+
+
+@given(data=st.data())
+@some(60)
+def test_generated_merges_agree_with_the_pyarrow_engine(
+    spark: SparkSession, data: st.DataObject
+) -> None:
+    """Rows, counters, and rewritten and preserved files; errors too."""
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+    dataset = data.draw(
+        datasets(null_source_keys=data.draw(st.booleans()), duplicate_source_keys=True)
+    )
+    options = {
+        "strategy": data.draw(st.sampled_from(list(STRATEGIES))),
+        "null_keys": data.draw(st.sampled_from(["error", "match"])),
+        "duplicate_keys": data.draw(st.sampled_from(["error", "first", "last"])),
+    }
+    is_large = data.draw(st.integers(0, 3)) == 0
+    engine = large_io(spark) if is_large else SparkDatasetIO(spark)
+    outcomes = []
+    with ExitStack() as stack:
+        for io in (engine, PyarrowDatasetIO()):
+            store = stack.enter_context(open_store("exchange"))
+            dataset.write(store.local)
+            outcomes.append(_outcome(io, store, dataset, options))
+    assert outcomes[0] == outcomes[1]
+
+
+def _outcome(io: Any, store: Any, dataset: Any, options: dict[str, Any]) -> Any:
+    try:
+        result = io.merge(dataset.source, store.path, key_columns=dataset.key_columns, **options)
+    except errors.FsspeckitError as error:
+        return type(error)
+    rows = Counter(
+        line
+        for name in data_files(store.tree())
+        for line in lines(store.read(name, dataset.schema))
+    )
+    prefix = store.at("")
+    old = sorted(path.removeprefix(prefix) for path in result.metrics["renamed"])
+    kept = sorted(path.removeprefix(prefix) for path in result.preserved_files)
+    return (result.inserted, result.updated, result.deleted, old, kept, rows)
+
+
+class TestSessions:
+    def test_a_filesystem_of_this_process_is_refused(self, io: SparkDatasetIO) -> None:
+        with pytest.raises(ValueError, match="only this process"):
+            io.merge(numbers(1), "memory://spark/data", "upsert", ["id"])
+
+    def test_the_active_session_is_taken(self, spark: SparkSession) -> None:
+        from fsspeckit.datasets.spark import SparkDatasetIO
+
+        assert SparkDatasetIO().jobs.spark is spark
+
+    @pytest.mark.parametrize("version", ["3.5.4", "4.0.1"])
+    def test_an_old_pyspark_is_refused(self, version: str) -> None:
+        from fsspeckit.datasets.spark_session import check_version
+
+        with pytest.raises(ImportError, match=rf"4\.1 or newer, found {version}.*\n.*pip install"):
+            check_version(version)
+
+    @pytest.mark.parametrize(
+        ("told", "expected"),
+        [("", "no Java was found"), ('openjdk version "1.8.0_402"', "version 8")],
+    )
+    def test_java_that_is_missing_or_too_old(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, expected: str
+    ) -> None:
+        from fsspeckit.datasets.spark_session import check_java
+
+        if told:
+            (tmp_path / "bin").mkdir()
+            java = tmp_path / "bin" / "java"
+            java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+            java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        with pytest.raises(ImportError, match=expected) as caught:
+            check_java()
+        assert "apt install" in str(caught.value)
+        assert "'duckdb' and 'pyarrow' need no Java" in str(caught.value)
+
+    def test_the_java_here_will_do(self) -> None:
+        from fsspeckit.datasets.spark_session import check_java
+
+        check_java()
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("[PYTHON_VERSION_MISMATCH] Python in worker", "another Python"),
+            ("ModuleNotFoundError: No module named 'pyarrow'", "no pyarrow"),
+            ("something else\nhappened", "happened"),
+        ],
+    )
+    def test_a_worker_that_cannot_work_is_one_sentence(self, text: str, expected: str) -> None:
+        from fsspeckit.datasets.spark_session import unfit_worker
+
+        assert expected in str(unfit_worker(text))
+
+
+def test_errors_of_tasks_are_what_they_were() -> None:
+    from fsspeckit.datasets.spark_tasks import carried_error, messages
+
+    def fail() -> Iterator[int]:
+        yield 1
+        raise PermissionError(13, "Permission denied", "/x")
+
+    produced = messages(fail())
+    next(produced)
+    with pytest.raises(RuntimeError) as caught:
+        next(produced)
+    found = carried_error(f"a long trace\n{caught.value}\n more of it")
+    assert isinstance(found, PermissionError)
+    assert found.filename == "/x"
+    assert carried_error("another error") is None
