@@ -20,8 +20,17 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.incremental.matching import KeyIndex
+from fsspeckit.core.incremental.source import source_keys
 from fsspeckit.datasets.arrow_engine import SCAN_WORKERS, ArrowEngine
-from fsspeckit.datasets.positions import Positions, keys_of_file, row_group_starts
+from fsspeckit.datasets.positions import (
+    IndexedKeys,
+    Positions,
+    chosen_rows,
+    key_and_order_columns,
+    keys_of_file,
+    row_group_starts,
+)
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -30,8 +39,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.positions import IndexedKeys
-    from fsspeckit.datasets.request import Progress
+    from fsspeckit.datasets.request import MergeRequest, Progress
     from fsspeckit.datasets.sources import ArrowSource
 
     Work = Mapping[int, tuple[int, ...]]
@@ -76,6 +84,16 @@ class DuckDBEngine(ArrowEngine):
         if isinstance(data, duckdb.DuckDBPyRelation):
             data = data.to_arrow_reader(_SOURCE_ROWS)
         return super().take(data, stage, schema)
+
+    def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
+        """The keys that take part; DuckDB tells whether one occurs twice, and needs no index."""
+        table = source.columns(key_and_order_columns(target, request, source.schema.names))
+        found = source_keys(table, target, request.null_keys).keys
+        keys = found.select([column.name for column in target.key_columns])
+        with self._cursor() as cursor:
+            is_unique = _is_unique(cursor, keys.rename_columns(_key_names(target)))
+        rows = chosen_rows(table, request, None if is_unique else KeyIndex(keys).groups)
+        return IndexedKeys(found if rows is None else found.take(pa.array(rows)), None, rows)
 
     def locate(
         self, keys: IndexedKeys, target: Target, work: Work, progress: Progress
@@ -133,29 +151,42 @@ def _key_names(target: Target) -> list[str]:
     return [f"k{number}" for number in range(len(target.key_columns))]
 
 
+def _is_unique(cursor: duckdb.DuckDBPyConnection, keys: pa.Table) -> bool:
+    """Whether no key occurs twice; NULL is a value like any other."""
+    names = ", ".join(keys.column_names)
+    with _registered(cursor, keys) as table:
+        query = f"SELECT 1 FROM {table} GROUP BY {names} HAVING count(*) > 1 LIMIT 1"
+        return not cursor.execute(query).fetchall()
+
+
+@contextmanager
+def _registered(cursor: duckdb.DuckDBPyConnection, data: Any) -> Iterator[str]:
+    """Arrow data under a name of its own."""
+    name = f"fsspeckit_{uuid.uuid4().hex}"
+    cursor.register(name, data)
+    try:
+        yield name
+    finally:
+        cursor.unregister(name)
+
+
 def _joined(
     cursor: duckdb.DuckDBPyConnection, source: pa.Table, scanned: pa.RecordBatchReader
 ) -> pa.Table:
     """Where the source's keys are: file, position, number of the key; in that order."""
-    left, right = (f"fsspeckit_{uuid.uuid4().hex}" for _ in range(2))
     # Canonical keys know no NaN, zone or scale; NULL equals NULL, where it may be a key at all.
     same = " AND ".join(
         f"t.{name} {'IS NOT DISTINCT FROM' if source.column(name).null_count else '='} s.{name}"
         for name in source.column_names[:-1]
     )
-    cursor.register(left, scanned)
-    # As a stream, too: DuckDB holds in memory what it thinks is smaller, and thinks of a stream
-    # as one row. Beside a table of known size that would be all keys of the target.
-    cursor.register(right, source.to_reader())
-    try:
+    # The source as a stream, too: DuckDB holds in memory what it thinks is smaller, and thinks of
+    # a stream as one row. Beside a table of known size that would be all keys of the target.
+    with _registered(cursor, scanned) as left, _registered(cursor, source.to_reader()) as right:
         found = cursor.sql(
             f"SELECT t.file, t.position, s.number FROM {left} t JOIN {right} s ON {same} "
             "ORDER BY t.file, t.position"
         )
         return found.to_arrow_table()
-    finally:
-        cursor.unregister(left)
-        cursor.unregister(right)
 
 
 def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions]:

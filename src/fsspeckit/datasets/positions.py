@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IndexedKeys",
     "Positions",
+    "chosen_rows",
     "find_positions",
     "index_keys",
     "key_and_order_columns",
@@ -40,7 +41,9 @@ __all__ = [
 class IndexedKeys(SourceKeys):
     """The keys of the source rows that take part, and where those rows are."""
 
-    index: KeyIndex
+    index: KeyIndex | None
+    """None where an engine looks keys up in its own way."""
+
     chosen: Rows | None = None
     """The number of each such row in the source; None if all rows take part."""
 
@@ -89,20 +92,37 @@ def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> Indexe
     found = source_keys(table, target, request.null_keys).keys.combine_chunks()
     key_names = list(request.key_columns)
     index = KeyIndex(found.select(key_names))
-    order_by = request.order_by or None
-    if index.is_unique:
-        nothing = np.empty(0, np.int64)
-        winning_rows(table.slice(0, 0), nothing, key_names, request.duplicates, order_by)
+    rows = chosen_rows(table, request, None if index.is_unique else index.groups)
+    if rows is None:
         return IndexedKeys(found, index)
-    rows = winning_rows(table, index.groups, key_names, request.duplicates, order_by)
     found = found.take(pa.array(rows))
     return IndexedKeys(found, KeyIndex(found.select(key_names)), rows)
+
+
+def chosen_rows(table: pa.Table, request: MergeRequest, groups: Rows | None) -> Rows | None:
+    """The source rows that remain when every key may occur once; None if all do.
+
+    Args:
+        table: The columns of :func:`key_and_order_columns`, of all source rows.
+        request: The policies, which are checked in any case.
+        groups: The number of each row's key; None if no key occurs twice.
+
+    Raises:
+        DuplicateKeyError: If a key occurs twice and nothing says which row wins.
+    """
+    if groups is None:
+        nothing = np.empty(0, np.int64)
+        chosen_rows(table.slice(0, 0), request, nothing)
+        return None
+    order_by = request.order_by or None
+    return winning_rows(table, groups, list(request.key_columns), request.duplicates, order_by)
 
 
 def find_positions(
     target: Target, keys: IndexedKeys, number: int, row_groups: tuple[int, ...]
 ) -> Positions:
     """The matching rows of one file."""
+    assert keys.index is not None
     positions, rows, hit = [], [], []
     for group, start, found in keys_of_file(target, number, row_groups):
         row = keys.index.lookup(found)
