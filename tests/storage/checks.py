@@ -46,13 +46,17 @@ class Seen:
     files: dict[str, tuple[int, int, bytes]]
 
 
-def remember(scenario: Scenario, root: str) -> Seen:
-    """Remember inode, time and bytes of all files that a change must not touch."""
-    checksums = {
+def checksums(scenario: Scenario) -> set[str]:
+    """The side files that Hadoop keeps for files which the change replaces."""
+    return {
         os.path.join(os.path.dirname(name), f".{os.path.basename(name)}.crc")
         for name in (*scenario.replaced, *scenario.dropped)
     }
-    names = scenario.preserved() | (set(scenario.bystanders) - checksums)
+
+
+def remember(scenario: Scenario, root: str) -> Seen:
+    """Remember inode, time and bytes of all files that a change must not touch."""
+    names = scenario.preserved() | (set(scenario.bystanders) - checksums(scenario))
     return Seen({name: _file(root, name) for name in names})
 
 
@@ -95,6 +99,7 @@ def assert_files(scenario: Scenario, root: str, *, new: bool) -> None:
         assert found == set(scenario.files)
         return
     made = len(scenario.added) + (0 if scenario.in_place else len(scenario.replaced))
+    assert not [path for path in checksums(scenario) if os.path.exists(os.path.join(root, path))]
     stayed = set(scenario.files) - scenario.gone()
     assert stayed <= found
     assert len(found - stayed) == made

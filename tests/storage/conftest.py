@@ -71,5 +71,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if FIGURES:
         terminalreporter.section("figures of the storage proof")
         terminalreporter.write_line(render())
-        if os.environ.get("TORTURE"):
+        if os.environ.get("TORTURE") or os.environ.get("WRITE_FIGURES"):
             write_page(REPOSITORY / "docs" / "concepts" / "commit-protocol.md")
