@@ -113,7 +113,7 @@ def test_death_of_recovery_at_every_call(
     title = f"recovery killed at every call, {scenario.name}, {mode}"
     request = {"scenario": scenario.name, "publish": MODES[mode]}
     calls = total_calls(fork_server, scenario, root, mode)
-    step = 1 if TORTURE else 17
+    step = 1 if TORTURE else 23
     for index in range(0, len(calls), step):
         point = 0
         while True:
