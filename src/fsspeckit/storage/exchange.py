@@ -93,6 +93,8 @@ def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) 
     try:
         _refuse_foreign_jobs(storage.root.path)
         _refuse_mounts(storage.root.path)
+        _refuse_links(storage, record)
+        _refuse_own_working_directory(storage.root.path)
         return _build(storage, record, name, places)
     except ShadowRefused:
         discard_shadow(storage, name)
@@ -100,6 +102,23 @@ def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) 
     except OSError as error:
         discard_shadow(storage, name)
         raise ShadowRefused(f"{error.strerror}: {error.filename!r}") from error
+
+
+def _refuse_links(storage: Storage, record: CommitRecord) -> None:
+    """Refuse where a file to remove is a link: the old tree is compared by inodes of entries."""
+    for remove in record.removes:
+        if os.path.islink(storage.path(remove.path)):
+            raise ShadowRefused(f"{remove.path!r} is a symbolic link")
+
+
+def _refuse_own_working_directory(root: str) -> None:
+    """Refuse where this process works inside the dataset: it would stay in the old tree."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return
+    if os.path.commonpath([here, root]) == root:
+        raise ShadowRefused("the working directory of this process is in the dataset")
 
 
 def discard_shadow(storage: Storage, name: str) -> None:
