@@ -31,13 +31,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(directory: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    directory: Path, name: str, *arguments: str, host: str = LOOPBACK
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of Spark, which writes into a log file of the directory and is ended at the end."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_IP": host,
         "SPARK_WORKER_DIR": str(directory / f"{name}-work"),
         "SPARK_LOCAL_DIRS": str(directory / f"{name}-local"),
     }
@@ -126,7 +128,9 @@ def standalone_cluster(
         cluster = Cluster(f"spark://{LOOPBACK}:{port}")
         for number in range(workers):
             name = f"worker{number}"
-            place = ("--host", LOOPBACK, "--webui-port", str(free_port()))
+            # Spark runs a second copy of a task on another host only.
+            host = f"127.0.0.{number + 1}"
+            place = ("--host", host, "--webui-port", str(free_port()))
             size = ("--cores", "1", "--memory", memory, "--work-dir", str(directory / name))
             process = stack.enter_context(
                 running(
@@ -136,6 +140,7 @@ def standalone_cluster(
                     *place,
                     *size,
                     cluster.url,
+                    host=host,
                 )
             )
             wait_for(directory, name, process, "Successfully registered with master")

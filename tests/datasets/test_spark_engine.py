@@ -320,6 +320,19 @@ class TestLargeSources:
         assert plan.source_rows == 50
 
 
+@pytest.mark.parametrize("null_keys", ["error", "match"])
+def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str) -> None:
+    """The functions that make columns are those of the session's own kind."""
+    frame = spark_connect.range(15, 60, 1, 3).selectExpr("id", "'new' AS v")
+    with open_store("exchange") as store:
+        target = Target(large_io(spark_connect), store)
+        target.write("a.parquet", numbers(*range(10)))
+        target.write("b.parquet", numbers(*range(10, 20), None))
+        source = numbers(*range(15, 60), v="new")
+        result = target.merge(source, data=frame, null_keys=null_keys)
+    assert (result.updated, result.inserted) == (5, 40)
+
+
 def large_io(spark: SparkSession) -> SparkDatasetIO:
     """An engine that takes every source with keys for a large one."""
     from fsspeckit.datasets.base import DatasetIO

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark_keys import KeyFacts, PairsMessage
     from fsspeckit.datasets.spark_session import Jobs
     from fsspeckit.datasets.spark_tasks import Scanned
-    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.staging import StagedFile
 
     Rows = NDArray[np.int64]
@@ -67,8 +65,6 @@ if TYPE_CHECKING:
     Work = list[tuple[int, tuple[int, ...]]]
 
 __all__ = ["SMALL_SOURCE", "SparkEngine"]
-
-logger = logging.getLogger("fsspeckit.spark")
 
 SMALL_SOURCE = 65_536
 """Up to so many keys are given to every task; more are joined by Spark."""
@@ -143,7 +139,7 @@ class SparkEngine:
         root = opened.storage.root
         wanted = given if schema is None else schema
         task = StageBatches(root, opened.path, given, wanted)
-        told = self._jobs.over(_about("stage the source for", root), frame, task)
+        told = self._jobs.over(_about("stage the source for", stage), frame, task)
         parts = tuple(part for _, part in sorted(told, key=lambda message: message[0]))
         return SparkSource(SourceRows(wanted, parts), stage, has_order=False)
 
@@ -188,7 +184,7 @@ class SparkEngine:
             tuple(part.name for part in target.partition_columns),
         )
         facts: list[KeyFacts] = self._jobs.over(
-            _about("resolve the keys for", target.root),
+            _about("resolve the keys for", source.stage),
             _one_row_each(self._jobs.functions, every, columns, request),
             task,
         )
@@ -234,7 +230,7 @@ class SparkEngine:
             # The request stays here: what it tells progress to may be of this process only.
             alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
             task = MatchFiles(target, alone, directory, rewriter)
-            what = _about("match keys of", target.root)
+            what = _about("match keys of", source.stage)
             told: list[Scanned] = self._jobs.each(what, task, _bundles(target, work))
             for message in told:
                 known |= unpacked(message.known, keys.count)
@@ -267,13 +263,13 @@ class SparkEngine:
         return _rewriter(source, target, not request.deletes)
 
     def _join(self, source: AnySource, keys: ResolvedKeys, target: Target, work: Work) -> Matches:
-        """Let Spark join keys, broadcast or shuffled as it finds best."""
+        """Let Spark join keys, both sides shuffled by key."""
         bucket = max(65_536, -(-source.num_rows // _BUCKETS))
         columns = keys.columns
         joined = self._joined(keys, target, work, bucket)
         task = WritePairs(target, columns, source.stage().path)
         told: list[PairsMessage] = self._jobs.over(
-            _about("match keys of", target.root), joined, task
+            _about("match keys of", source.stage), joined, task
         )
         paths = [target.footers[n].file.path for n in range(len(target.footers))]
         files: dict[str, FileMatch] = {paths[n]: FileMatch(0, ()) for n, _ in work}
@@ -317,6 +313,9 @@ class SparkEngine:
         condition = same[0]
         for other in same[1:]:
             condition = condition & other
+        # Spark takes what tasks make of a few numbers for small, and would send it through the
+        # driver to broadcast it. Keys that are few enough for that have never come here.
+        theirs = theirs.hint("merge")
         # Rows without a match go by where they are in the source, so that they are read together.
         bucketed = -1 - F.floor(F.col("row") / F.lit(bucket))
         wanted = [*columns.starting("k", "p"), "row", "position"]
@@ -350,7 +349,7 @@ class SparkEngine:
         if work:
             chosen = [n for n, f in enumerate(target.footers) if f.file.path in files]
             task = _rewriter(source, _subset(target, chosen), keep_others, force)
-            what = _about("rewrite files of", target.root)
+            what = _about("rewrite files of", source.stage)
             done.update(self._jobs.each(what, task, _together(work)))
         progress("rewrite", len(files), len(files))
         return done
@@ -368,12 +367,15 @@ class SparkEngine:
         task = InsertRows(root, source.rows(), directory, writer)
         rows = _task_rows(source, new_files, sum(map(len, shares)))
         work = _insert_work(shares, rows)
-        new_files.adopt(self._jobs.each(_about("insert rows into", root), task, work))
+        new_files.adopt(self._jobs.each(_about("insert rows into", source.stage), task, work))
         return new_files.finish()
 
 
-def _about(phase: str, root: Root) -> str:
-    return f"fsspeckit: {phase} {root.spelled(root.path)}"
+def _about(phase: str, stage: OpenStage) -> str:
+    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
+    opened = stage()
+    root = opened.storage.root
+    return f"fsspeckit {opened.name[-8:]}: {phase} {root.spelled(root.path)}"
 
 
 def _plus(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:

@@ -185,7 +185,7 @@ class Jobs:
     def collect(self, what: str, frame: DataFrame) -> list[Any]:
         """Run an action and give its messages; an error among them is raised."""
         self.actions += 1
-        logger.debug("job: %s", what)
+        logger.info("%s", what)
         try:
             with self._described(what):
                 answers = [pickle.loads(row.message) for row in frame.collect()]
