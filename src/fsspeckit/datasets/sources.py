@@ -19,7 +19,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table, without_views
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.datasets.reading import partition_schema
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 
@@ -170,11 +171,40 @@ def _table(data: Any) -> pa.Table | None:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, (list, tuple)) and data and all(isinstance(t, pa.Table) for t in data):
-        data = pa.concat_tables(data, promote_options="default")
+        data = _concatenated(data)
     if not isinstance(data, pa.Table):
         return None
     _check_names(data.schema)
     return without_views(data)
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
+    """Refuse pieces of a source that do not have the same columns and types.
+
+    Raises:
+        SchemaMismatchError: Naming two pieces that differ.
+    """
+    (first, expected), *others = schemas
+    wanted = {field.name: field.type for field in expected}
+    for what, schema in others:
+        found = {field.name: field.type for field in schema}
+        odd = sorted(
+            name
+            for name in wanted.keys() | found.keys()
+            if name not in wanted
+            or name not in found
+            or not (wanted[name].equals(found[name]) or pa.null() in (wanted[name], found[name]))
+        )
+        if odd:
+            raise SchemaMismatchError(
+                f"the parts of the source differ in the columns {odd!r}: {first} and {what} have "
+                "other columns or types.\nHint: make them alike, or merge them one by one."
+            )
 
 
 def _check_names(schema: pa.Schema) -> None:
@@ -217,6 +247,7 @@ def as_paths(data: Any) -> list[Any]:
 def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchReader:
     """A stream over Parquet files, directories and globs, one after the other."""
     parts = [parquet_dataset(path, filesystem) for path in paths]
+    _check_alike([(str(path), part.schema) for path, part in zip(paths, parts, strict=True)])
     schema = pa.unify_schemas([part.schema for part in parts])
     batches = chain.from_iterable(part.scanner().to_batches() for part in parts)
     fitted = (_as_schema(batch, schema) for batch in batches)
@@ -243,14 +274,16 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
     if not files:
         raise FileNotFoundError(f"no Parquet file found at {os.fspath(path)!r}.")
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
-    partitioning = ds.partitioning(flavor="hive")
-    return ds.dataset(
+    hive = partition_schema([root.relative(file) for file in files])
+    dataset = ds.dataset(
         files,
         filesystem=root.filesystem,
         format=options,
-        partitioning=partitioning,
+        partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
         partition_base_dir=root.path,
     )
+    _check_alike([(part.path, part.physical_schema) for part in dataset.get_fragments()])
+    return dataset
 
 
 def _collected(

@@ -20,6 +20,7 @@ from fsspeckit.core.incremental.writing import NewFiles
 from fsspeckit.core.parquet.properties import Layout, layout_of_new_files
 from fsspeckit.errors import (
     ConcurrentModificationError,
+    InvalidArgumentError,
     SchemaMismatchError,
     UnreadableFileError,
 )
@@ -182,6 +183,11 @@ def new_files(
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
     like = _example_layout(root, target)
     stored = pa.schema([field for field in source if field.name not in parts.names])
+    if not stored.names:
+        raise InvalidArgumentError(
+            f"partition_columns names every column, {parts.names!r}: files would hold nothing.\n"
+            "Hint: leave at least one column out."
+        )
     blooms = dict.fromkeys(options.bloom_columns, options.row_group_size)
     return NewFiles(
         root,

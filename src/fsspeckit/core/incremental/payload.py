@@ -73,16 +73,32 @@ def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
     if comparable(values.type, plain_target):
         exact = cast_exactly(values, plain_target, field.name)
     elif _convertible(values.type, plain_target):
-        exact = _round_trip(values, plain_target, field)
+        exact = _round_trip(plain(values), plain_target, field)
     else:
         raise _mismatch(values.type, field)
     return _wrapped(exact, field.type)
 
 
 def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_nested(found):
-        return bool(pa.types.is_nested(wanted))
-    return family(found) == "integer" and family(wanted) == "float"
+    """Whether a type may become another one, by the rules of columns at every level."""
+    found, wanted = plain_type(found), plain_type(wanted)
+    if pa.types.is_nested(found) and pa.types.is_nested(wanted):
+        inner, outer = _inner_types(found), _inner_types(wanted)
+        return inner.keys() == outer.keys() and all(
+            _convertible(kind, outer[name]) for name, kind in inner.items()
+        )
+    if family(found) == "integer" and family(wanted) == "float":
+        return True
+    return pa.types.is_null(found) or comparable(found, wanted)
+
+
+def _inner_types(data_type: pa.DataType) -> dict[str, pa.DataType]:
+    """The types inside a nested type: of a struct by name, of a map, or of a list."""
+    if pa.types.is_struct(data_type):
+        return {field.name: field.type for field in data_type}
+    if pa.types.is_map(data_type):
+        return {"key": data_type.key_type, "value": data_type.item_type}
+    return {"item": data_type.value_type}
 
 
 def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
@@ -175,12 +191,34 @@ def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def _without_view(values: pa.Array) -> pa.Array:
-    return values.cast(_VIEWS.get(str(values.type), values.type))
+    kind = _without_view_type(values.type)
+    return values if values.type.equals(kind) else values.cast(kind)
+
+
+def _without_view_type(data_type: pa.DataType) -> pa.DataType:
+    """A type with ordinary strings and binaries instead of those of the view kind, inside too."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([f.with_type(_without_view_type(f.type)) for f in data_type])
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_field, data_type.item_field
+        return pa.map_(
+            key.with_type(_without_view_type(key.type)),
+            item.with_type(_without_view_type(item.type)),
+        )
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        make = pa.list_ if pa.types.is_list(data_type) else pa.large_list
+        item = data_type.value_field
+        return make(item.with_type(_without_view_type(item.type)))
+    if pa.types.is_dictionary(data_type):
+        value = _without_view_type(data_type.value_type)
+        same = value.equals(data_type.value_type)
+        return data_type if same else pa.dictionary(pa.int32(), value, data_type.ordered)
+    return _VIEWS.get(str(data_type), data_type)
 
 
 def without_views(table: pa.Table) -> pa.Table:
     """The same rows, with strings and binaries of the view kind as ordinary ones."""
-    fields = [field.with_type(_VIEWS.get(str(field.type), field.type)) for field in table.schema]
+    fields = [field.with_type(_without_view_type(field.type)) for field in table.schema]
     schema = pa.schema(fields, table.schema.metadata)
     return table if schema.equals(table.schema) else table.cast(schema)
 

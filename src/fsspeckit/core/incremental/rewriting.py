@@ -137,6 +137,8 @@ class _Writer:
         if not root.is_local:
             target = self._handle = root.filesystem.open(path, "wb")
         self._writer = pq.ParquetWriter(target, layout.schema, **layout.options)
+        if layout.key_values:
+            self._writer.add_key_value_metadata(layout.key_values)
 
     def __enter__(self) -> pq.ParquetWriter:
         return self._writer
@@ -202,7 +204,7 @@ class _Change:
     def _merged(self, number: int) -> pa.Table:
         """The rows of one row group after the merge."""
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        old = self._file.read_row_group(number)
+        old = self._file.read_row_group(number).cast(self._layout.schema)
         if self._replacement.keep_others:
             check_instants(self._root, self._path, number, old, self._layout.int96)
         if start == end:

@@ -149,8 +149,16 @@ class NewFiles:
             self._close(directory)
         return self._done
 
-    def write_empty(self, directory: str = "") -> None:
-        """Write a file without rows, so that the schema is kept."""
+    def write_empty(self, directory: str | None = None) -> None:
+        """Write a file without rows, so that the schema is kept.
+
+        Args:
+            directory: Where; by default the root, or the partition of NULL, so that the partition
+                columns are kept too.
+        """
+        if directory is None:
+            nulls = [pa.scalar(None, field.type) for field in self._partitions]
+            directory = self._directories.directory(nulls) if nulls else ""
         self._file(directory, {})
 
     def abort(self) -> None:

@@ -8,7 +8,7 @@ pyarrow's writer.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,6 +48,9 @@ class Layout:
 
     int96: frozenset[str] = frozenset()
     """Top-level columns stored as INT96, which mean instants in UTC."""
+
+    key_values: dict[bytes, bytes] = field(default_factory=dict)
+    """Metadata of the file that is not part of its Arrow schema."""
 
     def meaning(self) -> pa.Schema:
         """The schema with INT96 columns as the instants they are."""
@@ -93,7 +96,27 @@ def layout_of(
     }
     if options["version"] == "1.0" and not _same_types(metadata.schema, schema, options):
         options["version"] = "2.6"
-    return Layout(schema, options, int96)
+    return Layout(_roomy(schema), options, int96, _key_values(metadata, schema, options))
+
+
+def _roomy(schema: pa.Schema) -> pa.Schema:
+    """A schema whose dictionaries have room for more values; files store plain ones anyway."""
+    fields = [
+        f.with_type(pa.dictionary(pa.int32(), f.type.value_type, f.type.ordered))
+        if pa.types.is_dictionary(f.type)
+        else f
+        for f in schema
+    ]
+    return pa.schema(fields, schema.metadata)
+
+
+def _key_values(
+    metadata: pq.FileMetaData, schema: pa.Schema, options: dict[str, Any]
+) -> dict[bytes, bytes]:
+    """What pyarrow does not write by itself: without a stored schema, not even its metadata."""
+    written = (schema.metadata or {}) if options["store_schema"] else {}
+    found = metadata.metadata or {}
+    return {k: v for k, v in found.items() if k != b"ARROW:schema" and k not in written}
 
 
 def layout_of_new_files(

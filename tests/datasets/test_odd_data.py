@@ -1,0 +1,141 @@
+"""Data that was once merged wrongly, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+
+IO = PyarrowDatasetIO()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+def test_partitions_of_every_column_are_refused_and_nothing_is_lost(path: str) -> None:
+    rows = pa.table({"a": [1, 2], "b": [3, 4]})
+    IO.write_dataset(rows, path)
+    with pytest.raises(InvalidArgumentError, match="every column"):
+        IO.write_dataset(rows, path, mode="overwrite", partition_by=["a", "b"])
+    assert IO.read_dataset(path).equals(rows)
+    with pytest.raises(InvalidArgumentError, match="every column"):
+        IO.merge(rows, path + "2", "upsert", ["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("held", "given"),
+    [
+        ([{"sku": "a", "price": 9.5}], [{"sku": "a"}]),
+        ([[{"sku": "a", "price": 9.5}]], [[{"sku": "a"}]]),
+        ([{"n": 42}], [{"n": "42"}]),
+        ([{"n": 1}], [{"n": True}]),
+        ([[2.5]], [["2.5"]]),
+    ],
+)
+def test_nested_values_follow_the_rules_of_columns(path: str, held: Any, given: Any) -> None:
+    IO.write_dataset(pa.table({"id": [1], "x": held}), path)
+    with pytest.raises(SchemaMismatchError, match="'x'"):
+        IO.merge(pa.table({"id": [1], "x": given}), path, "upsert", ["id"])
+    assert IO.read_dataset(path).column("x").to_pylist() == held
+
+
+def test_tables_with_other_columns_are_not_filled_with_null(path: str) -> None:
+    IO.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path)
+    parts = [pa.table({"id": [1], "v": ["x"]}), pa.table({"id": [2]})]
+    with pytest.raises(SchemaMismatchError, match="'v'"):
+        IO.merge(parts, path, "upsert", ["id"])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pa.table({"id": [2], "x": pa.array([0.5], pa.float32()), "v": ["b"]}),
+        pa.table({"id": [2], "x": pa.array([0.1], pa.float64())}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["directory", "paths"])
+def test_files_of_a_source_must_be_alike(
+    tmp_path: Path, path: str, second: pa.Table, kind: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    pq.write_table(pa.table({"id": [1], "x": pa.array([0.5], pa.float32())}), source / "a.parquet")
+    pq.write_table(second, source / "b.parquet")
+    data = str(source) if kind == "directory" else [str(file) for file in sorted(source.iterdir())]
+    with pytest.raises(SchemaMismatchError, match="parts of the source differ"):
+        IO.write_dataset(data, path)
+
+
+def test_partition_text_of_a_source_is_not_made_a_number(tmp_path: Path, path: str) -> None:
+    (tmp_path / "source" / "p=007").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "source" / "p=007" / "a.parquet")
+    IO.write_dataset(str(tmp_path / "source"), path)
+    assert IO.read_dataset(path).to_pylist() == [{"id": 1, "p": "007"}]
+
+
+def test_an_empty_partitioned_dataset_can_be_filled(path: str) -> None:
+    rows = pa.table({"id": [1], "v": ["a"]})
+    IO.write_dataset(rows.slice(0, 0), path, partition_by=["v"])
+    IO.write_dataset(rows, path, partition_by=["v"])
+    IO.merge(pa.table({"id": [2], "v": ["b"]}), path, "upsert", ["id"])
+    found = IO.read_dataset(path).sort_by("id").to_pylist()
+    assert found == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize("writer", ["duckdb", "pyarrow", "pyarrow without schema"])
+def test_key_value_metadata_survives_a_rewrite(tmp_path: Path, path: str, writer: str) -> None:
+    Path(path).mkdir()
+    file = f"{path}/a.parquet"
+    rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    if writer == "duckdb":
+        relation = duckdb.from_arrow(rows)
+        relation.query("t", f"COPY t TO '{file}' (FORMAT parquet, KV_METADATA {{note: 'kept'}})")
+    else:
+        with pq.ParquetWriter(file, rows.schema, store_schema="without" not in writer) as out:
+            out.write_table(rows)
+            out.add_key_value_metadata({"note": "kept"})
+    result = IO.merge(pa.table({"id": [1], "v": ["new"]}), path, "update", ["id"])
+    (new,) = result.rewritten_files
+    assert pq.read_metadata(new).metadata[b"note"] == b"kept"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([["a"], ["b"]]),
+        pl.Series([{"s": "a"}, {"s": "b"}]),
+        pl.Series(["a", "b"], dtype=pl.Categorical),
+        pl.Series(["a", "b"], dtype=pl.Enum(["a", "b"])),
+    ],
+)
+def test_ordinary_columns_of_polars(path: str, column: pl.Series) -> None:
+    frame = pl.DataFrame({"id": [1, 2], "c": column})
+    IO.write_dataset(frame, path)
+    changed = frame.with_columns(id=pl.Series([2, 3]))
+    result = IO.merge(changed, path, "upsert", ["id"])
+    assert (result.updated, result.inserted) == (1, 1)
+    kept, updated, inserted = IO.read_dataset(path).sort_by("id").column("c").to_pylist()
+    first, second = column.to_list()
+    assert [kept, updated, inserted] == [first, first, second]
+
+
+def test_a_dictionary_gets_room_for_new_values(path: str) -> None:
+    Path(path).mkdir()
+    small = pa.dictionary(pa.int8(), pa.string())
+    old = pa.array([f"a{i}" for i in range(100)]).dictionary_encode().cast(small)
+    pq.write_table(pa.table({"id": range(100), "v": old}), f"{path}/a.parquet")
+    new = pa.table({"id": range(50, 150), "v": [f"b{i}" for i in range(100)]})
+    result = IO.merge(new, path, "upsert", ["id"])
+    assert (result.updated, result.inserted) == (50, 50)
+    values = IO.read_dataset(path).column("v").to_pylist()
+    assert len(set(values)) == 150
