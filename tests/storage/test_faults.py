@@ -305,16 +305,36 @@ def test_permission_denied_before_anything(quick_disk: str, publish: str) -> Non
 
 @AS_ROOT
 @BOTH
-def test_permission_denied_half_way(quick_disk: str, publish: str) -> None:
-    """The control directory can be written, the dataset cannot: committed, but pending."""
+def test_a_dataset_that_cannot_be_written(quick_disk: str, publish: str) -> None:
+    """The control directory can be written, the dataset cannot: told before the commit."""
     root = fresh(FLAT, f"{quick_disk}/x")
     os.chmod(quick_disk, 0o755)
     os.chmod(f"{quick_disk}/x", 0o777)
     result = run_as_nobody(_COMMIT_AS_NOBODY.format(root=root, publish=publish))
-    assert "CommitPendingError" in result.stderr
-    assert "Permission denied" in result.stderr or "not permitted" in result.stderr
+    assert "PermissionError" in result.stderr
+    recover(root)
+    assert read_plainly(root) == FLAT.old()
+    assert_tidy(root)
+
+
+@BOTH
+def test_permission_denied_half_way(tmp_path: Path, publish: Any) -> None:
+    """Rights are taken away after the commit point: committed, but pending."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    refusing = Refusing({"exchange", "rename_new"}, errno.EACCES, f"{root}/part-")
+    exchanging = Refusing({"exchange"}, errno.EACCES)
+
+    @contextmanager
+    def both(call: Call) -> Iterator[None]:
+        with refusing(call), exchanging(call):
+            yield
+
+    with syscalls.observed(both), pytest.raises(CommitPendingError, match="Permission denied"):
+        run_commit(FLAT, root, publish=publish)
+    assert refusing.refused == 1
     recover(root)
     assert read_plainly(root) == FLAT.new()
+    assert_tidy(root)
 
 
 @AS_ROOT
