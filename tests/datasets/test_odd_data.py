@@ -139,3 +139,36 @@ def test_a_dictionary_gets_room_for_new_values(path: str) -> None:
     assert (result.updated, result.inserted) == (50, 50)
     values = IO.read_dataset(path).column("v").to_pylist()
     assert len(set(values)) == 150
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (pa.array([0.5], pa.float32()), pa.array([0.1], pa.float64()), [0.5, 0.1]),
+        (pa.array([1], pa.int32()), pa.array([2**40]), [1, 2**40]),
+        (pa.nulls(1), pa.array(["x"]), [None, "x"]),
+    ],
+)
+def test_reading_loses_nothing_of_files_with_other_types(
+    path: str, one: pa.Array, other: pa.Array, expected: list[Any]
+) -> None:
+    Path(path).mkdir()
+    pq.write_table(pa.table({"v": one}), f"{path}/a.parquet")
+    pq.write_table(pa.table({"v": other, "w": [7]}), f"{path}/b.parquet")
+    table = IO.read_dataset(path)
+    assert table.column("v").to_pylist() == expected
+    assert table.column("w").to_pylist() == [None, 7]
+
+
+def test_reading_refuses_types_that_no_type_holds(path: str) -> None:
+    Path(path).mkdir()
+    pq.write_table(pa.table({"v": [1]}), f"{path}/a.parquet")
+    pq.write_table(pa.table({"v": ["x"]}), f"{path}/b.parquet")
+    with pytest.raises(SchemaMismatchError, match="'v'"):
+        IO.read_dataset(path)
+
+
+def test_a_text_that_only_looks_like_a_date_stays_a_text(path: str) -> None:
+    Path(path, "p=2026-02-30").mkdir(parents=True)
+    pq.write_table(pa.table({"v": [1]}), f"{path}/p=2026-02-30/a.parquet")
+    assert IO.read_dataset(path).to_pylist() == [{"v": 1, "p": "2026-02-30"}]

@@ -10,9 +10,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
-from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
-from fsspeckit.errors import UnreadableFileError
+from fsspeckit.core.incremental.partitions import (
+    detect_partition_columns,
+    parse_hive_partition_path,
+    typed_values,
+)
+from fsspeckit.errors import SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.reading import stable_files
 
 if TYPE_CHECKING:
@@ -99,7 +104,9 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
     for footer in footers:
         if footer.error is not None:
             raise UnreadableFileError(footer.error)
-    parts = partition_schema([pinned.relative for pinned in state.files])
+    relative = [pinned.relative for pinned in state.files]
+    detect_partition_columns(relative)
+    parts = partition_schema(relative)
     leaves = footers[0].leaves
     instants = frozenset(name for name in leaves if leaves[name].physical == "INT96")
     return OpenedDataset(_dataset(storage, state, parts), instants)
@@ -116,7 +123,8 @@ def _shape(texts: Sequence[str | None]) -> pa.DataType:
     known = [text for text in texts if text is not None]
     for pattern, data_type in _SHAPES:
         if known and all(pattern.fullmatch(text) for text in known):
-            return data_type
+            # A text may look like a date and be none: 2026-02-30.
+            return data_type if all(typed_values(known, data_type)[1]) else pa.string()
     return pa.string()
 
 
@@ -132,10 +140,34 @@ def _dataset(storage: Storage, state: StableFiles, parts: pa.Schema) -> ds.FileS
         )
         for pinned in state.files
     ]
-    stored = fragments[0].physical_schema
+    stored = _common_schema([(part.path, part.physical_schema) for part in fragments])
     extra = [field for field in parts if field.name not in stored.names]
     schema = pa.schema([*stored, *extra], stored.metadata)
     return ds.FileSystemDataset(fragments, schema, options, filesystem)
+
+
+def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    """The columns of all files, each of the type that holds the values of every file.
+
+    Raises:
+        SchemaMismatchError: If files have types of one column that no type holds.
+    """
+    (first, schema), *others = schemas
+    fields = {field.name: field for field in schema}
+    for path, other in others:
+        for field in other:
+            known = fields.setdefault(field.name, field)
+            if known.type.equals(field.type):
+                continue
+            try:
+                fields[field.name] = known.with_type(common_type(known.type, field.type))
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(
+                    f"column {field.name!r} is {known.type} in {first!r} and {field.type} in "
+                    f"{path!r}, and no type holds both.\nHint: rewrite the files that have the "
+                    "wrong type."
+                ) from error
+    return pa.schema(list(fields.values()), schema.metadata)
 
 
 def _partition(relative: str, parts: pa.Schema) -> ds.Expression:
