@@ -170,6 +170,22 @@ def test_what_progress_raises_reaches_the_caller(target: Path) -> None:
     assert sorted(target.iterdir()) == before
 
 
+def test_keys_that_duckdb_does_not_read_are_never_taken_for_absent(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No real statement stops early, so the join is replaced by one that does."""
+
+    def stops_early(_: Any, __: Any, scanned: pa.RecordBatchReader) -> pa.Table:
+        scanned.read_next_batch()
+        return pa.table({"file": [0], "position": [0], "number": [0]}).slice(0, 0)
+
+    monkeypatch.setattr("fsspeckit.datasets.duckdb_engine._joined", stops_early)
+    before = sorted(target.iterdir())
+    with pytest.raises(RuntimeError, match="did not read all keys"):
+        DuckDBDatasetIO().merge(rows(5, 15, v="new"), str(target), "upsert", ["id"])
+    assert sorted(target.iterdir()) == before
+
+
 class TestRelations:
     """A relation as a source."""
 

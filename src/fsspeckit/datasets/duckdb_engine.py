@@ -52,6 +52,8 @@ _SOURCE_ROWS = 16_384
 _ROWS_AT_ONCE = 500_000
 """So many target rows are read in one piece, if their row groups are not larger."""
 
+_NOTHING = Positions(np.empty(0, np.int64), np.empty(0, np.int64), ())
+
 
 class DuckDBEngine(ArrowEngine):
     """One machine; keys are joined by DuckDB.
@@ -99,8 +101,8 @@ class DuckDBEngine(ArrowEngine):
         self, keys: IndexedKeys, target: Target, work: Work, progress: Progress
     ) -> Mapping[int, Positions]:
         """Stream the keys of the row groups through a join with those of the source."""
-        if not work:
-            return {}
+        if not work or not keys.count:
+            return dict.fromkeys(work, _NOTHING)
         with self._cursor() as cursor, _Scan(target, work, progress) as scan:
             try:
                 found = _joined(cursor, _source_keys(keys, target), scan.reader())
@@ -108,6 +110,7 @@ class DuckDBEngine(ArrowEngine):
                 # DuckDB tells what a stream raised as its own error, in words. Callers go by type.
                 scan.raise_failure()
                 raise
+            scan.check_complete()
         return _by_file(target, work, found)
 
     @contextmanager
@@ -209,6 +212,7 @@ class _Scan:
         self._work = work
         self._progress = progress
         self._failure: BaseException | None = None
+        self._is_complete = False
         self._pool = ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan")
         keys = zip(_key_names(target), target.key_columns, strict=True)
         self._schema = pa.schema(
@@ -234,6 +238,12 @@ class _Scan:
         if self._failure is not None:
             raise self._failure
 
+    def check_complete(self) -> None:
+        """Check that all keys were read: rows that the join did not see would not be replaced."""
+        self.raise_failure()
+        if not self._is_complete:
+            raise RuntimeError("DuckDB did not read all keys of the target. Nothing was changed.")
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
         left = {number: len(groups) for number, groups in self._work.items()}
         done = 0
@@ -244,6 +254,7 @@ class _Scan:
                 if not left[number]:
                     done += 1
                     self._progress("match", done, len(left))
+            self._is_complete = True
         except GeneratorExit:
             raise
         except BaseException as error:
