@@ -172,3 +172,40 @@ def test_a_text_that_only_looks_like_a_date_stays_a_text(path: str) -> None:
     Path(path, "p=2026-02-30").mkdir(parents=True)
     pq.write_table(pa.table({"v": [1]}), f"{path}/p=2026-02-30/a.parquet")
     assert IO.read_dataset(path).to_pylist() == [{"v": 1, "p": "2026-02-30"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", None),
+        ("path", b"data"),
+        ("key_columns", None),
+        ("key_columns", 3),
+        ("progress", 3),
+        ("compression", "foo"),
+        ("trust_partitions", "no"),
+        ("allow_empty", 1),
+        ("max_rows_per_file", "10"),
+        ("row_group_size", 0),
+        ("order_by", ["zz"]),
+        ("bloom_columns", ["zz"]),
+    ],
+)
+def test_a_wrong_argument_is_one_clear_error(path: str, name: str, value: Any) -> None:
+    rows = pa.table({"id": [1], "v": ["a"]})
+    IO.write_dataset(rows, path)
+    arguments = {"path": path, "strategy": "upsert", "key_columns": ["id"], name: value}
+    with pytest.raises(InvalidArgumentError):
+        IO.merge(pa.table({"id": [1, 2], "v": ["b", "c"]}), **arguments)
+    assert IO.read_dataset(path).equals(rows)
+
+
+def test_wrong_columns_are_named(path: str) -> None:
+    rows = pa.table({"id": [1], "v": ["a"]})
+    IO.write_dataset(rows, path)
+    with pytest.raises(InvalidArgumentError, match="'zz'"):
+        IO.read_dataset(path, columns=["zz"])
+    with pytest.raises(InvalidArgumentError, match=r"\['id'\]"):
+        IO.read_dataset(path, columns="id")
+    with pytest.raises(InvalidArgumentError, match="'zz'"):
+        IO.write_dataset(rows, path, mode="overwrite", partition_by=["zz"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -425,9 +426,9 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
     )
 
 
-def _names(names: Sequence[str]) -> Any:
-    """Column names as a tuple; a string stays one, to be refused with a hint."""
-    return names if isinstance(names, str) else tuple(names)
+def _names(names: Any) -> Any:
+    """Column names as a tuple; a string or nothing stays as it is, to be refused with a hint."""
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else names
 
 
 def _options(

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.keys import check_names
 from fsspeckit.core.incremental.partitions import (
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
 )
-from fsspeckit.errors import SchemaMismatchError, UnreadableFileError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.reading import stable_files
 
 if TYPE_CHECKING:
@@ -52,10 +53,17 @@ def read_table(
     Raises:
         FileNotFoundError: If there is no such dataset.
     """
+    if columns is not None:
+        check_names("columns", columns)
     wanted = None if columns is None else list(columns)
     expression = pq.filters_to_expression(filters) if filters is not None else None
 
     def read(opened: OpenedDataset) -> pa.Table:
+        missing = [name for name in wanted or () if name not in opened.dataset.schema.names]
+        if missing:
+            raise InvalidArgumentError.missing_columns(
+                "columns", missing, opened.dataset.schema.names
+            )
         return opened.meant(opened.dataset.to_table(columns=wanted, filter=expression))
 
     return with_dataset(storage, read)

@@ -25,6 +25,7 @@ Progress = Callable[[str, int, int], None]
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
 _NULL_POLICIES = ("error", "match")
+_CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 _DUPLICATE_POLICIES = ("error", "first", "last")
 
 
@@ -42,7 +43,9 @@ class FileOptions:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise InvalidArgumentError(f"{name} must be > 0, got {value!r}.")
+                raise InvalidArgumentError(f"{name} must be > 0, a whole number, got {value!r}.")
+        if self.compression not in _CODECS:
+            raise InvalidArgumentError.choice("compression", self.compression, _CODECS)
         basename_of(self.basename_template, 0)
 
     @property
@@ -74,6 +77,15 @@ class MergeRequest:
 
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)
+        if self.progress is not None and not callable(self.progress):
+            raise InvalidArgumentError(
+                f"progress must be a function of phase, done and total, got {self.progress!r}."
+            )
+        for name in ("trust_partitions", "allow_empty"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgumentError(
+                    f"{name} must be True or False, got {getattr(self, name)!r}."
+                )
         if self.null_keys not in _NULL_POLICIES:
             raise InvalidArgumentError.choice("null_keys", self.null_keys, _NULL_POLICIES)
         if self.duplicate_keys not in _DUPLICATE_POLICIES:

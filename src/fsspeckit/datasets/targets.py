@@ -178,6 +178,9 @@ def new_files(
     """A writer of new files that look like those of the target."""
     if options.bloom_columns:
         check_columns("bloom_columns", options.bloom_columns, source.names)
+    if target.partition_columns:
+        names = [part.name for part in target.partition_columns]
+        check_columns("partition_columns", names, source.names)
     root = storage.root
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}

@@ -98,8 +98,9 @@ def open_root(
     Raises:
         InvalidArgumentError: If the path is empty, or the filesystem is of an unknown kind.
     """
-    text = os.fspath(path)
-    if not text.strip():
+    given: Any = path
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text.strip():
         raise InvalidArgumentError(f"path must be a non-empty string, got {path!r}.")
     if "\0" in text:
         raise InvalidArgumentError(f"path must not contain a NUL character, got {text!r}.")

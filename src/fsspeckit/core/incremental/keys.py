@@ -9,6 +9,7 @@ columns only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from fsspeckit.core.incremental.casts import cast_exactly, family, plain, plain_
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 __all__ = [
@@ -148,7 +147,8 @@ def check_names(what: str, names: Sequence[Any]) -> None:
             f"{what} must be a sequence of column names, got the string {names!r}.\n"
             f"Hint: pass [{names!r}]."
         )
-    if not names:
+    given: Any = names
+    if not given or not isinstance(given, Sequence):
         raise InvalidArgumentError(f"{what} must name at least one column, got {names!r}.")
     if strange := [name for name in names if not isinstance(name, str)]:
         raise InvalidArgumentError(f"{what} must be strings, got {strange[0]!r}.")
