@@ -45,8 +45,11 @@ class Disk(Protocol):
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole or not at all, for good; FileExistsError if it is there."""
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Create or replace a file, whole or not at all; its name may be lost with the power."""
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Create or replace a file, whole or not at all; its name may be lost with the power.
+
+        Without ``sync`` its bytes may be lost too, until the caller makes them durable.
+        """
 
     def make_directories(self, path: str) -> None:
         """Create a directory and those above it, where missing."""
@@ -110,17 +113,17 @@ class LocalDisk:
             self.move_new(temporary, path)
         self.sync_directory(os.path.dirname(path))
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Create or replace a file, whole or not at all."""
-        with self._temporary(path, data) as temporary:
+        with self._temporary(path, data, sync=sync) as temporary:
             syscalls.rename(temporary, path)
 
     @contextmanager
-    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
+    def _temporary(self, path: str, data: bytes, *, sync: bool = True) -> Iterator[str]:
         directory = os.path.dirname(path)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         try:
-            write_file(temporary, data)
+            write_file(temporary, data, sync=sync)
             yield temporary
         except BaseException:
             with suppress(OSError):
@@ -213,12 +216,13 @@ class LocalDisk:
             _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def write_file(path: str, data: bytes) -> None:
+def write_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Write a new local file and make it durable."""
     descriptor = syscalls.create(path)
     try:
         syscalls.write(descriptor, path, data)
-        syscalls.sync(descriptor, path)
+        if sync:
+            syscalls.sync(descriptor, path)
     finally:
         os.close(descriptor)
 
@@ -322,7 +326,7 @@ class RemoteDisk:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             syscalls.remote(self._filesystem, "pipe_file", path, data, mode="create")
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Create or replace a file, whole or not at all."""
         syscalls.remote(self._filesystem, "pipe_file", path, data)
 

@@ -150,8 +150,8 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
     removed = [below(directory, remove.path) for remove in record.removes]
     drop_empty_directories(storage, tree, removed)
     shadow = Shadow(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
-    _sync_tree(storage, tree)
     _write_manifest(storage, shadow)
+    _sync_tree(storage, place)
     return shadow
 
 
@@ -255,8 +255,8 @@ def _link_adds(
             missing_add(storage, record, add)
 
 
-def _sync_tree(storage: Storage, tree: str) -> None:
-    for directory, _, _ in os.walk(tree):
+def _sync_tree(storage: Storage, place: str) -> None:
+    for directory, _, _ in os.walk(place):
         storage.disk.sync_directory(directory)
 
 
@@ -269,8 +269,10 @@ def _write_manifest(storage: Storage, shadow: Shadow) -> None:
         "entries": shadow.entries,
     }
     place = storage.control.at(shadow.name)
-    storage.disk.overwrite(f"{place}/{MANIFEST_FILE}", _sealed_manifest(content))
-    storage.disk.sync_directory(place)
+    path = f"{place}/{MANIFEST_FILE}"
+    storage.disk.overwrite(path, _sealed_manifest(content), sync=False)
+    # Durable after the rename, with the tree: nobody acts on it before the record is written.
+    storage.disk.sync_file(path)
 
 
 def _sealed_manifest(content: dict[str, Any]) -> bytes:
@@ -319,8 +321,6 @@ def install(storage: Storage, shadow: Shadow) -> None:
         if is_installed(storage, shadow):
             raise
         raise ShadowRefused(f"{error.strerror}: {place!r}") from error
-    # One directory of the two is enough: a rename is durable as a whole.
-    storage.disk.sync_directory(os.path.dirname(place))
 
 
 def is_installed(storage: Storage, shadow: Shadow) -> bool:

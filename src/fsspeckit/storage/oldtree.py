@@ -58,8 +58,10 @@ class OldTree:
             control = self._storage.control
             self._storage.disk.rename_directory(control.at(self._name), control.at(old_name))
             # Durable before the first name is taken out of the old tree: a missing name would
-            # otherwise be taken for one that another program has deleted.
+            # otherwise be taken for one that another program has deleted. And the exchange itself
+            # before anything is removed; one of its directories is enough.
             self._storage.disk.sync_directory(control.path)
+            self._storage.disk.sync_directory(os.path.dirname(self._new))
             self._name = old_name
         for _ in range(_PASSES):
             if self._take_apart(self._old, ""):
