@@ -107,6 +107,7 @@ def test_a_missing_source_changes_nothing(dataset: Path) -> None:
     assert contents(dataset) == before
     assert os.path.exists(sources[0])
     manager.cleanup_staging_files()
+    assert not os.path.exists(os.path.dirname(sources[0]))
 
 
 def test_a_name_that_is_no_data_is_refused(dataset: Path) -> None:
