@@ -25,8 +25,8 @@ settings.load_profile("default")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out all but the first case of each test where a class says that this will do.
 
-    A second session of Spark proves that every call works there; what the calls do with each kind
-    of value is proved on the first. FSSPECKIT_EXAMPLES=2, or more, runs everything.
+    On Spark every test runs with one of its cases, on both kinds of session, so that all tests end
+    in bounded time. FSSPECKIT_EXAMPLES=2, or more, runs everything.
     """
     if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1:
         return

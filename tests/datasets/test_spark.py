@@ -30,6 +30,9 @@ _GENERATED: Any = EngineTests.test_generated_merges_agree_with_the_model.hypothe
 class SparkTests(EngineTests):
     """What classic and Connect sessions share."""
 
+    first_case_only = True
+    """A job takes Spark a good second; FSSPECKIT_EXAMPLES=2 runs every case."""
+
     engine_name = "spark"
     supports_memory_filesystem = False
     rewrites_mixed_timestamps = False
@@ -59,8 +62,6 @@ class TestSpark(SparkTests):
 
 class TestSparkConnect(SparkTests):
     """A session of a server."""
-
-    first_case_only = True
 
     @pytest.fixture
     def connect(self, spark_connect: SparkSession) -> Callable[..., Any]:
