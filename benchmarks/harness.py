@@ -79,7 +79,8 @@ class Report:
 
     def write(self) -> None:
         """Write the page and print it."""
-        command = f"python -m benchmarks.bench_{self.name.replace('-', '_')}"
+        module = f"python -m benchmarks.bench_{self.name.replace('-', '_')}"
+        command = " ".join([module, *sys.argv[1:]])
         page = [f"# {self.title}", "", self.text, "", *self.lines, "", _machine(command), ""]
         PAGES.mkdir(parents=True, exist_ok=True)
         path = PAGES / f"{self.name}.md"
