@@ -1,7 +1,8 @@
 """The rewriter: one data file with some of its rows replaced, at their positions.
 
-Streams row group by row group, so that memory is bounded by one of them, and keeps what the file
-looked like. A file in which no value changes is left alone.
+What does not change is copied as bytes where the file allows it and where that is cheaper. Else the
+file is streamed row group by row group, so that memory is bounded by one of them. Both keep what the
+file looked like. A file in which no value changes is left alone.
 """
 
 from __future__ import annotations
@@ -9,48 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.payload import (
-    check_same_columns,
-    different_values,
-    fit_table,
-    take_rows,
-)
-from fsspeckit.core.incremental.scan import check_instants, open_data_file
+from fsspeckit.core.incremental.changes import Change, Replacement, stored_rows
+from fsspeckit.core.incremental.choice import Choice, choose
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
+from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.properties import Layout, layout_of
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Sequence
 
-    from numpy.typing import NDArray
-
+    from fsspeckit.core.incremental.changes import GroupChange, RowSource
+    from fsspeckit.core.incremental.choice import Method
     from fsspeckit.storage.roots import Root
 
-    Positions = NDArray[np.int64]
-    RowSource = Callable[[Positions], pa.Table]
-
 __all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """Which rows of a file are replaced by which rows of the source."""
-
-    positions: Positions
-    """Row numbers inside the file, ascending."""
-
-    source_rows: Positions
-    """The source row for each position."""
-
-    keep_others: bool = True
-    """Whether all other rows stay; if not, they are deleted."""
-
-    force: bool = False
-    """Whether the file is written anew even if no value changes."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +41,41 @@ class Rewritten:
     """Matching rows in which no value differs."""
 
     encoded_row_groups: int
-    """Row groups that were encoded again; none if nothing was written."""
+    """Row groups of which something was encoded again; none if nothing was written."""
 
     path: str | None = None
     """Where the new file is, if not where it was asked for: a task that is run twice writes two."""
 
+    method: Method = "kept"
+    """How the new file was written."""
+
+    reason: str = "no value changes"
+    """Why it was written that way."""
+
+    copied_row_groups: int = 0
+    """Row groups that were copied as bytes."""
+
+    encoded_bytes: int = 0
+    """Bytes of the new file that were encoded, and not copied; all of them for ``full``."""
+
+    copied_bytes: int = 0
+    """Bytes of the new file that were copied from the old one."""
+
     @property
     def is_new(self) -> bool:
         """Whether there is a new file."""
-        return self.encoded_row_groups > 0
+        return self.method != "kept"
+
+    def shown(self) -> dict[str, Any]:
+        """What the metrics of a merge say about it."""
+        return {
+            "method": self.method,
+            "reason": self.reason,
+            "row_groups_encoded": self.encoded_row_groups,
+            "row_groups_copied": self.copied_row_groups,
+            "bytes_encoded": self.encoded_bytes,
+            "bytes_copied": self.copied_bytes,
+        }
 
 
 def rewrite(
@@ -96,19 +99,56 @@ def rewrite(
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
+        ConcurrentModificationError: If somebody changes the file meanwhile.
     """
     with open_data_file(root, path) as file:
         layout = file_layout(root, path, file, key_columns)
-        change = _Change(root, path, file, layout, replacement, rows)
-        if not replacement.force and not any(map(change.alters, change.touched)):
-            return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
-        written = 0
-        with writing(root, destination, layout) as writer:
-            for table in change.row_groups():
-                if table.num_rows:
-                    writer.write_table(table, row_group_size=table.num_rows)
-                    written += table.num_rows
-        return Rewritten(written, change.unchanged_rows, file.num_row_groups)
+        change = Change(root, path, file, layout, replacement, rows)
+        changes = change.group_changes()
+        if replacement.force:
+            return _streamed(change, destination, "every file is to be written anew")
+        if not changes:
+            return Rewritten(file.metadata.num_rows, change.unchanged_rows, 0)
+        return _cheapest(change, changes, destination, key_columns)
+
+
+def _cheapest(
+    change: Change, changes: Sequence[GroupChange], destination: str, key_columns: Collection[str]
+) -> Rewritten:
+    try:
+        with open_spliceable(change.root, change.path) as source:
+            choice = choose(source.anatomy, source.columns, changes, ENCODERS)
+            if choice.method == "full":
+                return _streamed(change, destination, choice.reason)
+            source.check(change, changes)
+            done = source.write(change, changes, destination, key_columns)
+    except CannotSpliceError as error:
+        # Whatever was begun is overwritten.
+        return _streamed(change, destination, f"cannot be spliced: {error}")
+    return Rewritten(
+        done.rows,
+        change.unchanged_rows,
+        done.encoded_groups,
+        method=choice.method,
+        reason=choice.reason,
+        copied_row_groups=done.copied_groups,
+        encoded_bytes=done.encoded_bytes,
+        copied_bytes=done.copied_bytes,
+    )
+
+
+def _streamed(change: Change, destination: str, reason: str) -> Rewritten:
+    """Write all of the file anew, row group by row group."""
+    rows = encoded = 0
+    with writing(change.root, destination, change.layout) as writer:
+        for number in change.groups:
+            table = change.merged(number)
+            change.forget(number)
+            if table.num_rows:
+                writer.write_table(table, row_group_size=table.num_rows)
+                rows += table.num_rows
+            encoded += 1
+    return Rewritten(rows, change.unchanged_rows, encoded, method="full", reason=reason)
 
 
 def file_layout(
@@ -147,98 +187,3 @@ class _Writer:
         self._writer.close()
         if self._handle is not None:
             self._handle.close()
-
-
-class _Change:
-    """A file and its replacement, looked at row group by row group."""
-
-    def __init__(
-        self,
-        root: Root,
-        path: str,
-        file: pq.ParquetFile,
-        layout: Layout,
-        replacement: Replacement,
-        rows: RowSource,
-    ) -> None:
-        self._root = root
-        self._path = path
-        self._file = file
-        self._layout = layout
-        self._replacement = replacement
-        self._rows = rows
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._known: dict[int, pa.Table] = {}
-        self._unchanged: dict[int, int] = {}
-
-    @property
-    def touched(self) -> list[int]:
-        """The row groups that hold a match, or lose rows."""
-        numbers = range(self._file.num_row_groups)
-        if not self._replacement.keep_others:
-            return list(numbers)
-        return [number for number in numbers if self._cuts[number] < self._cuts[number + 1]]
-
-    @property
-    def unchanged_rows(self) -> int:
-        """Matching rows, of the row groups looked at, in which no value differs."""
-        return sum(self._unchanged.values())
-
-    def alters(self, number: int) -> bool:
-        """Whether a value of a row group changes, or a row is lost; remembers the new rows."""
-        table = self._merged(number)
-        rows = self._file.metadata.row_group(number).num_rows
-        matches = int(self._cuts[number + 1] - self._cuts[number])
-        if table.num_rows == rows and self._unchanged[number] == matches:
-            return False
-        self._known = {number: table}
-        return True
-
-    def row_groups(self) -> Iterator[pa.Table]:
-        """The rows of the new file, row group by row group."""
-        for number in range(self._file.num_row_groups):
-            yield self._known.pop(number) if number in self._known else self._merged(number)
-
-    def _merged(self, number: int) -> pa.Table:
-        """The rows of one row group after the merge."""
-        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        old = self._file.read_row_group(number).cast(self._layout.schema)
-        if self._replacement.keep_others:
-            check_instants(self._root, self._path, number, old, self._layout.int96)
-        if start == end:
-            self._unchanged[number] = 0
-            return old if self._replacement.keep_others else old.slice(0, 0)
-        places = self._replacement.positions[start:end] - self._starts[number]
-        new = self._new_rows(start, end)
-        replaced = take_rows(old, pa.array(places))
-        self._unchanged[number] = int((~_different_rows(replaced, new)).sum())
-        if not self._replacement.keep_others:
-            return new
-        index = np.arange(old.num_rows)
-        index[places] = old.num_rows + np.arange(end - start)
-        both = pa.concat_tables([old, new]).unify_dictionaries()
-        return take_rows(both, pa.array(index))
-
-    def _new_rows(self, start: int, end: int) -> pa.Table:
-        source = self._rows(self._replacement.source_rows[start:end])
-        check_same_columns(source.column_names, self._layout.schema.names, "file")
-        return stored_rows(source, self._layout)
-
-
-def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
-    """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
-    meant = fit_table(rows, layout.meaning())
-    stored = [
-        column.cast(pa.timestamp("us")) if name in layout.int96 else column
-        for name, column in zip(meant.column_names, meant.columns, strict=True)
-    ]
-    return pa.table(stored, schema=layout.schema)
-
-
-def _different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
-    differs = np.zeros(left.num_rows, bool)
-    for one, other in zip(left.columns, right.columns, strict=True):
-        differs |= different_values(one.combine_chunks(), other.combine_chunks())
-    return differs

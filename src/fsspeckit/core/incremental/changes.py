@@ -1,0 +1,231 @@
+"""What a replacement does to a file: which row groups, which columns, which rows.
+
+Old and new values are compared before anything is written, so that a file, a row group or a column
+in which nothing changes can stay as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.incremental.payload import (
+    check_same_columns,
+    different_values,
+    fit_table,
+    take_rows,
+)
+from fsspeckit.core.incremental.scan import check_instants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.parquet.properties import Layout
+    from fsspeckit.storage.roots import Root
+
+    Positions = NDArray[np.int64]
+    RowSource = Callable[[Positions], pa.Table]
+
+__all__ = ["Change", "GroupChange", "Replacement", "stored_rows"]
+
+_REMEMBERED_BYTES = 64 * 1024 * 1024
+# Up to this many replaced rows, what lies between them is used as it is instead of copied.
+_FEW_PLACES = 256
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Which rows of a file are replaced by which rows of the source."""
+
+    positions: Positions
+    """Row numbers inside the file, ascending."""
+
+    source_rows: Positions
+    """The source row for each position."""
+
+    keep_others: bool = True
+    """Whether all other rows stay; if not, they are deleted."""
+
+    force: bool = False
+    """Whether the file is written anew even if no value changes."""
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What happens to one row group."""
+
+    number: int
+    rows: int
+    """How many rows it has afterwards."""
+
+    columns: tuple[str, ...]
+    """The columns that must be encoded again; all of them if rows are lost."""
+
+    loses_rows: bool = False
+    changed: frozenset[str] = frozenset()
+    """The columns in which a value of a row that stays changes."""
+
+
+class Change:
+    """A file and its replacement, looked at row group by row group."""
+
+    def __init__(
+        self,
+        root: Root,
+        path: str,
+        file: pq.ParquetFile,
+        layout: Layout,
+        replacement: Replacement,
+        rows: RowSource,
+    ) -> None:
+        self.root = root
+        self.path = path
+        self.file = file
+        self.layout = layout
+        self._replacement = replacement
+        self._rows = rows
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._cuts = np.searchsorted(replacement.positions, self._starts)
+        self._remembered: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._remembered_bytes = 0
+        self.unchanged_rows = 0
+
+    @property
+    def groups(self) -> range:
+        """The numbers of all row groups."""
+        return range(self.file.num_row_groups)
+
+    @property
+    def matches(self) -> int:
+        """How many rows match."""
+        return len(self._replacement.positions)
+
+    def group_changes(self) -> list[GroupChange]:
+        """Compare old and new values; the row groups that do not stay as they are."""
+        touched = [n for n in self.groups if self._is_touched(n)]
+        return [found for number in touched if (found := self._group_change(number)) is not None]
+
+    def rows_of(self, number: int) -> int:
+        """How many rows a row group has now."""
+        return int(self._starts[number + 1] - self._starts[number])
+
+    def _is_touched(self, number: int) -> bool:
+        holds_match = bool(self._cuts[number] < self._cuts[number + 1])
+        return holds_match or (not self._replacement.keep_others and self.rows_of(number) > 0)
+
+    def _group_change(self, number: int) -> GroupChange | None:
+        matches = int(self._cuts[number + 1] - self._cuts[number])
+        loses_rows = not self._replacement.keep_others and matches < self.rows_of(number)
+        names = tuple(self.layout.schema.names)
+        if not matches:
+            return GroupChange(number, 0, names, loses_rows=True)
+        old, new = self._old_rows(number), self._new_rows(number)
+        different = self._different(number, old, new)
+        if loses_rows:
+            return GroupChange(number, matches, names, loses_rows=True, changed=different)
+        if not different:
+            return None
+        self._remember(number, old, new)
+        columns = tuple(name for name in names if name in different)
+        return GroupChange(number, self.rows_of(number), columns, changed=different)
+
+    def _different(self, number: int, old: pa.Table, new: pa.Table) -> frozenset[str]:
+        """The columns in which a matching row changes; counts the rows that do not."""
+        replaced = take_rows(old, pa.array(self._places(number)))
+        differs = np.zeros(new.num_rows, bool)
+        found = set()
+        for name, one, other in zip(new.column_names, replaced.columns, new.columns, strict=True):
+            different = different_values(one.combine_chunks(), other.combine_chunks())
+            if different.any():
+                found.add(name)
+                differs |= different
+        self.unchanged_rows += int((~differs).sum())
+        return frozenset(found)
+
+    def _remember(self, number: int, old: pa.Table, new: pa.Table) -> None:
+        size = old.nbytes + new.nbytes
+        if self._remembered_bytes + size <= _REMEMBERED_BYTES:
+            self._remembered[number] = (old, new)
+            self._remembered_bytes += size
+
+    def forget(self, number: int) -> None:
+        """Free what is remembered of a row group."""
+        self._remembered.pop(number, None)
+
+    def merged(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one row group after the merge, or some columns of them."""
+        names = list(self.layout.schema.names if columns is None else columns)
+        if not self._is_touched(number):
+            return self._old_rows(number, names)
+        if not self._replacement.keep_others:
+            return self._new_rows(number).select(names)
+        old, new = self._remembered.get(number) or (None, None)
+        old = self._old_rows(number, names) if old is None else old.select(names)
+        new = (self._new_rows(number) if new is None else new).select(names)
+        return _replaced(old, new, self._places(number))
+
+    def _places(self, number: int) -> Positions:
+        start, end = self._cuts[number], self._cuts[number + 1]
+        places: Positions = self._replacement.positions[start:end] - self._starts[number]
+        return places
+
+    def _old_rows(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        names = list(self.layout.schema.names if columns is None else columns)
+        schema = pa.schema([self.layout.schema.field(name) for name in names])
+        # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+        old = self.file.read_row_group(number, columns=names).select(names).cast(schema)
+        if self._replacement.keep_others:
+            check_instants(self.root, self.path, number, old, self.layout.int96)
+        return old
+
+    def _new_rows(self, number: int) -> pa.Table:
+        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
+        source = self._rows(self._replacement.source_rows[start:end])
+        check_same_columns(source.column_names, self.layout.schema.names, "file")
+        return stored_rows(source, self.layout)
+
+
+def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+    """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
+    meant = fit_table(rows, layout.meaning())
+    stored = [
+        column.cast(pa.timestamp("us")) if name in layout.int96 else column
+        for name, column in zip(meant.column_names, meant.columns, strict=True)
+    ]
+    return pa.table(stored, schema=layout.schema)
+
+
+def _replaced(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
+    """The old rows with new ones at some places."""
+    if len(places) <= _FEW_PLACES and not any(map(_has_dictionary, old.schema.types)):
+        return _patched(old, new, places)
+    index = np.arange(old.num_rows)
+    index[places] = old.num_rows + np.arange(len(places))
+    new = new.cast(old.schema)  # the metadata of the schema aside, they are the same
+    both = pa.concat_tables([old, new]).unify_dictionaries()
+    return take_rows(both, pa.array(index))
+
+
+def _patched(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
+    columns = []
+    for one, other in zip(old.columns, new.columns, strict=True):
+        chunks, end = [], 0
+        for number, place in enumerate(places.tolist()):
+            chunks += one.slice(end, place - end).chunks + other.slice(number, 1).chunks
+            end = place + 1
+        chunks += one.slice(end).chunks
+        columns.append(pa.chunked_array(chunks, type=one.type))
+    return pa.table(columns, schema=old.schema)
+
+
+def _has_dictionary(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return True
+    return any(_has_dictionary(data_type.field(n).type) for n in range(data_type.num_fields))
