@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.changes import Change, Replacement, stored_rows
-from fsspeckit.core.incremental.choice import Choice, choose
+from fsspeckit.core.incremental.choice import choose
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
 from fsspeckit.core.parquet.anatomy import CannotSpliceError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from fsspeckit.core.incremental.changes import GroupChange, RowSource
-    from fsspeckit.core.incremental.choice import Method
+    from fsspeckit.core.incremental.choice import Costs, Method
     from fsspeckit.storage.roots import Root
 
 __all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
@@ -86,6 +86,7 @@ def rewrite(
     destination: str,
     *,
     key_columns: Collection[str] = (),
+    costs: Costs | None = None,
 ) -> Rewritten:
     """Write a file with some rows replaced, unless no value changes and nothing forces it.
 
@@ -96,6 +97,7 @@ def rewrite(
         rows: Gives source rows by their numbers, in that order.
         destination: Where to write the new file.
         key_columns: The columns whose values stay equal, so that a sort order by them holds.
+        costs: What decides how the file is written; by default measured ones.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
@@ -109,15 +111,19 @@ def rewrite(
             return _streamed(change, destination, "every file is to be written anew")
         if not changes:
             return Rewritten(file.metadata.num_rows, change.unchanged_rows, 0)
-        return _cheapest(change, changes, destination, key_columns)
+        return _cheapest(change, changes, destination, key_columns, costs)
 
 
 def _cheapest(
-    change: Change, changes: Sequence[GroupChange], destination: str, key_columns: Collection[str]
+    change: Change,
+    changes: Sequence[GroupChange],
+    destination: str,
+    key_columns: Collection[str],
+    costs: Costs | None,
 ) -> Rewritten:
     try:
         with open_spliceable(change.root, change.path) as source:
-            choice = choose(source.anatomy, source.columns, changes, ENCODERS)
+            choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
             if choice.method == "full":
                 return _streamed(change, destination, choice.reason)
             source.check(change, changes)

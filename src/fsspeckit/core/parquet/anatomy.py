@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     """Reads bytes of the file: offset, length."""
 
 __all__ = [
+    "FILE_SPEC",
+    "MAGIC",
     "Anatomy",
     "CannotSpliceError",
     "Chunk",
@@ -43,7 +45,7 @@ _METADATA: Final[Spec] = {
 }  # fmt: skip
 _CHUNK: Final[Spec] = {2: INT, 3: _METADATA, 4: INT, 5: INT, 6: INT, 7: INT}
 _GROUP: Final[Spec] = {1: [_CHUNK], 2: INT, 3: INT, 4: [{1: INT}], 5: INT, 6: INT, 7: INT}
-_FILE: Final[Spec] = {2: [RAW], 3: INT, 4: [_GROUP], 6: BYTES, 7: [RAW]}
+FILE_SPEC: Final[Spec] = {2: [RAW], 3: INT, 4: [_GROUP], 6: BYTES, 7: [RAW]}
 
 _FILE_ENCRYPTION: Final = (8, 9)
 _CHUNK_ENCRYPTION: Final = (8, 9)
@@ -174,7 +176,7 @@ def dissect(footer: bytes, size: int, read: Read) -> Anatomy:
     """
     footer_start = size - _TRAILER_BYTES - len(footer)
     try:
-        struct, end = decode(footer, _FILE)
+        struct, end = decode(footer, FILE_SPEC)
         if end != len(footer):
             raise CannotSpliceError("the footer ends early")
         _check_file(struct)
