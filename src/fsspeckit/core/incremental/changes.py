@@ -21,7 +21,7 @@ from fsspeckit.core.incremental.payload import (
 from fsspeckit.core.incremental.scan import check_instants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]
+    Probe = Callable[[int, Positions], Mapping[str, pa.ChunkedArray]]
+    """Gives rows of a row group, of the columns for which that is cheaper than to read all."""
 
 __all__ = ["Change", "GroupChange", "Replacement", "stored_rows"]
 
@@ -83,6 +85,7 @@ class Change:
         layout: Layout,
         replacement: Replacement,
         rows: RowSource,
+        probe: Probe = lambda number, places: {},
     ) -> None:
         self.root = root
         self.path = path
@@ -90,10 +93,11 @@ class Change:
         self.layout = layout
         self._replacement = replacement
         self._rows = rows
+        self._probe = probe
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._remembered: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._remembered: dict[int, pa.Table] = {}
         self._remembered_bytes = 0
         self.unchanged_rows = 0
 
@@ -126,22 +130,37 @@ class Change:
         names = tuple(self.layout.schema.names)
         if not matches:
             return GroupChange(number, 0, names, loses_rows=True)
-        old, new = self._old_rows(number), self._new_rows(number)
-        different = self._different(number, old, new)
+        new = self._new_rows(number)
+        different = self._different(self._replaced_rows(number, new), new)
         if loses_rows:
             return GroupChange(number, matches, names, loses_rows=True, changed=different)
         if not different:
+            self.forget(number)
             return None
-        self._remember(number, old, new)
         columns = tuple(name for name in names if name in different)
         return GroupChange(number, self.rows_of(number), columns, changed=different)
 
-    def _different(self, number: int, old: pa.Table, new: pa.Table) -> frozenset[str]:
+    def _replaced_rows(self, number: int, new: pa.Table) -> pa.Table:
+        """The old rows that are to be replaced."""
+        places = self._places(number)
+        values = {
+            name: found.cast(new.schema.field(name).type)
+            for name, found in self._probe(number, places).items()
+            if _means_the_same(found.type, new.schema.field(name).type)
+        }
+        others = [name for name in new.column_names if name not in values]
+        if others:
+            old = self._old_rows(number, others)
+            self._remember(number, old)
+            replaced = take_rows(old, pa.array(places))
+            values.update(zip(others, replaced.columns, strict=True))
+        return pa.table([values[name] for name in new.column_names], schema=new.schema)
+
+    def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
         """The columns in which a matching row changes; counts the rows that do not."""
-        replaced = take_rows(old, pa.array(self._places(number)))
         differs = np.zeros(new.num_rows, bool)
         found = set()
-        for name, one, other in zip(new.column_names, replaced.columns, new.columns, strict=True):
+        for name, one, other in zip(new.column_names, old.columns, new.columns, strict=True):
             different = different_values(one.combine_chunks(), other.combine_chunks())
             if different.any():
                 found.add(name)
@@ -149,15 +168,16 @@ class Change:
         self.unchanged_rows += int((~differs).sum())
         return frozenset(found)
 
-    def _remember(self, number: int, old: pa.Table, new: pa.Table) -> None:
-        size = old.nbytes + new.nbytes
-        if self._remembered_bytes + size <= _REMEMBERED_BYTES:
-            self._remembered[number] = (old, new)
-            self._remembered_bytes += size
+    def _remember(self, number: int, old: pa.Table) -> None:
+        if self._remembered_bytes + old.nbytes <= _REMEMBERED_BYTES:
+            self._remembered[number] = old
+            self._remembered_bytes += old.nbytes
 
     def forget(self, number: int) -> None:
         """Free what is remembered of a row group."""
-        self._remembered.pop(number, None)
+        old = self._remembered.pop(number, None)
+        if old is not None:
+            self._remembered_bytes -= old.nbytes
 
     def merged(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one row group after the merge, or some columns of them."""
@@ -166,10 +186,22 @@ class Change:
             return self._old_rows(number, names)
         if not self._replacement.keep_others:
             return self._new_rows(number).select(names)
-        old, new = self._remembered.get(number) or (None, None)
-        old = self._old_rows(number, names) if old is None else old.select(names)
-        new = (self._new_rows(number) if new is None else new).select(names)
-        return _replaced(old, new, self._places(number))
+        new = self._new_rows(number).select(names)
+        return _replaced(self._known_rows(number, names), new, self._places(number))
+
+    def _known_rows(self, number: int, names: list[str]) -> pa.Table:
+        """Old rows, those columns that were read already not read again."""
+        known = self._remembered.get(number)
+        if known is None:
+            return self._old_rows(number, names)
+        missing = [name for name in names if name not in known.column_names]
+        if not missing:
+            return known.select(names)
+        read = self._old_rows(number, missing)
+        both = {**dict(zip(missing, read.columns, strict=True))}
+        both.update((name, known.column(name)) for name in names if name not in both)
+        schema = pa.schema([self.layout.schema.field(name) for name in names])
+        return pa.table([both[name] for name in names], schema=schema)
 
     def _places(self, number: int) -> Positions:
         start, end = self._cuts[number], self._cuts[number + 1]
@@ -223,6 +255,17 @@ def _patched(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
         chunks += one.slice(end).chunks
         columns.append(pa.chunked_array(chunks, type=one.type))
     return pa.table(columns, schema=old.schema)
+
+
+def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values can be cast to the type that the file is read as, and stay what they are."""
+    if pa.types.is_dictionary(wanted):
+        wanted = wanted.value_type
+    if found.equals(wanted):
+        return True
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return bool(found.unit == wanted.unit and bool(found.tz) == bool(wanted.tz))
+    return {found, wanted} in ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 
 
 def _has_dictionary(data_type: pa.DataType) -> bool:

@@ -1,12 +1,13 @@
 """The rewriter: one data file with some of its rows replaced, at their positions.
 
-What does not change is copied as bytes where the file allows it and where that is cheaper. Else the
-file is streamed row group by row group, so that memory is bounded by one of them. Both keep what the
-file looked like. A file in which no value changes is left alone.
+What does not change is copied as bytes where the file allows it and where that is cheaper. Else
+the file is streamed row group by row group, so that memory is bounded by one of them. Both keep
+what the file looked like. A file in which no value changes is left alone.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,13 @@ from fsspeckit.core.parquet.properties import Layout, layout_of
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from fsspeckit.core.incremental.changes import GroupChange, RowSource
+    import pyarrow as pa
+
+    from fsspeckit.core.incremental.changes import GroupChange, Positions, Probe, RowSource
     from fsspeckit.core.incremental.choice import Costs, Method
+    from fsspeckit.core.incremental.splicing import Spliceable
     from fsspeckit.storage.roots import Root
 
 __all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
@@ -103,34 +107,62 @@ def rewrite(
         SchemaMismatchError: If the source's rows do not fit the file.
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
-    with open_data_file(root, path) as file:
+    with open_data_file(root, path) as file, _taken_apart(root, path) as source:
         layout = file_layout(root, path, file, key_columns)
-        change = Change(root, path, file, layout, replacement, rows)
+        change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
         changes = change.group_changes()
         if replacement.force:
             return _streamed(change, destination, "every file is to be written anew")
         if not changes:
             return Rewritten(file.metadata.num_rows, change.unchanged_rows, 0)
-        return _cheapest(change, changes, destination, key_columns, costs)
+        try:
+            return _spliced(source, change, changes, destination, key_columns, costs)
+        except CannotSpliceError as error:
+            # Whatever was begun is overwritten.
+            return _streamed(change, destination, f"cannot be spliced: {error}")
 
 
-def _cheapest(
+@contextmanager
+def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
+    """The parts of a file, or why there are none: that is no error before they are needed."""
+    with ExitStack() as stack:
+        source: Spliceable | CannotSpliceError
+        try:
+            source = stack.enter_context(open_spliceable(root, path))
+        except CannotSpliceError as error:
+            source = error
+        yield source
+
+
+def _probe_of(source: Spliceable | CannotSpliceError) -> Probe:
+    """Reads a few rows through the parts of a file, or nothing where that does not work."""
+
+    def probe(number: int, places: Positions) -> Mapping[str, pa.ChunkedArray]:
+        if isinstance(source, CannotSpliceError):
+            return {}
+        try:
+            return source.probe(number, places)
+        except CannotSpliceError:
+            return {}
+
+    return probe
+
+
+def _spliced(
+    source: Spliceable | CannotSpliceError,
     change: Change,
     changes: Sequence[GroupChange],
     destination: str,
     key_columns: Collection[str],
     costs: Costs | None,
 ) -> Rewritten:
-    try:
-        with open_spliceable(change.root, change.path) as source:
-            choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
-            if choice.method == "full":
-                return _streamed(change, destination, choice.reason)
-            source.check(change, changes)
-            done = source.write(change, changes, destination, key_columns)
-    except CannotSpliceError as error:
-        # Whatever was begun is overwritten.
-        return _streamed(change, destination, f"cannot be spliced: {error}")
+    if isinstance(source, CannotSpliceError):
+        raise source
+    choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
+    if choice.method == "full":
+        return _streamed(change, destination, choice.reason)
+    source.check(change, changes)
+    done = source.write(change, changes, destination, key_columns)
     return Rewritten(
         done.rows,
         change.unchanged_rows,

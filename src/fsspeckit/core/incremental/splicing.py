@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.core.incremental.choice import UNIT_BYTES
-from fsspeckit.core.parquet.anatomy import dissect, read_footer
-from fsspeckit.core.parquet.columns import columns_of
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, dissect, read_footer
+from fsspeckit.core.parquet.columns import check_columns, columns_of
 from fsspeckit.core.parquet.copying import open_original, open_sink
 from fsspeckit.core.parquet.encoding import (
     check_encodable,
@@ -27,13 +27,14 @@ from fsspeckit.core.parquet.encoding import (
     page_options,
 )
 from fsspeckit.core.parquet.pages import check_chunks
+from fsspeckit.core.parquet.probing import probe
 from fsspeckit.core.parquet.selfcheck import check_spliced
 from fsspeckit.core.parquet.splice import Splicer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from fsspeckit.core.incremental.changes import Change, GroupChange
+    from fsspeckit.core.incremental.changes import Change, GroupChange, Positions
     from fsspeckit.core.parquet.anatomy import Anatomy, Chunk, Group
     from fsspeckit.core.parquet.columns import Column
     from fsspeckit.core.parquet.copying import Original
@@ -45,6 +46,8 @@ __all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable"]
 ENCODERS = min(4, os.cpu_count() or 1)
 """How many threads encode."""
 
+# Many places are in most of the pages, and finding these pages costs a request each elsewhere.
+_PROBED_PLACES = 64
 # A row group that lost rows is joined with the next one that did while it is smaller than this
 # share of the largest: many small deletions would otherwise leave many small row groups.
 _SMALL_SHARE = 4
@@ -70,12 +73,20 @@ class Spliceable:
     anatomy: Anatomy
     columns: list[Column]
 
+    def probe(self, number: int, places: Positions) -> dict[str, pa.ChunkedArray]:
+        """Some rows of a row group, of the columns for which that is cheap."""
+        if not self.root.is_local or len(places) > _PROBED_PLACES:
+            return {}
+        return probe(self.anatomy, number, self.columns, places, self.original.read)
+
     def check(self, change: Change, changes: Sequence[GroupChange]) -> None:
         """See that the columns that change can be encoded, before anything is written.
 
         Raises:
             CannotSpliceError: With the reason why not.
         """
+        if [column.name for column in self.columns] != change.layout.schema.names:
+            raise CannotSpliceError("pyarrow finds other columns than the footer names")
         check_chunks(self.anatomy, self.original.read)
         names = {name for one in changes if one.rows for name in one.columns}
         for column in self.columns:
@@ -132,7 +143,9 @@ def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
     with open_original(root, path) as original:
         footer = read_footer(original.read, original.size)
         anatomy = dissect(footer, original.size, original.read)
-        yield Spliceable(root, original, anatomy, columns_of(anatomy.elements))
+        columns = columns_of(anatomy.elements)
+        check_columns(anatomy, columns)
+        yield Spliceable(root, original, anatomy, columns)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Chunk:
     @property
     def path(self) -> str:
         """The full name of the leaf column, its parts joined with dots."""
-        return b".".join(self.metadata.values[3]).decode()
+        return b".".join(self.metadata.values[3]).decode(errors="replace")
 
     @property
     def raw_bytes(self) -> int:
@@ -181,13 +181,13 @@ def dissect(footer: bytes, size: int, read: Read) -> Anatomy:
             raise CannotSpliceError("the footer ends early")
         _check_file(struct)
         groups = tuple(_group(group, read) for group in struct.values[4])
+        anatomy = Anatomy(struct, groups, footer_start)
+        _check_rows(anatomy)
+        _check_ranges(anatomy)
     except KeyError as error:
         raise CannotSpliceError(f"the footer lacks a required field ({error})") from error
-    except (ThriftError, UnicodeDecodeError) as error:
+    except ThriftError as error:
         raise CannotSpliceError(f"the footer is damaged: {error}") from error
-    anatomy = Anatomy(struct, groups, footer_start)
-    _check_rows(anatomy)
-    _check_ranges(anatomy)
     return anatomy
 
 
@@ -244,9 +244,6 @@ def _check_rows(anatomy: Anatomy) -> None:
     rows = [group.rows for group in anatomy.groups]
     if min(rows, default=0) < 0 or sum(rows) != footer[3]:
         raise CannotSpliceError(f"the row groups have {sum(rows):,} rows, the file {footer[3]:,}")
-    paths = [[chunk.path for chunk in group.chunks] for group in anatomy.groups]
-    if any(one != paths[0] for one in paths[1:]):
-        raise CannotSpliceError("the row groups do not have the same columns")
 
 
 def _check_ranges(anatomy: Anatomy) -> None:

@@ -16,7 +16,9 @@ from fsspeckit.core.parquet.thrift import BOOL, BYTES, INT, Spec, Struct, Thrift
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Column", "columns_of"]
+    from fsspeckit.core.parquet.anatomy import Anatomy
+
+__all__ = ["Column", "check_columns", "columns_of"]
 
 _INTEGERS: Final[Spec] = {1: INT, 2: INT}
 _TIMES: Final[Spec] = {1: BOOL, 2: {}}
@@ -76,6 +78,12 @@ class Column:
     physical: tuple[int, ...]
     """The physical type of each leaf."""
 
+    paths: tuple[str, ...]
+    """The full name of each leaf, its parts joined with dots."""
+
+    first_element: int
+    """The number of its first element in the schema."""
+
     @property
     def numbers(self) -> range:
         """The numbers of its leaves."""
@@ -99,17 +107,50 @@ def columns_of(elements: Sequence[bytes]) -> list[Column]:
     return columns
 
 
+def check_columns(anatomy: Anatomy, columns: Sequence[Column]) -> None:
+    """See that every row group has the chunks that the schema asks for.
+
+    Raises:
+        CannotSpliceError: If a chunk is of another column, or of another type.
+    """
+    wanted = [
+        leaf for column in columns for leaf in zip(column.paths, column.physical, strict=True)
+    ]
+    for group in anatomy.groups:
+        if [(chunk.path, chunk.metadata.values[1]) for chunk in group.chunks] != wanted:
+            raise CannotSpliceError("a row group does not have the columns of the schema")
+
+
 def _columns(elements: list[dict[int, Any]]) -> Iterator[Column]:
     position, leaf = 1, 0
     for _ in range(elements[0][5]):
         end = _end_of(elements, position)
         inside = elements[position:end]
-        physical = tuple(element[1] for element in inside if not element.get(5))
+        leaves = list(_leaves(inside))
+        physical = tuple(kind for kind, _ in leaves)
+        paths = tuple(path for _, path in leaves)
         name = inside[0][4].decode()
-        yield Column(name, tuple(map(_meaning, inside)), leaf, len(physical), physical)
-        position, leaf = end, leaf + len(physical)
+        meaning = tuple(map(_meaning, inside))
+        yield Column(name, meaning, leaf, len(leaves), physical, paths, position)
+        position, leaf = end, leaf + len(leaves)
     if position != len(elements):
         raise CannotSpliceError("the schema in the footer does not add up")
+
+
+def _leaves(inside: list[dict[int, Any]]) -> Iterator[tuple[int, str]]:
+    """The physical type and the full name of each leaf of a column."""
+    above: list[tuple[str, int]] = []  # the open groups, and how many children each still has
+    for element in inside:
+        name = element[4].decode()
+        if element.get(5):
+            above.append((name, element[5]))
+            continue
+        yield element[1], ".".join([*(group for group, _ in above), name])
+        while above:
+            group, left = above.pop()
+            if left > 1:
+                above.append((group, left - 1))
+                break
 
 
 def _end_of(elements: list[dict[int, Any]], position: int) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.anatomy import Range
     from fsspeckit.storage.roots import Root
 
+    Copy = Callable[[int, int, int, int], int]
+    """Copies: from, to, where to read, how much at most; returns how much."""
+
 __all__ = ["Original", "Sink", "open_original", "open_sink"]
 
 _PIECE = 8 * 1024 * 1024
@@ -35,9 +38,6 @@ _REFUSALS = {
     errno.EBADF,
     errno.ETXTBSY,
 }
-
-Copy = "Callable[[int, int, int, int], int]"
-"""Copies: from, to, where to read, how much at most; returns how much."""
 
 
 class Original(Protocol):
@@ -184,7 +184,7 @@ def _by_hand(source: int, target: int, start: int, most: int) -> int:
 
 
 # sendfile on other systems than Linux writes to sockets only, and says so by an error.
-_WAYS: list[Any] = [
+_WAYS: list[Copy] = [
     *([_by_range] if hasattr(os, "copy_file_range") else []),
     *([_by_sendfile] if hasattr(os, "sendfile") else []),
     _by_hand,

@@ -94,9 +94,8 @@ def chunk_options(
     blooms = {c.path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for c in chunks if c.bloom}
     statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
     return {
-        **{name: layout.options[name] for name in _OF_THE_FILE if name in layout.options},
+        **_file_options(layout),
         **_type_options(column),
-        "store_schema": False,
         "compression": {chunk.path: _codec(chunk) for chunk in chunks},
         "use_dictionary": dictionary or False,
         "column_encoding": _special_encodings(encodings, dictionary) or None,
@@ -139,6 +138,11 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
     raise CannotSpliceError("the header of a page cannot be read")
 
 
+def _file_options(layout: Layout) -> dict[str, Any]:
+    known = {name: layout.options[name] for name in _OF_THE_FILE if name in layout.options}
+    return {**known, "store_schema": False}
+
+
 def _codec(chunk: Chunk) -> str:
     number = chunk.metadata.values[4]
     name = _CODECS.get(number)
@@ -176,11 +180,7 @@ def check_encodable(column: Column, field: pa.Field, anatomy: Anatomy, layout: L
     Raises:
         CannotSpliceError: If they would not.
     """
-    options = {
-        **{name: layout.options[name] for name in _OF_THE_FILE if name in layout.options},
-        **_type_options(column),
-        "store_schema": False,
-    }
+    options: dict[str, Any] = {**_file_options(layout), **_type_options(column)}
     written = _dissected(_encode(pa.schema([field]).empty_table(), options))
     found = columns_of(written.elements)
     if [one.meaning for one in found] != [column.meaning]:

@@ -173,10 +173,10 @@ class Splicer:
         for chunk in self._placed:
             part = chunk.bloom
             if part is not None:
-                is_old = isinstance(part, Range)
-                start = self._copy_later(part) if is_old else self._write(part)
+                start = self._copy_later(part) if isinstance(part, Range) else self._write(part)
                 set_field(chunk.metadata, 14, start, I64)
-                set_field(chunk.metadata, 15, part.length if is_old else len(part), I32)
+                length = part.length if isinstance(part, Range) else len(part)
+                set_field(chunk.metadata, 15, length, I32)
 
     def _write_column_indexes(self) -> None:
         for chunk in self._placed:
