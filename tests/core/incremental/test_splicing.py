@@ -249,7 +249,10 @@ def test_small_row_groups_are_joined(tmp_path: Path) -> None:
     assert not pq.read_metadata(new).row_group(0).sorting_columns
 
 
-def test_row_groups_of_some_size_are_not_joined(tmp_path: Path) -> None:
+def test_row_groups_of_some_size_are_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splicing, "_SMALL_ROWS", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
     Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)

@@ -160,7 +160,7 @@ def _retyped(footer: Struct) -> None:
 def test_chunks_must_be_those_of_the_schema(path: Path, change: Callable[[Struct], None]) -> None:
     alter(path, change)
     anatomy = dissected(path)
-    with pytest.raises(CannotSpliceError, match="columns of the schema"):
+    with pytest.raises(CannotSpliceError, match="of the schema"):
         check_columns(anatomy, columns_of(anatomy.elements))
 
 

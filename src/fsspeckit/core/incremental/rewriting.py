@@ -19,6 +19,7 @@ from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
 from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.properties import Layout, layout_of
+from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def rewrite(
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
+        UnreadableFileError: If its footer is damaged.
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
     with open_data_file(root, path) as file, _taken_apart(root, path) as source:
@@ -130,6 +132,10 @@ def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceErr
         try:
             source = stack.enter_context(open_spliceable(root, path))
         except CannotSpliceError as error:
+            if error.is_unreadable:
+                raise UnreadableFileError(
+                    f"{root.spelled(path)!r} is not readable as Parquet: {error}."
+                ) from error
             source = error
         yield source
 

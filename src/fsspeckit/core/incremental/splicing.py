@@ -48,9 +48,11 @@ ENCODERS = min(4, os.cpu_count() or 1)
 
 # Many places are in most of the pages, and finding these pages costs a request each elsewhere.
 _PROBED_PLACES = 64
-# A row group that lost rows is joined with the next one that did while it is smaller than this
-# share of the largest: many small deletions would otherwise leave many small row groups.
+# A row group that lost rows is joined with the next one that did while one of them is smaller than
+# this share of the largest, or of this many rows: many small deletions would otherwise leave many
+# small row groups.
 _SMALL_SHARE = 4
+_SMALL_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,9 @@ def _steps(anatomy: Anatomy, changes: Sequence[GroupChange]) -> list[_Step]:
 def _should_join(last: _Step, change: GroupChange, largest: int) -> bool:
     if last.change is None or not (last.change.loses_rows and change.loses_rows):
         return False
-    is_small = min(last.rows, change.rows) * _SMALL_SHARE < largest
-    return is_small and last.rows + change.rows <= largest
+    wanted = max(largest, _SMALL_ROWS)
+    is_small = min(last.rows, change.rows) * _SMALL_SHARE < wanted
+    return is_small and last.rows + change.rows <= wanted
 
 
 def _joined(last: _Step, change: GroupChange) -> _Step:

@@ -58,6 +58,11 @@ _UNDERCOUNTING: Final = re.compile(rb"parquet-mr version 1\.(?:[01]|2\.[0-8])(?:
 class CannotSpliceError(FsspeckitError, ValueError):
     """A file cannot be taken apart; the message says why, in words fit for a report."""
 
+    def __init__(self, reason: str, *, is_unreadable: bool = False) -> None:
+        super().__init__(reason)
+        self.is_unreadable = is_unreadable
+        """Whether nobody can read the file; pyarrow ends the whole process when it tries."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -185,7 +190,8 @@ def dissect(footer: bytes, size: int, read: Read) -> Anatomy:
         _check_rows(anatomy)
         _check_ranges(anatomy)
     except KeyError as error:
-        raise CannotSpliceError(f"the footer lacks a required field ({error})") from error
+        reason = f"the footer lacks a required field ({error})"
+        raise CannotSpliceError(reason, is_unreadable=True) from error
     except ThriftError as error:
         raise CannotSpliceError(f"the footer is damaged: {error}") from error
     return anatomy
@@ -208,10 +214,12 @@ def _group(struct: Struct, read: Read) -> Group:
 def _chunk(struct: Struct, read: Read) -> Chunk:
     if _FILE_PATH in struct.kinds:
         raise CannotSpliceError("a column chunk is in another file")
+    has_metadata = 3 in struct.values
     if any(number in struct.kinds for number in _CHUNK_ENCRYPTION):
-        raise CannotSpliceError("a column is encrypted")
-    if 3 not in struct.values:
-        raise CannotSpliceError("the metadata of a column chunk is not in the footer")
+        raise CannotSpliceError("a column is encrypted", is_unreadable=not has_metadata)
+    if not has_metadata:
+        reason = "the metadata of a column chunk is not in the footer"
+        raise CannotSpliceError(reason, is_unreadable=True)
     metadata = struct.values[3].values
     offsets = [metadata[9], *(metadata[n] for n in (10, 11) if metadata.get(n, 0) > 0)]
     return Chunk(

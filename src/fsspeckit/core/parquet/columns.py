@@ -28,6 +28,9 @@ _ELEMENT: Final[Spec] = {
 }  # fmt: skip
 
 _FIXED_LENGTH: Final = 7
+_REPETITIONS: Final = range(3)
+# A codec of a later version of the format is not known to pyarrow either.
+KNOWN_CODECS: Final = range(8)
 _STRING, _MAP, _LIST, _ENUM, _DECIMAL, _DATE, _TIME, _TIMESTAMP = range(1, 9)
 _INTEGER, _JSON, _BSON = 10, 12, 13
 _MILLIS, _MICROS = 1, 2
@@ -111,13 +114,17 @@ def check_columns(anatomy: Anatomy, columns: Sequence[Column]) -> None:
     """See that every row group has the chunks that the schema asks for.
 
     Raises:
-        CannotSpliceError: If a chunk is of another column, or of another type.
+        CannotSpliceError: If a chunk is of another column, of another type or of no codec.
     """
-    wanted = [
-        leaf for column in columns for leaf in zip(column.paths, column.physical, strict=True)
-    ]
+    types = [physical for column in columns for physical in column.physical]
+    paths = [path for column in columns for path in column.paths]
     for group in anatomy.groups:
-        if [(chunk.path, chunk.metadata.values[1]) for chunk in group.chunks] != wanted:
+        if any(chunk.metadata.values[4] not in KNOWN_CODECS for chunk in group.chunks):
+            raise CannotSpliceError("a codec does not exist", is_unreadable=True)
+        if [chunk.metadata.values[1] for chunk in group.chunks] != types:
+            reason = "a row group does not have the types of the schema"
+            raise CannotSpliceError(reason, is_unreadable=True)
+        if [chunk.path for chunk in group.chunks] != paths:
             raise CannotSpliceError("a row group does not have the columns of the schema")
 
 
@@ -164,6 +171,8 @@ def _end_of(elements: list[dict[int, Any]], position: int) -> int:
 
 def _meaning(element: dict[int, Any]) -> tuple[object, ...]:
     physical = element.get(1)
+    if element.get(3, 0) not in _REPETITIONS:
+        raise CannotSpliceError("a repetition type does not exist", is_unreadable=True)
     return (
         element[4],
         physical,
