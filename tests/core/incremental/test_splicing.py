@@ -18,8 +18,9 @@ from tests.core.parquet.thrift_writer import footer_of
 from fsspeckit.core.incremental import splicing
 from fsspeckit.core.incremental.choice import Costs
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
-from fsspeckit.core.parquet import encoding, splice
+from fsspeckit.core.parquet import splice
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk
+from fsspeckit.core.parquet.columns import columns_of
 from fsspeckit.core.parquet.copying import open_original, open_sink
 from fsspeckit.core.parquet.encoding import chunk_options, encode_columns, page_options
 from fsspeckit.core.parquet.properties import Layout
@@ -279,11 +280,12 @@ def test_each_row_group_is_encoded_like_itself(tmp_path: Path) -> None:
         for old_chunk, new_chunk in zip(one.chunks, other.chunks, strict=True):
             for field in (2, 4):
                 assert old_chunk.metadata.values[field] == new_chunk.metadata.values[field]
-            looks = [
-                page_options([c], lambda start, n, p=p: p.read_bytes()[start : start + n])
-                for p, c in ((path, old_chunk), (new, new_chunk))
-            ]
+            looks = [_look(path, old_chunk), _look(new, new_chunk)]
             assert looks[0] == looks[1]
+
+
+def _look(path: Path, chunk: Chunk) -> dict[str, Any]:
+    return page_options([chunk], lambda start, n: path.read_bytes()[start : start + n])
 
 
 def _glue(parts: list[Path], path: Path) -> None:
@@ -363,7 +365,7 @@ def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path)
     alter(path, lambda footer: set_field(metadata(footer), 4, 3))  # LZO
     anatomy = dissected(path)
-    column = splicing.columns_of(anatomy.elements)[0]
+    column = columns_of(anatomy.elements)[0]
     with pytest.raises(CannotSpliceError, match="codec 3 of 'id'"):
         chunk_options(column, anatomy.groups[0].chunks[:1], Layout(TABLE.schema, {}), 1)
 
@@ -373,7 +375,7 @@ def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
             super().write_table(table, row_group_size=1)
 
-    monkeypatch.setattr(encoding.pq, "ParquetWriter", InHalves)
+    monkeypatch.setattr(pq, "ParquetWriter", InHalves)
     with pytest.raises(CannotSpliceError, match="more than one row group"):
         encode_columns(pa.table({"x": [1, 2]}), {})
 

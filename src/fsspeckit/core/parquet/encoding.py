@@ -139,7 +139,7 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
 
 
 def _file_options(layout: Layout) -> dict[str, Any]:
-    known = {name: layout.options[name] for name in _OF_THE_FILE if name in layout.options}
+    known: dict[str, Any] = {n: layout.options[n] for n in _OF_THE_FILE if n in layout.options}
     return {**known, "store_schema": False}
 
 
