@@ -383,7 +383,8 @@ class RemoteDisk:
         self.make_directories(target)
         for info in self._ls(source):
             name = info["name"].rstrip("/").rpartition("/")[2]
-            self.move_over(info["name"], f"{target}/{name}")
+            with suppress(FileNotFoundError):  # published or removed by its owner just now
+                self.move_over(info["name"], f"{target}/{name}")
         self.discard_directory(source)
 
     def sync_file(self, path: str) -> None:

@@ -8,6 +8,7 @@ it can be killed anywhere and run again.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,9 @@ def _claim_staging(storage: Storage, record: CommitRecord) -> None:
     names = storage.disk.names(storage.control.path)
     target = storage.control.at(next_place(names, record.staging))
     for place in places_of(names, record.staging):
-        storage.disk.rename_directory(storage.control.at(place), target)
+        # Without a lock its owner may be alive, and have completed the commit just now.
+        with suppress(FileNotFoundError):
+            storage.disk.rename_directory(storage.control.at(place), target)
 
 
 def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
@@ -247,7 +250,9 @@ def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
         if _sweep_tree(storage, name, kind, number):
             discarded.append(name)
     for name in staging_names(names):
-        (discarded if sweep_staging(storage, name) else in_use).append(name)
+        swept = sweep_staging(storage, name)
+        if swept is not None:
+            (discarded if swept else in_use).append(name)
     if held.exclusive:  # only the holder of the lock writes records
         for name in _temporaries(storage):
             storage.disk.discard(storage.control.at("commits", name))
