@@ -26,9 +26,7 @@ demo: setup ## Show what it does, on a generated dataset
 	@$(PYTHON) examples/demo.py
 
 test: setup ## Run every test, with branch coverage and its floors
-	$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage json --quiet -o .coverage.json
-	@$(PYTHON) scripts/coverage_gate.py .coverage.json
+	@$(PYTHON) -m scripts.run_tests
 
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
 	$(BIN)/pytest -m "not slow and not spark"

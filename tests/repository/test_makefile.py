@@ -33,7 +33,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
     [
         ("lint", ["ruff check .", "ruff format --check ."]),
         ("types", ["mypy"]),
-        ("test", ["scripts/java.sh", "coverage run -m pytest", "scripts/coverage_gate.py"]),
+        ("test", ["scripts/java.sh", "scripts.run_tests"]),
         ("demo", ["scripts/java.sh", "examples/demo.py"]),
     ],
 )
