@@ -6,7 +6,8 @@ looked like. A file in which no value changes is left alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from fsspeckit.core.incremental.payload import (
     fit_table,
     take_rows,
 )
-from fsspeckit.core.incremental.scan import check_instants, open_data_file
-from fsspeckit.core.parquet.properties import Layout, layout_of
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.parquet.instants import Unit, finest_unit, has_nanoseconds
+from fsspeckit.core.parquet.properties import Layout, layout_of, sort_order, sorting_columns
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
@@ -97,18 +99,67 @@ def rewrite(
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
     """
-    with open_data_file(root, path) as file:
-        layout = file_layout(root, path, file, key_columns)
-        change = _Change(root, path, file, layout, replacement, rows)
+    with _opened(root, path, replacement, rows, key_columns) as (file, layout):
+        change = _Change(file, layout, replacement, rows)
         if not replacement.force and not any(map(change.alters, change.touched)):
             return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
         written = 0
-        with writing(root, destination, layout) as writer:
+        with writing(root, destination, _sorted_as_far(change, key_columns)) as writer:
             for table in change.row_groups():
-                if table.num_rows:
-                    writer.write_table(table, row_group_size=table.num_rows)
-                    written += table.num_rows
+                writer.write_table(table, row_group_size=max(table.num_rows, 1))
+                written += table.num_rows
         return Rewritten(written, change.unchanged_rows, file.num_row_groups)
+
+
+@contextmanager
+def _opened(
+    root: Root,
+    path: str,
+    replacement: Replacement,
+    rows: RowSource,
+    key_columns: Collection[str],
+) -> Iterator[tuple[pq.ParquetFile, Layout]]:
+    """Open a file so that its INT96 timestamps lose nothing."""
+    with open_data_file(root, path) as file:
+        layout = file_layout(root, path, file, key_columns)
+        if not layout.int96:
+            yield file, layout
+            return
+        wanted: Unit = "us"
+        if layout.writes_int96 and len(replacement.source_rows):
+            given = rows(replacement.source_rows[:1]).schema
+            finer = any(has_nanoseconds(f.type) for f in given if f.name in layout.int96)
+            wanted = "ns" if finer else "us"
+        unit = finest_unit(_decoded(root, path, file, layout), wanted, root.spelled(path))
+    with open_data_file(root, path, int96_unit=unit) as file:
+        yield file, layout.with_unit(unit)
+
+
+def _decoded(
+    root: Root, path: str, coarse: pq.ParquetFile, layout: Layout
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The INT96 columns of each row group, as microseconds and as nanoseconds."""
+    names = [name for name in layout.schema.names if name in layout.int96]
+    with open_data_file(root, path, int96_unit="ns") as fine:
+        for number in range(coarse.num_row_groups):
+            yield (
+                coarse.read_row_group(number, columns=names).select(names),
+                fine.read_row_group(number, columns=names).select(names),
+            )
+
+
+def _sorted_as_far(change: _Change, key_columns: Collection[str]) -> Layout:
+    """The layout of the new file, which is sorted by the columns in which nothing changes.
+
+    Those are known only after a look at every row group that changes, so they are looked for only
+    where the file is sorted by more than its keys.
+    """
+    layout = change.layout
+    if all(name in key_columns for name, _ in sort_order(change.metadata)):
+        return layout
+    unchanged = {*key_columns, *layout.schema.names} - (change.changed_columns() - {*key_columns})
+    kept = sorting_columns(change.metadata, unchanged)
+    return replace(layout, options={**layout.options, "sorting_columns": kept})
 
 
 def file_layout(
@@ -153,18 +204,10 @@ class _Change:
     """A file and its replacement, looked at row group by row group."""
 
     def __init__(
-        self,
-        root: Root,
-        path: str,
-        file: pq.ParquetFile,
-        layout: Layout,
-        replacement: Replacement,
-        rows: RowSource,
+        self, file: pq.ParquetFile, layout: Layout, replacement: Replacement, rows: RowSource
     ) -> None:
-        self._root = root
-        self._path = path
         self._file = file
-        self._layout = layout
+        self.layout = layout
         self._replacement = replacement
         self._rows = rows
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
@@ -172,6 +215,12 @@ class _Change:
         self._cuts = np.searchsorted(replacement.positions, self._starts)
         self._known: dict[int, pa.Table] = {}
         self._unchanged: dict[int, int] = {}
+        self._changed: set[str] = set()
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The footer of the file."""
+        return self._file.metadata
 
     @property
     def touched(self) -> list[int]:
@@ -196,24 +245,32 @@ class _Change:
         self._known = {number: table}
         return True
 
+    def changed_columns(self) -> set[str]:
+        """The columns in which a value changes; reads every row group that is touched."""
+        for number in self.touched:
+            self._merged(number)
+        return self._changed
+
     def row_groups(self) -> Iterator[pa.Table]:
-        """The rows of the new file, row group by row group."""
+        """The rows of the new file, row group by row group; none that lose all their rows."""
         for number in range(self._file.num_row_groups):
-            yield self._known.pop(number) if number in self._known else self._merged(number)
+            table = self._known.pop(number) if number in self._known else self._merged(number)
+            if table.num_rows or not self._file.metadata.row_group(number).num_rows:
+                yield table
 
     def _merged(self, number: int) -> pa.Table:
         """The rows of one row group after the merge."""
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        old = self._file.read_row_group(number).cast(self._layout.schema)
-        if self._replacement.keep_others:
-            check_instants(self._root, self._path, number, old, self._layout.int96)
+        old = self._file.read_row_group(number).cast(self.layout.schema)
         if start == end:
             self._unchanged[number] = 0
             return old if self._replacement.keep_others else old.slice(0, 0)
         places = self._replacement.positions[start:end] - self._starts[number]
         new = self._new_rows(start, end)
         replaced = take_rows(old, pa.array(places))
-        self._unchanged[number] = int((~_different_rows(replaced, new)).sum())
+        differs = _different_values(replaced, new)
+        self._changed |= {name for name, where in differs.items() if where.any()}
+        self._unchanged[number] = int((~np.any(list(differs.values()), axis=0)).sum())
         if not self._replacement.keep_others:
             return new
         index = np.arange(old.num_rows)
@@ -223,22 +280,21 @@ class _Change:
 
     def _new_rows(self, start: int, end: int) -> pa.Table:
         source = self._rows(self._replacement.source_rows[start:end])
-        check_same_columns(source.column_names, self._layout.schema.names, "file")
-        return stored_rows(source, self._layout)
+        check_same_columns(source.column_names, self.layout.schema.names, "file")
+        return stored_rows(source, self.layout)
 
 
 def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
     """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
     meant = fit_table(rows, layout.meaning())
-    stored = [
-        column.cast(pa.timestamp("us")) if name in layout.int96 else column
-        for name, column in zip(meant.column_names, meant.columns, strict=True)
-    ]
-    return pa.table(stored, schema=layout.schema)
+    return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
 
 
-def _different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
-    differs = np.zeros(left.num_rows, bool)
-    for one, other in zip(left.columns, right.columns, strict=True):
-        differs |= different_values(one.combine_chunks(), other.combine_chunks())
-    return differs
+def _different_values(left: pa.Table, right: pa.Table) -> dict[str, NDArray[np.bool_]]:
+    """For each column, where the rows differ."""
+    return {
+        name: different_values(
+            left.column(name).combine_chunks(), right.column(name).combine_chunks()
+        )
+        for name in left.column_names
+    }
