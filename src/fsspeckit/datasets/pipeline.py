@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.keys import check_columns
@@ -216,6 +217,7 @@ class _Merge:
             self._request.key_columns,
             self._source.schema,
             self._request.partition_columns,
+            partial(self._engine.footers, stage=self._stage),
         )
 
     def _rewrite(self, planned: _Planned) -> None:

@@ -24,13 +24,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import fsspeckit
-from fsspeckit.datasets.spark_tasks import MESSAGE, carried_error, each, over, rows_of_each
+from fsspeckit.datasets.spark_tasks import (
+    MESSAGE,
+    Mailbox,
+    carried_error,
+    each,
+    opened,
+    over,
+    rows_of_each,
+    rows_over,
+)
 from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
+
+    from fsspeckit.datasets.engine import OpenStage
 
 __all__ = ["Jobs", "open_session"]
 
@@ -157,20 +168,43 @@ class Jobs:
         return import_module(kind)
 
     def each(
-        self, what: str, function: Callable[[Any], Iterable[Any]], work: Sequence[Any]
+        self,
+        phase: str,
+        stage: OpenStage,
+        function: Callable[[Any], Iterable[Any]],
+        work: Sequence[Any],
     ) -> list[Any]:
-        """Run a function on each item, one task for each, and collect its messages."""
+        """Run a function on each item, one task for each, and collect its messages.
+
+        Args:
+            phase: What the job is for, in front of the name of the dataset.
+            stage: Where tasks leave messages that are long.
+            function: Gives messages for an item.
+            work: The items.
+        """
         if not work:
             return []
         self.prepare()
-        return self.collect(what, self._numbers(work).mapInArrow(each(function, work), MESSAGE))
+        run = each(function, work, _mailbox(stage))
+        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
 
     def over(
-        self, what: str, frame: DataFrame, function: Callable[[Any], Iterable[Any]]
+        self,
+        phase: str,
+        stage: OpenStage,
+        frame: DataFrame,
+        function: Callable[[Any], Iterable[Any]],
     ) -> list[Any]:
         """Run a function on the rows of each partition, and collect its messages."""
         self.prepare()
-        return self.collect(what, frame.mapInArrow(over(function), MESSAGE))
+        run = over(function, _mailbox(stage))
+        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
+
+    def mapped(
+        self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
+    ) -> DataFrame:
+        """A frame of the rows that a function makes of each partition; nothing runs yet."""
+        return frame.mapInArrow(rows_over(function), schema)
 
     def rows(
         self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
@@ -182,13 +216,15 @@ class Jobs:
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
-    def collect(self, what: str, frame: DataFrame) -> list[Any]:
+    def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
         """Run an action and give its messages; an error among them is raised."""
         self.actions += 1
+        mailbox = _mailbox(stage)
+        what = _about(phase, stage)
         logger.info("%s", what)
         try:
             with self._described(what):
-                answers = [pickle.loads(row.message) for row in frame.collect()]
+                answers = [opened(bytes(row.message), mailbox) for row in frame.collect()]
         except PySparkException as error:
             carried = carried_error(str(error))
             if carried is not None:
@@ -261,6 +297,16 @@ class Jobs:
             raise unfit_worker(str(error)) from error
         answer: dict[str, Any] = pickle.loads(row.message)
         return answer
+
+
+def _mailbox(stage: OpenStage) -> Mailbox:
+    return Mailbox(stage().storage.root, stage().path)
+
+
+def _about(phase: str, stage: OpenStage) -> str:
+    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
+    root = stage().storage.root
+    return f"fsspeckit {stage().name[-8:]}: {phase} {root.spelled(root.path)}"
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -138,18 +138,25 @@ class SourceRows:
     def take(self, rows: Rows, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by their numbers, in that order; each row group is read once."""
         order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        cuts = np.searchsorted(ordered, self.starts)
-        wanted = np.flatnonzero(cuts[:-1] < cuts[1:])
-        parts = [
-            take_rows(table, pa.array(ordered[cuts[n] : cuts[n + 1]] - self.starts[n]))
-            for n, table in self._read([int(number) for number in wanted], columns)
-        ]
+        parts = [table for _, table in self.holding(rows[order], columns)]
         if not parts:
             return self._schema(columns).empty_table()
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
         return take_rows(pa.concat_tables(parts).unify_dictionaries(), pa.array(back))
+
+    def holding(
+        self, ordered: Rows, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[slice, pa.Table]]:
+        """Rows by their numbers, which ascend: a row group at a time, with the place of its rows.
+
+        Row groups that hold none of the rows are not read.
+        """
+        cuts = np.searchsorted(ordered, self.starts)
+        wanted = np.flatnonzero(cuts[:-1] < cuts[1:])
+        for number, table in self._read([int(one) for one in wanted], columns):
+            part = slice(int(cuts[number]), int(cuts[number + 1]))
+            yield part, take_rows(table, pa.array(ordered[part] - self.starts[number]))
 
     def _schema(self, columns: Sequence[str] | None) -> pa.Schema:
         if columns is None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.bounds import statistics_bounds
+from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.partitions import PartitionDirectories
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
@@ -28,7 +29,7 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.incremental.footers import FileFooter
+    from fsspeckit.core.incremental.footers import FileFooter, FooterReader
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.engine import OpenStage
@@ -51,6 +52,7 @@ def read_whole_target(
     key_columns: Sequence[str],
     schema: pa.Schema,
     partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
 ) -> Target:
     """Read the target of a write, which must be readable to the last file.
 
@@ -62,7 +64,7 @@ def read_whole_target(
     patience = time.monotonic() + _PATIENCE_SECONDS
     while True:
         files = snapshot.listing.files
-        target = read_target(storage.root, files, key_columns, schema, partition_columns)
+        target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
         broken = [footer for footer in target.footers if footer.error is not None]
         if not broken:
             break
@@ -78,10 +80,11 @@ def read_any_target(
     key_columns: Sequence[str],
     schema: pa.Schema,
     partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
 ) -> Target:
     """Read a target to plan on: what cannot be read or understood stays in it as unknown."""
     files = snapshot.listing.files
-    return read_target(storage.root, files, key_columns, schema, partition_columns)
+    return read_target(storage.root, files, key_columns, schema, partition_columns, read)
 
 
 def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
