@@ -299,22 +299,36 @@ class Forbidden(MemoryFileSystem):  # type: ignore[misc]
         raise PermissionError(13, "Permission denied", path)
 
 
+OBJECT_STORE = """
+import sys
+from moto.server import ThreadedMotoServer
+
+server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()  # ends with the tests, however they end
+server.stop()
+"""
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, Any]]:
-    """What fsspec needs to open an object store of this machine."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "key",
-        "secret": "secret",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"},
-    }
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
+    """What fsspec needs to open an object store: a process of its own, on a free loopback port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OBJECT_STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        options = {
+            "key": "key",
+            "secret": "secret",
+            "client_kwargs": {"endpoint_url": url, "region_name": "eu-west-1"},
+        }
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options
+        assert server.stdin is not None
+        server.stdin.close()
+    assert server.returncode == 0
 
 
 class TestRemote:
