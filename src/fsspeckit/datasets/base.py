@@ -16,6 +16,7 @@ from fsspeckit.datasets.request import (
     check_write_or_merge,
     one_spelling,
 )
+from fsspeckit.datasets.sources import located
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ class DatasetIO:
             CommitPendingError: If the merge is committed but could not be completed.
         """
         request = _merge_request(locals())
-        return pipeline.run_merge(self._engine, self._storage(path, filesystem), data, request)
+        storage = self._storage(path, filesystem)
+        source = self._located(data, storage, filesystem)
+        return pipeline.run_merge(self._engine, storage, source, request)
 
     def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         self,
@@ -155,7 +158,9 @@ class DatasetIO:
             A plan whose ``str()`` explains the decision about every file.
         """
         request = _merge_request(locals())
-        return pipeline.plan(self._engine, self._storage(path, filesystem), data, request)
+        storage = self._storage(path, filesystem)
+        source = self._located(data, storage, filesystem)
+        return pipeline.plan(self._engine, storage, source, request)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -198,7 +203,8 @@ class DatasetIO:
             ),
             schema,
         )
-        return writes.run_write(self._engine, self._storage(path, None), data, request)
+        storage = self._storage(path, None)
+        return writes.run_write(self._engine, storage, self._located(data, storage), request)
 
     @overload
     def write_parquet_dataset(
@@ -298,9 +304,10 @@ class DatasetIO:
         files = _options(compression, max_rows_per_file, row_group_size, None, basename_template)
         partitions = one_spelling(None, partition_by)
         storage = self._storage(path, None)
+        source = self._located(data, storage)
         if strategy is None:
             write = WriteRequest(mode, partitions, files, schema)
-            return writes.run_write(self._engine, storage, data, write)
+            return writes.run_write(self._engine, storage, source, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
             _names(key_columns or ()),
@@ -310,7 +317,7 @@ class DatasetIO:
             order_by=_names(order_by or ()),
             rewrite_all=rewrite_mode == "full",
         )
-        return pipeline.run_merge(self._engine, storage, data, request)
+        return pipeline.run_merge(self._engine, storage, source, request)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -377,7 +384,8 @@ class DatasetIO:
         if rewrite_mode == "full":
             request = replace(request, rewrite_all=True)
         storage = self._storage(target_path, None)
-        return pipeline.run_merge(self._engine, storage, source, request)
+        data = self._located(source, storage)
+        return pipeline.run_merge(self._engine, storage, data, request)
 
     def read_dataset(
         self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
@@ -393,6 +401,11 @@ class DatasetIO:
             FileNotFoundError: If there is no such dataset.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def _located(self, data: Any, storage: Storage, filesystem: Any = None) -> Any:
+        """Data that is paths, with how to reach them."""
+        given = filesystem if filesystem is not None else self._filesystem
+        return located(data, given, storage.root, self._storage_options)
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         return open_storage(

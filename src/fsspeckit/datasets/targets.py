@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fsspeckit.core.incremental.bounds import statistics_bounds
+from fsspeckit.core.incremental.agreement import check_partition_value
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.partitions import PartitionDirectories
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsspeckit.core.incremental.footers import FileFooter, FooterReader
-    from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import FileOptions
@@ -108,34 +106,9 @@ def _check_partition_values(target: Target) -> None:
     for part in target.partition_columns:
         values = target.partitions[part.name]
         for number, footer in enumerate(target.footers):
-            if not values.known[number]:
-                text = target.partition_texts[number].get(part.name)
-                raise SchemaMismatchError(
-                    f"the partition value {part.name}={text!r} of "
-                    f"{target.root.spelled(footer.file.path)!r} is no {part.type}.\n"
-                    f"Hint: give the source's column {part.name!r} the type of the directories."
-                )
-            if part.name in footer.leaves and not _agrees(target, part, number, footer):
-                raise SchemaMismatchError(
-                    f"{target.root.spelled(footer.file.path)!r} holds other values of "
-                    f"{part.name!r} than its path says.\nHint: readers disagree about such a "
-                    "file; move it to the right directory or drop the column from it."
-                )
-
-
-def _agrees(target: Target, part: KeyColumn, number: int, footer: FileFooter) -> bool:
-    """Whether a partition column stored in a file has only the value of the path."""
-    value = part.canonical(target.partitions[part.name].values.slice(number, 1))[0]
-    bounds = statistics_bounds(part, [footer])
-    if value.is_valid and not bounds.may_hold_nulls.any():
-        same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
-        if same.null_count == 0:
-            return bool(pc.all(same, min_count=0).as_py())
-    with open_data_file(target.root, footer.file.path) as file:
-        stored = part.canonical(file.read(columns=[part.name]).column(0))
-    if not value.is_valid:
-        return int(stored.null_count) == len(stored)
-    return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())
+            text = target.partition_texts[number].get(part.name)
+            value = values.values[number] if values.known[number] else None
+            check_partition_value(target.root, footer, part, text, value)
 
 
 def check_fits(source: pa.Schema, target: Target) -> None:

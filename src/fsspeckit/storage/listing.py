@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.errors import UnsupportedLayoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fsspeckit.storage.roots import Root
 
-__all__ = ["DataFile", "Listing", "check_mergeable", "is_data_path", "list_files"]
+__all__ = ["DataFile", "Listing", "check_mergeable", "check_readable", "is_data_path", "list_files"]
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_SUMMARY = "the summary file"
 _SUMMARY_FILES = ("_metadata", "_common_metadata")
 
 
@@ -104,6 +105,21 @@ def check_mergeable(listing: Listing, root: Root) -> None:
         )
 
 
+def check_readable(obstacles: Sequence[str], root: Root) -> None:
+    """Refuse a directory whose rows are not those of its data files.
+
+    A summary file is in the way of a merge only.
+
+    Raises:
+        UnsupportedLayoutError: Naming what was found and what to do instead.
+    """
+    found = [obstacle for obstacle in obstacles if not obstacle.startswith(_SUMMARY)]
+    if found:
+        raise UnsupportedLayoutError(
+            f"{root.shown!r} cannot be read as plain Parquet: " + " ".join(found)
+        )
+
+
 def _obstacle(relative: str, *, is_directory: bool) -> str | None:
     """One sentence about an entry that forbids merging, or None."""
     parts = relative.split("/")
@@ -111,7 +127,7 @@ def _obstacle(relative: str, *, is_directory: bool) -> str | None:
         if part in _TABLE_FORMATS:
             return (
                 f"{part!r} makes it a {_TABLE_FORMATS[part]} table. "
-                "Hint: use that format's own MERGE."
+                "Hint: use that format's own reader and MERGE."
             )
         if part.startswith("_") and "=" in part:
             return (
@@ -122,11 +138,13 @@ def _obstacle(relative: str, *, is_directory: bool) -> str | None:
         return None
     if parts[-1] in _SUMMARY_FILES:
         return (
-            f"the summary file {relative!r} would hold wrong offsets afterwards. "
+            f"{_SUMMARY} {relative!r} would hold wrong offsets afterwards. "
             "Hint: delete it; readers do not need it."
         )
     if parts[0] == "metadata" and parts[-1].endswith(".metadata.json"):
-        return f"{relative!r} makes it an Iceberg table. Hint: use that format's own MERGE."
+        return (
+            f"{relative!r} makes it an Iceberg table. Hint: use that format's own reader and MERGE."
+        )
     return None
 
 
