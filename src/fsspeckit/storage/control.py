@@ -22,7 +22,9 @@ trashed file. (A shadow holds final names, for the moment until it is swapped in
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,8 +34,6 @@ from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    import os
-
     from fsspeckit.storage.disks import Disk
     from fsspeckit.storage.roots import Root
 
@@ -41,6 +41,7 @@ __all__ = ["ControlDirectory", "find_control_directory"]
 
 STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
+_LONGEST_NAME = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
@@ -89,8 +90,11 @@ class ControlDirectory:
         return self.at("trash", f"{number:010}")
 
     def trashed(self, number: int, relative: str) -> str:
-        """Where a replaced file goes."""
-        return f"{self.trash_of(number)}/{relative}{TRASH_SUFFIX}"
+        """Where a replaced file goes: under its name, or one made of it where that is too long."""
+        directory, slash, name = relative.rpartition("/")
+        if len(os.fsencode(name)) > _LONGEST_NAME - len(TRASH_SUFFIX):
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        return f"{self.trash_of(number)}/{directory}{slash}{name}{TRASH_SUFFIX}"
 
     @staticmethod
     def staging_name(identifier: str) -> str:
