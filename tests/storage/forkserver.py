@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem
-from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite_all, run_commit
+from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite, run_commit
 
 from fsspeckit.storage import recover_storage, syscalls
 from fsspeckit.storage.store import open_storage
@@ -64,7 +64,7 @@ def act(request: dict[str, Any]) -> None:
     if request["action"] == "commit":
         run_commit(SCENARIOS[request["scenario"]], request["root"], **options)
     elif request["action"] == "rewrite":
-        rewrite_all(request["root"], request["version"], **options)
+        rewrite(request["root"], request["version"], below=request.get("below"), **options)
     else:
         recover_storage(open_storage(request["root"], **options))
 

@@ -96,7 +96,8 @@ def mounted(tmp_path: Path) -> Iterator[Any]:
 
     yield mount
     for place in reversed(places):
-        subprocess.run(["umount", place], check=True)
+        # Lazily: a thread of pyarrow may hold a file for a moment longer.
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def fill(place: str, left: int) -> None:
