@@ -270,8 +270,8 @@ class Demo:
         states = {0: "all of the state before", batch.orders.num_rows: "all of the batch"}
         self.screen.say(
             "reader",
-            f"{found.count_rows():,} rows for any Parquet reader, {changed:,} of them of this "
-            f"batch: {states.get(changed, 'HALF A MERGE')}",
+            f"{found.count_rows():,} rows for any Parquet reader, {changed:,} of this batch: "
+            f"{states.get(changed, 'HALF A MERGE')}",
         )
 
     def recovered(

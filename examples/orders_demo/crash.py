@@ -95,5 +95,5 @@ class _Watch:
         self._busy = True
         if not fsspeckit.history(self._dataset)[-1].complete:
             self._parent.send(None)
-            signal.pause()
+            self._parent.recv()  # for ever, or until the parent itself is gone
         self._busy = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -56,13 +58,16 @@ class Told:
         )
 
 
-def run(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(
+    directory: Path, *options: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(SCRIPT), *options],
         cwd=directory,
         capture_output=True,
         text=True,
         check=False,
+        env=env,
     )
 
 
@@ -82,7 +87,7 @@ pytestmark = pytest.mark.slow
 def test_the_rows_are_those_of_the_dataset(told: Told) -> None:
     left = ds.dataset(told.dataset, partitioning="hive").to_table(columns=["order_id"])
     inserted = sum(number for (number,) in told.numbers("rows updated, # inserted"))
-    *_, (found, of_the_killed) = told.numbers("# rows for any Parquet reader, # of them")
+    *_, (found, of_the_killed) = told.numbers("# rows for any Parquet reader, # of this batch")
     assert told.numbers("# rows in # plain Parquet files") == [(ROWS, 100)]
     # Three batches tell what they inserted; of the killed one only a new day's rows are new.
     assert found == left.num_rows == ROWS + inserted + PER_FILE
@@ -126,7 +131,7 @@ def test_untouched_files_are_older_than_the_first_batch(told: Told) -> None:
 
 
 def test_a_killed_commit_is_seen_whole_or_not_at_all(told: Told) -> None:
-    before, after = told.numbers("# rows for any Parquet reader, # of them of this batch")
+    before, after = told.numbers("# rows for any Parquet reader, # of this batch")
     assert before[1] == 0
     assert after[0] == before[0] + PER_FILE
     assert "by SIGKILL; commit 5 is recorded, but not complete" in told.text
@@ -155,3 +160,38 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], says: str
     assert done.returncode == 2
     assert says in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, env={"PATH": str(tmp_path), "TMPDIR": str(tmp_path)})
+    assert done.returncode == 1
+    assert "no Java was found" in done.stderr
+    assert "'duckdb' and 'pyarrow' need no Java" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_gets_a_bar_for_each_phase(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, str(SCRIPT), "--engine", "pyarrow", "--rows", str(ROWS)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, cwd=tmp_path, stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = _all_of(ours)
+    assert process.returncode == 0
+    for phase in ("stage", "plan", "match", "rewrite", "insert", "commit"):
+        assert re.search(rf"{phase} +(\x1b\[[\d;]*m)?━{{10}}", shown)
+
+
+def _all_of(terminal: int) -> str:
+    """What is written to a terminal, until nobody has it open any more."""
+    parts: list[bytes] = []
+    while True:
+        try:
+            part = os.read(terminal, 65_536)
+        except OSError:  # how Linux tells the end
+            part = b""
+        if not part:
+            os.close(terminal)
+            return b"".join(parts).decode()
+        parts.append(part)
