@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import (
@@ -181,7 +182,8 @@ class ArrowEngine:
             end = start + batch.num_rows
             if matches is not None:
                 wanted = matches.positions.unmatched[start:end]
-                batch = batch if wanted.all() else batch.filter(pa.array(wanted))
+                if not wanted.all():
+                    batch = take_rows(batch, pa.array(np.flatnonzero(wanted)))
             if batch.num_rows:
                 new_files.write(batch)
             start = end

@@ -15,6 +15,7 @@ from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_names, key_column
 from fsspeckit.core.incremental.partitions import (
+    check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
@@ -95,7 +96,7 @@ class OpenedDataset:
             return self.dataset.to_table(columns=columns, filter=expression)
         parts = self.dataset.get_fragments()
         names = list(columns or self.schema.names)
-        empty = self.schema.empty_table().select(names)
+        empty = pa.Table.from_batches([], self.schema).select(names)
         tables = [plain_table(part, self.schema, names, expression) for part in parts]
         return pa.concat_tables([empty, *tables])
 
@@ -166,6 +167,7 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
         if footer.error is not None:
             raise UnreadableFileError(footer.error)
     relative = [pinned.relative for pinned in state.files]
+    check_spelling(relative)
     detect_partition_columns(relative)
     stored = _common_schema([(storage.root.spelled(f.file.path), f.schema) for f in footers])
     parts = _partitions(relative, stored)

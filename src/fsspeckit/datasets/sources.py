@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.payload import check_same_columns, fit_table, without_views
+from fsspeckit.core.incremental.kernels import check_storable, take_rows, without_views
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
@@ -86,7 +87,7 @@ class MemorySource:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
-        return self._table.take(pa.array(rows))
+        return take_rows(self._table, pa.array(rows))
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in one piece."""
@@ -120,7 +121,7 @@ class SpilledSource:
             for number in range(self._file.num_row_groups)
         ]
         fields = pa.schema([self.schema.field(name) for name in wanted])
-        return pa.concat_tables(parts) if parts else fields.empty_table()
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], fields)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
@@ -128,16 +129,17 @@ class SpilledSource:
         ordered = rows[order]
         cuts = np.searchsorted(ordered, self._starts)
         parts = [
-            self._file.read_row_group(number).take(
-                pa.array(ordered[start:end] - self._starts[number])
+            take_rows(
+                self._file.read_row_group(number),
+                pa.array(ordered[start:end] - self._starts[number]),
             )
             for number, (start, end) in enumerate(pairwise(cuts))
             if start < end
         ]
-        found = pa.concat_tables(parts) if parts else self.schema.empty_table()
+        found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], self.schema)
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return found.take(pa.array(back))
+        return take_rows(found, pa.array(back))
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in order, in pieces."""
@@ -165,9 +167,9 @@ def open_source(
     if table is not None:
         return MemorySource(table if schema is None else _fitted(table, schema))
     reader = _reader(data, filesystem)
-    _check_names(reader.schema)
-    pieces = (without_views(pa.Table.from_batches([batch])) for batch in reader)
-    wanted = schema or without_views(reader.schema.empty_table()).schema
+    _check_schema(reader.schema)
+    pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
+    wanted = schema or without_views(pa.Table.from_batches([], reader.schema)).schema
     fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
     return _collected(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
 
@@ -178,10 +180,23 @@ def _table(data: Any) -> pa.Table | None:
     if not given or not all(isinstance(part, (pa.Table, pa.RecordBatch)) for part in given):
         return None
     for part in given:
-        _check_names(part.schema)
+        _check_schema(part.schema)
     tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in given]
     _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
-    return without_views(pa.concat_tables(tables, promote_options="default"))
+    return _plain(pa.concat_tables(tables, promote_options="default"))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
+    table = without_views(table)
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(number)
+            if any(chunk.dictionary.null_count for chunk in column.chunks):
+                again = [chunk.dictionary_decode().dictionary_encode() for chunk in column.chunks]
+                fitted = [chunk.cast(field.type) for chunk in again]
+                table = table.set_column(number, field, pa.chunked_array(fitted, field.type))
+    return table
 
 
 def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
@@ -208,7 +223,14 @@ def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
             )
 
 
-def _check_names(schema: pa.Schema) -> None:
+def _check_schema(schema: pa.Schema) -> None:
+    """Refuse a source that no dataset could hold.
+
+    Raises:
+        InvalidArgumentError: If a name occurs twice.
+        SchemaMismatchError: If a column is of a type that Parquet does not have.
+    """
+    check_storable(schema)
     if len(set(schema.names)) < len(schema.names):
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
         raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")

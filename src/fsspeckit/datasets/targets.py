@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ __all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read
 _YOUNG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.25
+_NAME_BYTES = 180
 _UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
@@ -126,7 +128,9 @@ def check_fits(source: pa.Schema, target: Target) -> None:
         names = [*schema.names, *(name for name in parts if name not in schema.names)]
         _check_same_in_every_file(target, footer, names)
         check_same_columns(source.names, names)
-        fit_table(source.empty_table(), pa.schema([f for f in schema if f.name not in parts]))
+        fit_table(
+            pa.Table.from_batches([], source), pa.schema([f for f in schema if f.name not in parts])
+        )
 
 
 def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
@@ -144,8 +148,14 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
 
 
 def plain_basename(basename: str) -> str:
-    """A file's name without the part that made it unique."""
-    return _UNIQUE_PART.sub("", basename)
+    """A name that a new file can be named after: another program may have named the old one.
+
+    Without the part that made it unique, without what is a separator elsewhere, and short enough
+    to be made unique again.
+    """
+    stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
+    room = _NAME_BYTES - len(os.fsencode(suffix))
+    return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
 
 
 def new_files(

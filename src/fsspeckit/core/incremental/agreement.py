@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.bounds import statistics_bounds
-from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.scan import naming_damage, open_data_file
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -57,8 +57,11 @@ def _agrees(root: Root, footer: FileFooter, part: KeyColumn, found: pa.Scalar) -
         same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
         if same.null_count == 0:
             return bool(pc.all(same, min_count=0).as_py())
-    with open_data_file(root, footer.file.path) as file:
-        stored = part.canonical(file.read(columns=[part.name]).column(0))
+    path = footer.file.path
+    with open_data_file(root, path) as file, naming_damage(root, path):
+        # pyarrow also reads a column called "p.x" for "p": a dot is a path to it.
+        column = file.read(columns=[part.name]).column(part.name)
+    stored = part.canonical(column)
     if not value.is_valid:
         return int(stored.null_count) == len(stored)
     return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())

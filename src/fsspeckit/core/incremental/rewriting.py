@@ -20,7 +20,7 @@ from fsspeckit.core.incremental.payload import (
     fit_table,
     take_rows,
 )
-from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.scan import naming_damage, open_data_file
 from fsspeckit.core.parquet.instants import Unit, finest_unit, has_nanoseconds
 from fsspeckit.core.parquet.properties import Layout, layout_of, sort_order, sorting_columns
 from fsspeckit.storage.ranges import read_range
@@ -100,7 +100,7 @@ def rewrite(
         SchemaMismatchError: If the source's rows do not fit the file.
     """
     with _opened(root, path, replacement, rows, key_columns) as (file, layout):
-        change = _Change(file, layout, replacement, rows)
+        change = _Change(root, path, file, layout, replacement, rows)
         if not replacement.force and not any(map(change.alters, change.touched)):
             return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
         written = 0
@@ -204,8 +204,16 @@ class _Change:
     """A file and its replacement, looked at row group by row group."""
 
     def __init__(
-        self, file: pq.ParquetFile, layout: Layout, replacement: Replacement, rows: RowSource
+        self,
+        root: Root,
+        path: str,
+        file: pq.ParquetFile,
+        layout: Layout,
+        replacement: Replacement,
+        rows: RowSource,
     ) -> None:
+        self._root = root
+        self._path = path
         self._file = file
         self.layout = layout
         self._replacement = replacement
@@ -261,7 +269,9 @@ class _Change:
     def _merged(self, number: int) -> pa.Table:
         """The rows of one row group after the merge."""
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        old = self._file.read_row_group(number).cast(self.layout.schema)
+        with naming_damage(self._root, self._path):
+            old = self._file.read_row_group(number)
+        old = old.cast(self.layout.schema)
         if start == end:
             self._unchanged[number] = 0
             return old if self._replacement.keep_others else old.slice(0, 0)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import common_type
-from fsspeckit.core.incremental.footers import read_footer
+from fsspeckit.core.incremental.footers import naming_file, read_footer
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.storage.roots import Root
 
-__all__ = ["confirm_affected_files", "open_data_file", "scan_keys"]
+__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys"]
 
 
 @contextmanager
@@ -52,6 +52,27 @@ def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator
             pq.ParquetFile(handle, **options) as file,
         ):
             yield file
+
+
+@contextmanager
+def naming_damage(root: Root, path: str) -> Iterator[None]:
+    """Tell which file it was whose pages could not be decoded.
+
+    Raises:
+        UnreadableFileError: Naming the file.
+        OSError: What the filesystem raised, naming the file.
+    """
+    with naming_file(root, path, "reading"):
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            # pyarrow reports damaged pages as OSError without an errno; a real one has it.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise UnreadableFileError(
+                f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
+                "Hint: restore the file, or remove it."
+            ) from error
 
 
 def scan_keys(
@@ -78,7 +99,8 @@ def scan_keys(
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
-            table = file.read_row_group(number, columns=stored).select(stored)
+            with naming_damage(root, footer.file.path):
+                table = file.read_row_group(number, columns=stored).select(stored)
             found = dict(zip(stored, table.columns, strict=True))
             if int96:
                 found |= _instants(root, footer, number, table, int96)
@@ -154,12 +176,7 @@ def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
     index = KeyIndex(canonical_keys(keys, columns))
     try:
         return _holds_key(root, footer, index, columns, constants)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return True
-    except OSError as error:
-        # pyarrow reports damaged pages as OSError without an errno; a real one has it.
-        if error.errno is not None:
-            raise
+    except UnreadableFileError:
         return True
 
 

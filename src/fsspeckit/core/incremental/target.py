@@ -12,6 +12,7 @@ from fsspeckit.core.incremental.casts import common_type, family, plain_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
 from fsspeckit.core.incremental.keys import KeyColumn, check_names, key_column
 from fsspeckit.core.incremental.partitions import (
+    check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
@@ -93,6 +94,7 @@ def read_target(
     if partition_columns:
         check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
+    check_spelling(relative)
     detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
     footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
     texts = tuple(parse_hive_partition_path(path) for path in relative)

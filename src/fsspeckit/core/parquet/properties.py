@@ -288,7 +288,7 @@ def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str,
     sink = pa.BufferOutputStream()
     simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
     with pq.ParquetWriter(sink, schema, **simple) as writer:
-        writer.write_table(schema.empty_table())
+        writer.write_table(pa.Table.from_batches([], schema))
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     return len(written) == len(parquet) and all(
         written.column(index).physical_type == parquet.column(index).physical_type
