@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 class TestDuckDB(EngineTests):
     engine_name = "duckdb"
-    rewrites_mixed_timestamps = False
 
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:
