@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -301,6 +302,29 @@ def test_permission_denied_before_anything(quick_disk: str, publish: str) -> Non
     os.chmod(quick_disk, 0o755)
     result = run_as_nobody(_COMMIT_AS_NOBODY.format(root=root, publish=publish))
     assert "PermissionError" in result.stderr
+    control = open_storage(root).control.path
+    assert f"preparing to write in the control directory '{control}'" in result.stderr
+    assert "control_dir=" in result.stderr
+    assert read_plainly(root) == FLAT.old()
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "phase"),
+    [("mkdir", ".opening_", "staging"), ("create", "/lock", "locking")],
+    ids=["staging", "lock"],
+)
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_control_directory_that_cannot_be_written(
+    tmp_path: Path, name: str, part: str, phase: str, code: int
+) -> None:
+    root = fresh(FLAT, str(tmp_path / "x"))
+    control = open_storage(root).control.path
+    told = f"{phase} in the control directory '{control}': {os.strerror(code)}"
+    refusing = Refusing({name}, code, part)
+    with syscalls.observed(refusing), pytest.raises(OSError, match=re.escape(told)) as caught:
+        run_commit(FLAT, root)
+    assert caught.value.errno == code
+    assert "Hint: let this process write there, or pass control_dir=" in str(caught.value)
     assert read_plainly(root) == FLAT.old()
 
 
@@ -316,6 +340,36 @@ def test_a_dataset_that_cannot_be_written(quick_disk: str, publish: str) -> None
     recover(root)
     assert read_plainly(root) == FLAT.old()
     assert_tidy(root)
+
+
+_CALL_AS_NOBODY = """
+from fsspeckit.storage import recover
+print(recover({root!r}, abandon={abandon}))
+"""
+
+
+@AS_ROOT
+@pytest.mark.parametrize("abandon", [False, True])
+def test_recovery_of_a_dataset_that_cannot_be_written(quick_disk: str, abandon: bool) -> None:
+    """Told by the name of the directory, with nothing changed; works once it can be written."""
+    root = fresh(FLAT, f"{quick_disk}/x")
+    with syscalls.observed(Vanishing(lose=abandon)), pytest.raises(CommitPendingError):
+        run_commit(FLAT, root, publish="plain")
+    before = sorted(os.listdir(root))
+    subprocess.run(["chown", "-R", "65534", f"{quick_disk}/x"], check=True)
+    os.chmod(quick_disk, 0o755)
+    os.chmod(root, 0o555)
+    code = _CALL_AS_NOBODY.format(root=root, abandon=abandon)
+    result = run_as_nobody(code)
+    assert "PermissionError" in result.stderr
+    assert f"the commit would change this directory, which is not writable: '{root}'" in (
+        result.stderr
+    )
+    assert sorted(os.listdir(root)) == before
+    os.chmod(root, 0o755)
+    done = run_as_nobody(code)
+    assert ("abandoned commit 1" if abandon else "completed commit 1") in done.stdout, done.stderr
+    assert read_plainly(root) == (FLAT.old() if abandon else FLAT.new())
 
 
 @BOTH
@@ -363,12 +417,16 @@ def test_a_staged_file_that_vanishes_before_the_commit(tmp_path: Path) -> None:
 class Vanishing:
     """Deletes a staged file right after the record was written, and fails what follows."""
 
+    def __init__(self, *, lose: bool = True) -> None:
+        self._lose = lose
+
     @contextmanager
     def __call__(self, call: Call) -> Iterator[None]:
         yield
         if call.name == "rename_new" and call.paths[-1].endswith("0000000001.json"):
             control = Path(call.paths[-1]).parents[1]
-            next(control.glob(".staging_*/*.staged")).unlink()
+            if self._lose:
+                next(control.glob(".staging_*/*.staged")).unlink()
             raise OSError(errno.EIO, "the disk is gone")
 
 

@@ -18,8 +18,6 @@ merges. Three outcomes, told apart by type:
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -36,7 +34,8 @@ from fsspeckit.errors import (
 from fsspeckit.storage.completion import complete, publish, try_shadow
 from fsspeckit.storage.exchange import discard_shadow
 from fsspeckit.storage.lock import locked
-from fsspeckit.storage.names import check_relative, parents_of
+from fsspeckit.storage.names import check_relative
+from fsspeckit.storage.publish import check_writable
 from fsspeckit.storage.records import (
     Add,
     CommitFacts,
@@ -225,7 +224,7 @@ class _Transaction:
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         places = [self._stage.path]
         self._stage.check(record.adds)
-        _check_writable(self._storage, record)
+        check_writable(self._storage, record)
         shadow = try_shadow(self._storage, record, places, held, self._notes)
         record = replace(record, publish="plain" if shadow is None else "exchange")
         self._phase("shadow")
@@ -299,27 +298,6 @@ class _Transaction:
             self._attempt,
             self._seconds,
         )
-
-
-def _check_writable(storage: Storage, record: CommitRecord) -> None:
-    """Check the directories that a commit changes while nothing is committed yet.
-
-    Raises:
-        PermissionError: Naming the directory.
-    """
-    if not storage.root.is_local:
-        return
-    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
-    for directory in sorted({_existing_parent(storage, file) for file in files}):
-        if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
-            reason = "the commit would change this directory, which is not writable"
-            raise PermissionError(errno.EACCES, reason, directory)
-
-
-def _existing_parent(storage: Storage, file: str) -> str:
-    """The deepest directory above a file that is there."""
-    parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
-    return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
 
 
 def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tuple[Remove, ...]:

@@ -26,6 +26,7 @@ from fsspeckit.storage.exchange import (
 )
 from fsspeckit.storage.lock import locked
 from fsspeckit.storage.oldtree import OldTree, retire_old_tree
+from fsspeckit.storage.publish import check_writable
 from fsspeckit.storage.records import pending_numbers, read_completion, read_record
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.staging import owner_is_gone, staged_places, sweep_staging
@@ -122,8 +123,11 @@ def recover(
         CorruptRecordError: If a record cannot be understood; nothing was changed.
         LostFileError: If a committed file is gone; nothing was removed.
         LockTimeoutError: If another writer is at work.
+        FileNotFoundError: If there is neither a dataset nor a control directory.
+        PermissionError: If a directory cannot be written that a commit changes.
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
+    storage.check_exists()
     return recover_storage(storage, abandon=abandon)
 
 
@@ -179,7 +183,11 @@ def _roll_forward(
         except LostFileError as lost:
             if not abandon:
                 raise
+            check_writable(storage, record)
             publication = completion.abandon(storage, record, lost)
+        except PermissionError:
+            check_writable(storage, record)  # says more, if that is the reason
+            raise
     complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,

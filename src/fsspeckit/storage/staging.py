@@ -197,7 +197,8 @@ def create_stage(storage: Storage) -> Stage:
     for _ in range(_ATTEMPTS):
         identifier = uuid.uuid4().hex
         locks = storage.capabilities.kernel_lock
-        stage = (_create_locked if locks else _create_unlocked)(storage, identifier)
+        with storage.writing_control("staging"):
+            stage = (_create_locked if locks else _create_unlocked)(storage, identifier)
         if stage is not None:
             return stage
     raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
