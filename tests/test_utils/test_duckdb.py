@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -26,7 +27,6 @@ from fsspeckit.utils.duckdb import DuckDBParquetHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 UNIQUE = re.compile(r"-[0-9a-f]{32}\.parquet$")
 
@@ -459,3 +459,27 @@ class TestReadAndWrite:
             assert own is not None
         with pytest.raises(Exception, match="closed"):
             own.execute("SELECT 1")
+
+
+class TestTools:
+    """The module is clean for the tools that `make lint` and `make types` run on everything."""
+
+    MODULE = "src/fsspeckit/utils/duckdb.py"
+
+    @pytest.mark.parametrize("command", [["ruff", "check"], ["ruff", "format", "--check"]])
+    def test_ruff(self, command: list[str]) -> None:
+        self._run(*command)
+
+    @pytest.mark.slow
+    def test_mypy(self) -> None:
+        self._run("mypy")
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *command, self.MODULE],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
