@@ -268,16 +268,25 @@ class TestPlaces:
     ) -> None:
         tmp_path.chmod(0o500)
         try:
-            with pytest.raises(PermissionError, match=str(tmp_path)):
+            with pytest.raises(PermissionError, match=rf"control directory '{tmp_path}/\.dataset"):
                 handler.write_parquet_dataset(rows(1), str(tmp_path / "dataset"))
         finally:
             tmp_path.chmod(0o700)
 
     def test_a_filesystem_that_refuses_to_write(self) -> None:
         handler = DuckDBParquetHandler(filesystem=Forbidden())
-        with pytest.raises(PermissionError, match=r"/forbidden/\.dataset"):
+        with pytest.raises(
+            PermissionError, match=r"control directory '/forbidden/\.dataset"
+        ) as told:
             handler.write_parquet_dataset(rows(1), "/forbidden/dataset")
+        assert "Hint: let this process write there, or pass control_dir=" in str(told.value)
         assert Forbidden().find("/forbidden") == []
+
+    def test_the_control_directory_may_be_elsewhere(self, dataset: Path, tmp_path: Path) -> None:
+        with DuckDBParquetHandler(control_dir=str(tmp_path / "control")) as handler:
+            handler.write_parquet_dataset(rows(1), str(dataset))
+            assert handler.read_dataset(str(dataset)).num_rows == 1
+        assert (tmp_path / "control" / "commits").is_dir()
 
 
 class Forbidden(MemoryFileSystem):  # type: ignore[misc]

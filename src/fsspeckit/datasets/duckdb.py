@@ -74,6 +74,8 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     Args:
         storage_options: What fsspec needs to open the filesystem of a URL.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
+        control_dir: Where staging, records and lock live, if not beside the dataset.
+        publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
 
     Examples:
         >>> import pyarrow as pa
@@ -85,9 +87,19 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     """
 
     def __init__(
-        self, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+        *,
+        control_dir: str | None = None,
+        publish: PublishMode = "auto",
     ) -> None:
-        super().__init__(filesystem=filesystem, storage_options=storage_options)
+        super().__init__(
+            filesystem=filesystem,
+            storage_options=storage_options,
+            control_dir=control_dir,
+            publish=publish,
+        )
 
     def _generate_unique_filename(self, basename_template: str | None = None, i: int = 0) -> str:
         """A name as new files get it: from the template if there is one, unique in any case."""
