@@ -112,6 +112,12 @@ def test_a_closed_connection_is_refused_before_anything_changes(target: Path) ->
     assert sorted(target.iterdir()) == before
 
 
+@pytest.mark.parametrize("connection", ["x.db", duckdb, 5], ids=["path", "module", "number"])
+def test_what_is_no_connection_is_refused_at_once(connection: Any) -> None:
+    with pytest.raises(ValueError, match="connection must be a DuckDB connection, got"):
+        DuckDBDatasetIO(connection)
+
+
 def test_after_close_it_can_be_used_again(target: Path) -> None:
     io = DuckDBDatasetIO()
     for v in ("once", "twice"):

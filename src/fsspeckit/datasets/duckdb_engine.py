@@ -71,6 +71,11 @@ class DuckDBEngine(ArrowEngine):
         self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None
     ) -> None:
         super().__init__(filesystem)
+        if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+            raise InvalidArgumentError(
+                f"connection must be a DuckDB connection, got {connection!r}.\n"
+                "Hint: pass what duckdb.connect() returns, or leave it out."
+            )
         self._given = connection
         self._own: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
