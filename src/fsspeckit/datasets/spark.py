@@ -42,6 +42,7 @@ class SparkDatasetIO(DatasetIO):
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is missing or too old.
+        InvalidArgumentError: If ``driver_footers`` is no number of files.
     """
 
     def __init__(
@@ -54,6 +55,10 @@ class SparkDatasetIO(DatasetIO):
         publish: PublishMode = "auto",
         driver_footers: int = DRIVER_FOOTERS,
     ) -> None:
+        if driver_footers < 0:
+            raise InvalidArgumentError(
+                f"driver_footers must be >= 0, a whole number, got {driver_footers!r}."
+            )
         self.jobs = Jobs(open_session(spark))
         engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
         super().__init__(engine, filesystem, storage_options, control_dir, publish)

@@ -102,6 +102,7 @@ _HELD_INSERT_ROWS = 100_000
 _BUCKETS = 1024
 _PAIRS = "position bigint, row bigint, route bigint"
 _SCATTERED = 4
+_FEW_READS = 32
 
 
 @dataclass(frozen=True)
@@ -486,10 +487,11 @@ def _scattered(
 ) -> frozenset[str]:
     """The files whose source rows are read several times over where each file reads its own."""
     groups = max(len(source.starts) - 1, 1)
-    per_group = max(source.num_rows // groups, 1)
-    far = [m for m in hits if m.reads > _SCATTERED * (-(-m.rows // per_group) + 1)]
-    # To route rows is to write and read them once more.
-    if sum(message.reads for message in far) <= _SCATTERED * groups:
+    per_group = source.num_rows / groups
+    far = [m for m in hits if m.reads > 2 and m.reads * per_group > _SCATTERED * m.rows]
+    reads = sum(message.reads for message in far)
+    # To route rows is to write and read them once more, in a job that takes a second itself.
+    if reads <= _SCATTERED * groups or reads <= _FEW_READS:
         return frozenset()
     return frozenset(paths[message.route] for message in far)
 

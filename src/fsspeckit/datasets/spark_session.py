@@ -50,6 +50,7 @@ logger = logging.getLogger("fsspeckit.spark")
 _OLDEST = (4, 1)
 _JAVA = 17
 _INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
+_NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
 _ready: WeakSet[Any] = WeakSet()
 
 
@@ -283,9 +284,13 @@ class Jobs:
             try:
                 import fsspeckit
 
+                # What tasks need: the package alone can be imported without its libraries.
+                from fsspeckit.datasets import spark_tasks  # noqa: F401
+
                 found["fsspeckit"] = fsspeckit.__version__
-            except ImportError:
+            except ImportError as error:
                 found["fsspeckit"] = None
+                found["missing"] = error.name
             for _ in batches:
                 data = pa.array([pickle.dumps(found)], pa.binary())
                 yield pa.RecordBatch.from_arrays([data], ["message"])
@@ -294,7 +299,9 @@ class Jobs:
             frame = self.spark.range(0, 1, 1, 1).mapInArrow(probe, MESSAGE)
             (row,) = frame.collect()
         except PySparkException as error:
-            raise unfit_worker(str(error)) from error
+            logger.debug("a worker failed", exc_info=True)
+            # Without the cause: it is a page of tracebacks of Python and Java about one sentence.
+            raise unfit_worker(str(error)) from None
         answer: dict[str, Any] = pickle.loads(row.message)
         return answer
 
@@ -322,7 +329,7 @@ def unfit_worker(text: str) -> FsspeckitError:
             f"the workers of Spark run another Python than this one ({here}).\n"
             "Hint: set spark.pyspark.python, or PYSPARK_PYTHON, to the same version for both."
         )
-    if "pyarrow" in text.lower():
+    if _NO_PYARROW.search(text):
         return EngineNotInstalledError(
             "the Python of Spark's workers has no pyarrow that Spark can use.\n"
             "Hint: pip install pyarrow there, or set PYSPARK_PYTHON to an interpreter that has it."
@@ -332,6 +339,13 @@ def unfit_worker(text: str) -> FsspeckitError:
 
 
 def _check_worker(found: dict[str, Any]) -> None:
+    missing = found.get("missing") or "fsspeckit"
+    if found["fsspeckit"] is None and not missing.startswith("fsspeckit"):
+        raise EngineNotInstalledError(
+            f"the Python of Spark's workers has no {missing}.\n"
+            f"Hint: pip install {missing} there, or set PYSPARK_PYTHON to an interpreter that has "
+            "it."
+        )
     if found["fsspeckit"] != fsspeckit.__version__:
         raise EngineNotInstalledError(
             f"the workers of Spark have fsspeckit {found['fsspeckit']}, this process has "

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["HeldSource", "Part", "SourceRows", "SparkSource", "files_in_place", "stage_part"]
 
 _GROUP_ROWS = 131_072
-_GROUP_BYTES = 64 * 1024 * 1024
+_GROUP_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)

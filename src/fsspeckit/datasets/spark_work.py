@@ -44,6 +44,7 @@ _TASKS = 32
 _TASK_BYTES = 64 * 1024 * 1024
 _TINY_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
+_WINDOW_ROWS = 131_072
 _FOOTERS = 64
 _FOOTER_TASKS = 64
 _PARTITIONS = 64
@@ -100,7 +101,10 @@ def windows(footer: FileFooter) -> Rows:
     """The first positions of the parts of a file whose new rows a task holds at once."""
     starts, position, size = [0], 0, 0
     for group in footer.row_groups:
-        if size and size + group.bytes > _WINDOW_BYTES:
+        full = (
+            size + group.bytes > _WINDOW_BYTES or position + group.rows - starts[-1] > _WINDOW_ROWS
+        )
+        if full and position > starts[-1]:
             starts.append(position)
             size = 0
         position += group.rows
