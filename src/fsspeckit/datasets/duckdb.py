@@ -49,6 +49,19 @@ class DuckDBDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+
+    Examples:
+        A connection of the caller's, with its limits:
+
+        >>> import duckdb
+        >>> import pyarrow as pa
+        >>> connection = duckdb.connect(config={"memory_limit": "1GB", "threads": 2})
+        >>> with DuckDBDatasetIO(connection) as io:
+        ...     rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        ...     io.merge(rows, "memory://doc-connection", "upsert", ["id"]).inserted
+        2
+        >>> connection.sql("SELECT 1").fetchall()  # it is still open
+        [(1,)]
     """
 
     def __init__(
@@ -64,7 +77,12 @@ class DuckDBDatasetIO(DatasetIO):
         super().__init__(self._duckdb, filesystem, storage_options, control_dir, publish)
 
     def close(self) -> None:
-        """Close the connection, if it is an own one."""
+        """Close the connection, if it is an own one; the next merge would open another.
+
+        Examples:
+            >>> io = DuckDBDatasetIO()
+            >>> io.close()
+        """
         self._duckdb.close()
 
 
