@@ -96,8 +96,10 @@ class DatasetIO:
         """Merge data into a dataset, rewriting only the files in which a value changes.
 
         Args:
-            data: The source: an Arrow table, a list of them or a reader, a pandas or Polars frame,
-                anything with the Arrow C stream, or a path or list of paths of Parquet.
+            data: The source: an Arrow table or batch, a list of them, a reader, a pyarrow dataset,
+                a pandas or Polars frame, anything with the Arrow C stream, or a path or list of
+                paths of Parquet. A path without a scheme is on the filesystem of the dataset, if
+                one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
             key_columns: The columns that say which rows are the same.
@@ -124,6 +126,19 @@ class DatasetIO:
             ValueError: If an argument, the source or the target is not fit; nothing was changed.
             ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
             CommitPendingError: If the merge is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> old = pa.table({"id": [1, 2], "v": ["a", "b"]})
+            >>> new = pa.table({"id": [2, 3], "v": ["B", "C"]})
+            >>> _ = io.write_dataset(old, "memory://doc-io-merge")
+            >>> result = io.merge(new, "memory://doc-io-merge", "upsert", ["id"])
+            >>> result.updated, result.inserted, result.target_count_after
+            (1, 1, 3)
+            >>> [(file.operation, file.row_count) for file in result.files]
+            [('rewritten', 2), ('inserted', 1)]
         """
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
@@ -156,6 +171,16 @@ class DatasetIO:
 
         Returns:
             A plan whose ``str()`` explains the decision about every file.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 8, 9]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-plan", max_rows_per_file=2)
+            >>> plan = io.plan_merge(rows.slice(3), "memory://doc-io-plan", "upsert", ["id"])
+            >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
+            [('affected', 'key scan'), ('pruned', 'statistics')]
         """
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
@@ -194,6 +219,15 @@ class DatasetIO:
 
         Raises:
             ValueError: If an argument or the data is not fit; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"]})
+            >>> result = io.write_dataset(rows, "memory://doc-io-write", partition_by=["day"])
+            >>> [(file.partition_values, file.row_count) for file in result.files]
+            [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
         """
         request = WriteRequest(
             mode,
@@ -397,8 +431,25 @@ class DatasetIO:
             columns: The columns to read; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
 
+        Returns:
+            The rows. A partition column that no file stores is an int64, a date, a bool or a
+            string, as its directories look. INT96 timestamps are instants in UTC, in microseconds.
+
         Raises:
             FileNotFoundError: If there is no such dataset.
+            ValueError: If an argument is wrong, or the files contradict each other or their paths.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-read")
+            >>> found = io.read_dataset(
+            ...     "memory://doc-io-read", columns=["v"], filters=[("id", ">", 1)]
+            ... )
+            >>> found.to_pylist()
+            [{'v': 'b'}, {'v': 'c'}]
         """
         return read_table(self._storage(path, None), columns, filters)
 
