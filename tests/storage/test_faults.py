@@ -51,6 +51,7 @@ from fsspeckit.storage.records import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
@@ -496,22 +497,81 @@ def test_a_staged_file_that_is_not_what_its_writer_said(
             commit(storage, snapshot, stage, Change([wrong]))
 
 
-def test_an_interrupt_after_the_commit_point_says_so(tmp_path: Path) -> None:
+class Interrupting:
+    """Somebody presses Ctrl-C, before or after a call."""
+
+    def __init__(self, at: int, when: str) -> None:
+        self.count = 0
+        self._at = at
+        self._when = when
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        index = self.count
+        self.count += 1
+        if index == self._at and self._when == "before":
+            raise KeyboardInterrupt
+        try:
+            yield
+        finally:
+            if index == self._at:
+                raise KeyboardInterrupt
+
+
+@BOTH
+@pytest.mark.slow
+def test_an_interrupt_says_what_it_left(quick_disk: str, publish: Any) -> None:
+    """With its note the change is committed; without it nothing was changed."""
+    index = 0
+    while True:
+        for when in ("before", "after"):
+            root = fresh(FLAT, f"{quick_disk}/x")
+            interrupting = Interrupting(index, when)
+            try:
+                with syscalls.observed(interrupting):
+                    run_commit(FLAT, root, publish=publish)
+            except KeyboardInterrupt as interrupt:
+                committed = "commit 1 is committed" in "".join(getattr(interrupt, "__notes__", []))
+            else:
+                assert interrupting.count <= index
+                return
+            assert stable_files(open_storage(root)).number == int(committed)
+            recover(root)
+            assert read_plainly(root) == (FLAT.new() if committed else FLAT.old())
+            assert_tidy(root)
+            state = "new" if committed else "old"
+            count(f"interrupted at every call, {publish}", tried=1, losses=0, **{state: 1})
+        index += 1
+
+
+@pytest.mark.parametrize("where", ["record", "publish"])
+def test_an_interrupt_between_the_calls_after_the_record(tmp_path: Path, where: str) -> None:
+    """The staged files belong to the record by then: the commit is completed by recovery."""
     root = fresh(FLAT, str(tmp_path / "x"))
 
-    class Interrupting:
-        @contextmanager
-        def __call__(self, call: Call) -> Iterator[None]:
-            if call.name == "exchange":
-                raise KeyboardInterrupt
-            yield
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "call" and frame.f_code.co_name == "_phase" and frame.f_locals["name"] == where:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return None
 
-    with syscalls.observed(Interrupting()), pytest.raises(KeyboardInterrupt) as caught:
-        run_commit(FLAT, root)
-    assert "commit 1 is committed" in caught.value.__notes__[0]
-    assert stable_files(open_storage(root)).number == 1
+    before = sys.gettrace()
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            _commit_traced(root, trace)
+    finally:
+        sys.settrace(before)
+    if where == "record":
+        assert "commit 1 is committed" in caught.value.__notes__[0]
+    assert numbers(open_storage(root))[0] == [1]
     recover(root)
     assert read_plainly(root) == FLAT.new()
+    assert_tidy(root)
+
+
+def _commit_traced(root: str, trace: Any) -> None:
+    sys.settrace(trace)
+    run_commit(FLAT, root, publish="plain")
 
 
 def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:
