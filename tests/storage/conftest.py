@@ -30,11 +30,18 @@ class ForkServer:
         self._process = process
 
     def run(self, action: str, root: str, **request: Any) -> dict[str, Any]:
+        self.begin(action, root, **request)
+        return self.end()
+
+    def begin(self, action: str, root: str, **request: Any) -> None:
+        """Start a child; nothing else may be started until its end."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         line = json.dumps({"action": action, "root": root, **request})
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer
         return answer

@@ -86,6 +86,8 @@ def _child(request: dict[str, Any], answer: int, act: Callable[[dict[str, Any]],
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("fresh"):
         fresh(SCENARIOS[request["scenario"]], os.path.dirname(request["root"]))
+    if before := request.pop("after", None):  # a child that dies before this one begins
+        _serve({**request, **before})
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
