@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -17,10 +17,11 @@ from fsspeckit.datasets.request import (
     one_spelling,
 )
 from fsspeckit.datasets.sources import located
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -56,6 +57,12 @@ class DatasetIO:
         control_dir: str | None = None,
         publish: PublishMode = "auto",
     ) -> None:
+        options: Any = storage_options
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidArgumentError(
+                "storage_options must be a mapping of names to values, got a "
+                f"{type(options).__name__}."
+            )
         self._engine = engine
         self._filesystem = filesystem
         self._storage_options = storage_options

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OpenedDataset",
+    "as_expression",
     "has_reserved_names",
     "partition_schema",
     "plain_table",
@@ -68,15 +69,33 @@ def read_table(
     if columns is not None:
         check_names("columns", columns)
     wanted = None if columns is None else list(columns)
-    expression = pq.filters_to_expression(filters) if filters is not None else None
+    expression = as_expression(filters)
 
     def read(opened: OpenedDataset) -> pa.Table:
+        opened.check(expression)
         missing = [name for name in wanted or () if name not in opened.schema.names]
         if missing:
             raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
         return opened.table(wanted, expression)
 
     return with_dataset(storage, read)
+
+
+def as_expression(filters: Any) -> ds.Expression | None:
+    """Filters as pyarrow takes them, as an expression.
+
+    Raises:
+        InvalidArgumentError: If they are something else.
+    """
+    if filters is None:
+        return None
+    try:
+        return pq.filters_to_expression(filters)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"filters must be a pyarrow expression or lists of tuples, got {filters!r}: {error}.\n"
+            'Hint: pass [("id", ">", 7)], or pyarrow.compute.field("id") > 7.'
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,21 @@ class OpenedDataset:
     def schema(self) -> pa.Schema:
         """The columns of all files; INT96 columns are instants in UTC."""
         return self.dataset.schema
+
+    def check(self, expression: ds.Expression | None) -> None:
+        """Check that a filter fits the columns.
+
+        Raises:
+            InvalidArgumentError: Saying what does not.
+        """
+        if expression is None:
+            return
+        try:
+            pa.Table.from_batches([], self.schema).filter(expression)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidArgumentError(
+                f"filters do not fit the columns {self.schema.names!r}: {error}"
+            ) from error
 
     def table(self, columns: Sequence[str] | None, expression: ds.Expression | None) -> pa.Table:
         """All rows."""

@@ -23,7 +23,7 @@ from fsspeckit.core.incremental.kernels import check_storable, take_rows, withou
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 
@@ -365,15 +365,21 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
         raise FileNotFoundError(f"no Parquet file found at {str(path)!r}.")
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     hive = partition_schema([root.relative(file) for file in files])
-    dataset = ds.dataset(
-        files,
-        filesystem=root.filesystem,
-        format=options,
-        partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
-        partition_base_dir=root.path,
-    )
-    parts = list(dataset.get_fragments())
-    meant = [(part.path, _meant(part.physical_schema, part)) for part in parts]
+    try:
+        dataset = ds.dataset(
+            files,
+            filesystem=root.filesystem,
+            format=options,
+            partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
+            partition_base_dir=root.path,
+        )
+        parts = list(dataset.get_fragments())
+        meant = [(part.path, _meant(part.physical_schema, part)) for part in parts]
+    except pa.ArrowInvalid as error:
+        raise UnreadableFileError(
+            f"the source {str(path)!r} is not readable as Parquet: {error}\n"
+            "Hint: a path must be that of Parquet; read other files with a library that knows them."
+        ) from error
     _check_alike(meant)
     schema = _meant(dataset.schema, parts[0])
     return ds.FileSystemDataset(parts, schema, options, dataset.filesystem)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.core.incremental.agreement import check_partition_value
+from fsspeckit.core.incremental.casts import plain_type
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.partitions import PartitionDirectories
@@ -162,8 +163,7 @@ def new_files(
     storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
 ) -> NewFiles:
     """A writer of new files that look like those of the target."""
-    if options.bloom_columns:
-        check_columns("bloom_columns", options.bloom_columns, source.names)
+    _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
         names = [part.name for part in target.partition_columns]
         check_columns("partition_columns", names, source.names)
@@ -187,6 +187,22 @@ def new_files(
         options.limits,
         options.basename_template,
     )
+
+
+def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> None:
+    """Refuse columns that cannot have a bloom filter."""
+    if not names:
+        return
+    check_columns("bloom_columns", names, source.names)
+    parts = [part.name for part in target.partition_columns]
+    for name in names:
+        kind = plain_type(source.field(name).type)
+        if name in parts or pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+            what = "is not stored in files" if name in parts else f"is of type {kind}"
+            raise InvalidArgumentError(
+                f"bloom_columns {name!r} cannot have a bloom filter: it {what}.\n"
+                "Hint: bloom filters are for numbers, strings, binaries, dates and timestamps."
+            )
 
 
 def _example_layout(root: Root, target: Target) -> Layout | None:

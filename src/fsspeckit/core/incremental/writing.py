@@ -60,12 +60,15 @@ def basename_of(template: str | None, number: int) -> str:
     """
     if template is None:
         return "part.parquet"
+    given: object = template
     try:
-        name = template.format(number, i=number)
+        name = template.format(number, i=number) if isinstance(given, str) else ""
     except (KeyError, IndexError, ValueError) as error:
         raise InvalidArgumentError(
             f"basename_template must hold {{}} or {{i}} or no placeholder, got {template!r}."
         ) from error
+    if not name:
+        raise InvalidArgumentError(f"basename_template must be a non-empty text, got {given!r}.")
     if len(os.fsencode(name)) > _TEMPLATE_BYTES:
         raise InvalidArgumentError(
             f"basename_template must give names of at most {_TEMPLATE_BYTES} bytes, because a "
