@@ -7,11 +7,12 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 PYTHON := $(BIN)/python
 INSTALLED := .venv/.installed
+DUCKDB1 := .venv-duckdb1
 
-.PHONY: help setup java demo test test-fast lint format types docs bench torture clean
+.PHONY: help setup java demo test test-fast test-duckdb1 lint format types docs bench torture clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) java ## Make .venv and see that Java is there (done by the other commands, too)
 
@@ -26,12 +27,22 @@ demo: setup ## Show what it does, on a generated dataset
 	@$(PYTHON) examples/demo.py
 
 test: setup ## Run every test, with branch coverage and its floors
-	$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage json --quiet -o .coverage.json
-	@$(PYTHON) scripts/coverage_gate.py .coverage.json
+	@$(PYTHON) -m scripts.run_tests
 
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
 	$(BIN)/pytest -m "not slow and not spark"
+
+test-duckdb1: $(DUCKDB1)/.installed java ## Run the tests of DuckDB on the last DuckDB 1.x, in its own environment
+	@$(DUCKDB1)/bin/python -c 'import duckdb; v = duckdb.__version__; print("DuckDB", v); assert v.startswith("1.")'
+	$(DUCKDB1)/bin/python -m pytest tests/datasets/test_duckdb.py tests/test_utils/test_duckdb.py
+
+$(DUCKDB1)/.installed: $(INSTALLED)
+	@$(PYTHON) -m venv $(DUCKDB1)
+	@sed 's/^duckdb==.*/duckdb<2/' constraints.txt > $(DUCKDB1)/constraints.txt
+	@echo 'setup: installing into $(DUCKDB1) (a few minutes the first time)' >&2
+	@$(DUCKDB1)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(DUCKDB1)/constraints.txt --editable '.[dev]'
+	@touch $@
 
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .
@@ -59,5 +70,5 @@ torture: setup ## Kill writers at every step, for minutes rather than seconds
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
 
 clean: ## Remove everything that the commands above made
-	rm -rf .venv site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	rm -rf .venv $(DUCKDB1) site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +24,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+
+def pytest_configure() -> None:
+    """Let Spark's workers be measured where this process is."""
+    if "coverage" not in sys.modules or sys.modules["coverage"].Coverage.current() is None:
+        return
+    from tests import spark_coverage
+
+    directory = Path(tempfile.mkdtemp(prefix="spark-conf-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    os.environ.update(spark_coverage.settings(directory))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -107,7 +107,20 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
 ) -> MergePlan:
-    """Tell what :func:`merge` would do with the same arguments; the dataset is not changed."""
+    """Tell what :func:`merge` would do with the same arguments; the dataset is not changed.
+
+    Returns:
+        A plan whose ``str()`` explains the decision about every file.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 8, 9], "v": ["a", "b", "c", "d"]})
+        >>> path = "memory://doc-plan"
+        >>> _ = write_dataset(rows, path, max_rows_per_file=2, engine="pyarrow")
+        >>> plan = plan_merge(rows.slice(3), path, "upsert", ["id"], engine="pyarrow")
+        >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
+        [('affected', 'key scan'), ('pruned', 'statistics')]
+    """
     arguments = locals()
     with open_engine(arguments.pop("engine"), None, arguments.pop("storage_options")) as opened:
         return opened.plan_merge(**arguments)
@@ -129,7 +142,17 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WriteDatasetResult:
-    """Write data as new files, see :meth:`fsspeckit.datasets.base.DatasetIO.write_dataset`."""
+    """Write data as new files, see :meth:`fsspeckit.datasets.base.DatasetIO.write_dataset`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"]})
+        >>> result = write_dataset(
+        ...     rows, "memory://doc-write", partition_by=["day"], engine="pyarrow"
+        ... )
+        >>> [(file.partition_values, file.row_count) for file in result.files]
+        [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
+    """
     arguments = locals()
     names = ("engine", "filesystem", "storage_options")
     with open_engine(*(arguments.pop(name) for name in names)) as opened:
@@ -145,6 +168,19 @@ def read_dataset(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Read a consistent state of a dataset; a table, and with Spark a DataFrame."""
+    """Read a consistent state of a dataset; a table, and with Spark a DataFrame.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.read_dataset`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+        >>> _ = write_dataset(rows, "memory://doc-read", engine="pyarrow")
+        >>> found = read_dataset(
+        ...     "memory://doc-read", columns=["v"], filters=[("id", ">", 1)], engine="pyarrow"
+        ... )
+        >>> found.to_pylist()
+        [{'v': 'b'}, {'v': 'c'}]
+    """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.read_dataset(path, columns=columns, filters=filters)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 IO = PyarrowDatasetIO()
 
@@ -189,6 +198,10 @@ def test_a_text_that_only_looks_like_a_date_stays_a_text(path: str) -> None:
         ("row_group_size", 0),
         ("order_by", ["zz"]),
         ("bloom_columns", ["zz"]),
+        ("bloom_columns", "v"),
+        ("schema", {"id": pa.int64()}),
+        ("filesystem", "file"),
+        ("path", "nosuch://bucket/key"),
     ],
 )
 def test_a_wrong_argument_is_one_clear_error(path: str, name: str, value: Any) -> None:
@@ -209,3 +222,108 @@ def test_wrong_columns_are_named(path: str) -> None:
         IO.read_dataset(path, columns="id")
     with pytest.raises(InvalidArgumentError, match="'zz'"):
         IO.write_dataset(rows, path, mode="overwrite", partition_by=["zz"])
+
+
+def test_whole_numbers_of_numpy_are_numbers(path: str) -> None:
+    sizes: Any = {"max_rows_per_file": np.int64(2), "row_group_size": np.int32(1)}
+    result = IO.write_dataset(pa.table({"id": range(5)}), path, **sizes)
+    assert [file.row_count for file in result.files] == [2, 2, 1]
+
+
+def test_options_of_a_storage_are_a_mapping() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"storage_options.*got a str") as caught:
+        fsspeckit.read_dataset("x", engine="pyarrow", storage_options="s3cret")  # type: ignore[arg-type]
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [("flag", "type bool"), ("list", "type list"), ("part", "not stored in files")],
+)
+def test_columns_that_cannot_have_a_bloom_filter(path: str, column: str, what: str) -> None:
+    rows = pa.table({"id": [1], "flag": [True], "list": [[1]], "part": ["x"]})
+    for call in (
+        lambda: IO.write_dataset(rows, path, partition_by=["part"], bloom_columns=[column]),
+        lambda: IO.merge(rows, path, "upsert", ["id"], ["part"], bloom_columns=[column]),
+    ):
+        with pytest.raises(InvalidArgumentError, match=rf"{column}.*{what}.*\nHint:"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "filters", ["id > 1", [("id", "~", 1)], [("zz", "=", 1)], [("id", "=", "x")], 7]
+)
+def test_filters_that_do_not_fit_are_one_clear_error(path: str, filters: Any) -> None:
+    IO.write_dataset(pa.table({"id": [1], "v": ["a"]}), path)
+    with pytest.raises(InvalidArgumentError, match="filters"):
+        IO.read_dataset(path, filters=filters)
+
+
+@pytest.mark.parametrize("content", [b"id\n1\n", b"PAR1 and then nothing", b""])
+def test_a_source_that_is_no_parquet_is_named(tmp_path: Path, path: str, content: bytes) -> None:
+    (tmp_path / "x.parquet").write_bytes(content)
+    with pytest.raises(UnreadableFileError, match=r"(?s)x\.parquet.*Hint:"):
+        IO.merge(tmp_path / "x.parquet", path, "upsert", ["id"])
+
+
+@pytest.mark.parametrize("template", [5, "", "a/b", "_hidden-{i}", "{x}", "{"])
+def test_templates_that_give_no_name(path: str, template: Any) -> None:
+    with pytest.raises(InvalidArgumentError):
+        IO.write_dataset(pa.table({"id": [1]}), path, basename_template=template)
+    assert not Path(path).exists()
+
+
+def test_an_interrupt_at_any_moment_leaves_all_or_nothing(path: str) -> None:
+    """As Ctrl-C raises it, wherever the merge tells about its progress."""
+    old, new = pa.table({"id": [1, 2], "v": ["a", "b"]}), pa.table({"id": [2, 3], "v": ["B", "C"]})
+    merged = [{"id": 1, "v": "a"}, {"id": 2, "v": "B"}, {"id": 3, "v": "C"}]
+    states, at = set(), 0
+    while True:
+        at += 1
+        events = iter(range(1, 1000))
+
+        def progress(*_: Any, at: int = at, events: Iterator[int] = events) -> None:
+            if next(events) == at:
+                raise KeyboardInterrupt
+
+        IO.write_dataset(old, path, mode="overwrite")
+        try:
+            IO.merge(new, path, "upsert", ["id"], progress=progress)
+        except KeyboardInterrupt:
+            found = IO.read_dataset(path).sort_by("id").to_pylist()
+            assert found in (old.to_pylist(), merged)
+            states.add(found == merged)
+            assert not list(Path(path).parent.glob(".data.fsspeckit/.staging*"))
+        else:
+            break
+    assert states == {False, True}
+    assert at > 10
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_merge_soon_and_changes_nothing(tmp_path: Path, path: str) -> None:
+    rows = pa.table({"id": range(200_000), "v": ["x" * 50] * 200_000})
+    IO.write_dataset(rows, path, max_rows_per_file=2_000)
+    before = sorted((file.name, file.stat().st_mtime_ns) for file in Path(path).iterdir())
+    program = f"""
+        import pyarrow as pa, fsspeckit.datasets.pyarrow as engine
+        rows = pa.table({{"id": range(200_000), "v": ["y"] * 200_000}})
+        def progress(phase, done, total):
+            if phase == "rewrite" and done == 3:
+                print("now", flush=True)
+        engine.PyarrowDatasetIO().merge(rows, {path!r}, "upsert", ["id"], progress=progress)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "now\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    after = sorted((file.name, file.stat().st_mtime_ns) for file in Path(path).iterdir())
+    assert after == before
+    assert not list(tmp_path.glob(".data.fsspeckit/.staging*"))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 class TestPyarrow(EngineTests):
     engine_name = "pyarrow"
-    rewrites_mixed_timestamps = False
 
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import fsspec
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
+import fsspeckit
 from fsspeckit.datasets import sources
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.sources import MemorySource, SpilledSource, open_source
@@ -37,6 +42,9 @@ def _kinds(directory: Path) -> dict[str, Any]:
         "table": ROWS,
         "tables": [ROWS.slice(0, 1), ROWS.slice(1)],
         "batch": ROWS.combine_chunks().to_batches()[0],
+        "batches": ROWS.to_batches(max_chunksize=2),
+        "dataset": ds.dataset(ROWS),
+        "scanner": ds.dataset(ROWS).scanner(),
         "reader": ROWS.to_reader(max_chunksize=1),
         "pandas": ROWS.to_pandas(),
         "polars": pl.from_arrow(ROWS),
@@ -49,7 +57,19 @@ def _kinds(directory: Path) -> dict[str, Any]:
     }
 
 
-KINDS = ["table", "tables", "batch", "reader", "pandas", "polars", "lazy polars", "relation"]
+KINDS = [
+    "table",
+    "tables",
+    "batch",
+    "batches",
+    "dataset",
+    "scanner",
+    "reader",
+    "pandas",
+    "polars",
+    "lazy polars",
+    "relation",
+]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "path", "file", "glob", "paths"])
@@ -128,3 +148,84 @@ def test_a_merge_of_a_spilled_stream_leaves_no_staging(
 def test_pandas_keeps_no_index_column(stage: Any) -> None:
     frame = pd.DataFrame({"id": [1]}, index=pd.Index([9], name="i"))
     assert open_source(frame, stage).schema.names == ["id"]
+
+
+def test_int96_of_a_source_are_instants(tmp_path: Path, stage: Any) -> None:
+    times = pa.array([dt.datetime(1500, 1, 1), None], pa.timestamp("us"))
+    nested = pa.array([[dt.datetime(2024, 1, 1)], None], pa.list_(pa.timestamp("us")))
+    rows = pa.table({"t": times, "n": nested})
+    (tmp_path / "s" / "p=1").mkdir(parents=True)
+    pq.write_table(rows, tmp_path / "s/p=1/a.parquet", use_deprecated_int96_timestamps=True)
+    utc = pa.timestamp("us", "UTC")
+    (tmp_path / "s" / "p=2").mkdir()
+    zoned = rows.cast(pa.schema([("t", utc), ("n", pa.list_(utc))]))
+    pq.write_table(zoned, tmp_path / "s/p=2/b.parquet")
+    source = open_source(str(tmp_path / "s"), stage)
+    assert source.schema.types == [utc, pa.list_(utc), pa.int64()]
+    found = pa.concat_tables(source.batches())
+    assert found.select(["t", "n"]).to_pylist() == 2 * zoned.to_pylist()
+
+
+class _Guarded(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem that opens only with a secret."""
+
+    protocol = "guarded"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as its parent has it
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("guarded://", "memory://", 1)))
+
+    def __init__(self, secret: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        if secret != "s3cret":
+            raise PermissionError(f"the secret is not {secret!r}")
+
+
+@pytest.fixture
+def guarded() -> Any:
+    fsspec.register_implementation("guarded", _Guarded, clobber=True)
+    sink = pa.BufferOutputStream()
+    pq.write_table(ROWS, sink)
+    _Guarded(secret="s3cret").pipe_file("/landing/a.parquet", sink.getvalue().to_pybytes())
+    yield {"secret": "s3cret"}
+    _Guarded.store.clear()
+
+
+@pytest.mark.parametrize("call", ["merge", "plan_merge", "write_dataset"])
+def test_a_source_is_opened_with_the_options_of_the_target(call: str, guarded: Any) -> None:
+    arguments: Any = {"strategy": "upsert", "key_columns": ["id"]}
+    if call == "write_dataset":
+        arguments = {}
+    done = getattr(fsspeckit, call)(
+        "guarded://landing/a.parquet",
+        "guarded://data",
+        **arguments,
+        engine="pyarrow",
+        storage_options=guarded,
+    )
+    assert done is not None
+
+
+def test_a_source_elsewhere_is_not(guarded: Any, tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    io = PyarrowDatasetIO(storage_options=guarded)
+    assert io.merge(str(tmp_path / "a.parquet"), "guarded://d", "upsert", ["id"]).inserted == 3
+    with pytest.raises(PermissionError, match="None"):
+        io.merge("guarded://landing/a.parquet", str(tmp_path / "d"), "upsert", ["id"])
+
+
+@pytest.mark.parametrize("where", ["constructor", "call"])
+def test_a_source_without_a_scheme_is_on_the_filesystem_given(
+    where: str, guarded: Any, tmp_path: Path
+) -> None:
+    pq.write_table(ROWS.slice(1), tmp_path / "a.parquet")
+    filesystem = _Guarded(**guarded)
+    io = PyarrowDatasetIO(filesystem if where == "constructor" else None)
+    options = {} if where == "constructor" else {"filesystem": filesystem}
+    assert io.merge("/landing/a.parquet", "/data", "upsert", ["id"], **options).inserted == 3
+    url = (tmp_path / "a.parquet").as_uri()
+    assert io.merge(url, "/data", "upsert", ["id"], **options).updated == 2
+    known = "guarded://landing/a.parquet"
+    assert io.merge([known], "/data", "upsert", ["id"], **options).updated == 3

@@ -6,24 +6,17 @@ import datetime as dt
 import os
 import re
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fsspeckit import errors
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.testing.conformance import open_store
-from fsspeckit.testing.conformance.crashes import some
-from fsspeckit.testing.conformance.stores import data_files
 from fsspeckit.testing.conformance.target import Target, lines, numbers
 from fsspeckit.testing.model import STRATEGIES
-from fsspeckit.testing.strategies import datasets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -342,49 +335,6 @@ def large_io(spark: SparkSession) -> SparkDatasetIO:
     io = SparkDatasetIO(spark)
     DatasetIO.__init__(io, SparkEngine(io.jobs, small=0))
     return io
-
-
-@given(data=st.data())
-@some(60)
-def test_generated_merges_agree_with_the_pyarrow_engine(
-    spark: SparkSession, data: st.DataObject
-) -> None:
-    """Rows, counters, and rewritten and preserved files; errors too."""
-    from fsspeckit.datasets.spark import SparkDatasetIO
-
-    dataset = data.draw(
-        datasets(null_source_keys=data.draw(st.booleans()), duplicate_source_keys=True)
-    )
-    options = {
-        "strategy": data.draw(st.sampled_from(list(STRATEGIES))),
-        "null_keys": data.draw(st.sampled_from(["error", "match"])),
-        "duplicate_keys": data.draw(st.sampled_from(["error", "first", "last"])),
-    }
-    is_large = data.draw(st.integers(0, 3)) == 0
-    engine = large_io(spark) if is_large else SparkDatasetIO(spark)
-    outcomes = []
-    with ExitStack() as stack:
-        for io in (engine, PyarrowDatasetIO()):
-            store = stack.enter_context(open_store("exchange"))
-            dataset.write(store.local)
-            outcomes.append(_outcome(io, store, dataset, options))
-    assert outcomes[0] == outcomes[1]
-
-
-def _outcome(io: Any, store: Any, dataset: Any, options: dict[str, Any]) -> Any:
-    try:
-        result = io.merge(dataset.source, store.path, key_columns=dataset.key_columns, **options)
-    except errors.FsspeckitError as error:
-        return type(error)
-    rows = Counter(
-        line
-        for name in data_files(store.tree())
-        for line in lines(store.read(name, dataset.schema))
-    )
-    prefix = store.at("")
-    old = sorted(path.removeprefix(prefix) for path in result.metrics["renamed"])
-    kept = sorted(path.removeprefix(prefix) for path in result.preserved_files)
-    return (result.inserted, result.updated, result.deleted, old, kept, rows)
 
 
 class TestSessions:

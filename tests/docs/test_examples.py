@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = sorted(
+    path
+    for path in (Path(__file__).parents[2] / "examples").glob("*.py")
+    if path.name != "demo.py"  # large, and test_demo.py looks at what it says
+)
 
 
 @pytest.mark.slow

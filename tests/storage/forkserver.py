@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem
-from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite_all, run_commit
+from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite, run_commit
 
 from fsspeckit.storage import recover_storage, syscalls
 from fsspeckit.storage.store import open_storage
@@ -64,7 +64,7 @@ def act(request: dict[str, Any]) -> None:
     if request["action"] == "commit":
         run_commit(SCENARIOS[request["scenario"]], request["root"], **options)
     elif request["action"] == "rewrite":
-        rewrite_all(request["root"], request["version"], **options)
+        rewrite(request["root"], request["version"], below=request.get("below"), **options)
     else:
         recover_storage(open_storage(request["root"], **options))
 
@@ -86,6 +86,8 @@ def _child(request: dict[str, Any], answer: int, act: Callable[[dict[str, Any]],
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("fresh"):
         fresh(SCENARIOS[request["scenario"]], os.path.dirname(request["root"]))
+    if before := request.pop("after", None):  # a child that dies before this one begins
+        _serve({**request, **before})
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

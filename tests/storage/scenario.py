@@ -196,20 +196,28 @@ def run_commit(
         return commit(storage, snapshot, stage, change, FACTS)
 
 
-def rewrite_all(root: str, version: str, extra: int = 0, **options: Any) -> CommitOutcome:
-    """Replace every file by one with the same ids and another version; add ``extra`` files."""
+def rewrite(
+    root: str, version: str, extra: int = 0, below: int | None = None, **options: Any
+) -> CommitOutcome:
+    """Replace files by others with the same ids and another version; add ``extra`` files.
+
+    Every file is replaced, or those with ids below a limit.
+    """
     storage = open_storage(root, **options)
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
-        files = []
+        files, replaced = [], []
         for relative in snapshot.by_path:
             start = first_id(storage.path(relative))
+            if below is not None and start >= below:
+                continue
+            replaced.append(relative)
             file = stage.new_file(os.path.dirname(relative), like=relative)
             files.append(put(storage, file, parquet_bytes(start, version)))
         for number in range(extra):
             file = stage.new_file()
             files.append(put(storage, file, parquet_bytes(1000 + 10 * number, version)))
-        return commit(storage, snapshot, stage, Change(files, list(snapshot.by_path)), FACTS)
+        return commit(storage, snapshot, stage, Change(files, replaced), FACTS)
 
 
 def first_id(path: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ from fsspeckit.storage.records import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
@@ -96,7 +98,8 @@ def mounted(tmp_path: Path) -> Iterator[Any]:
 
     yield mount
     for place in reversed(places):
-        subprocess.run(["umount", place], check=True)
+        # Lazily: a thread of pyarrow may hold a file for a moment longer.
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def fill(place: str, left: int) -> None:
@@ -300,6 +303,29 @@ def test_permission_denied_before_anything(quick_disk: str, publish: str) -> Non
     os.chmod(quick_disk, 0o755)
     result = run_as_nobody(_COMMIT_AS_NOBODY.format(root=root, publish=publish))
     assert "PermissionError" in result.stderr
+    control = open_storage(root).control.path
+    assert f"preparing to write in the control directory '{control}'" in result.stderr
+    assert "control_dir=" in result.stderr
+    assert read_plainly(root) == FLAT.old()
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "phase"),
+    [("mkdir", ".opening_", "staging"), ("create", "/lock", "locking")],
+    ids=["staging", "lock"],
+)
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_control_directory_that_cannot_be_written(
+    tmp_path: Path, name: str, part: str, phase: str, code: int
+) -> None:
+    root = fresh(FLAT, str(tmp_path / "x"))
+    control = open_storage(root).control.path
+    told = f"{phase} in the control directory '{control}': {os.strerror(code)}"
+    refusing = Refusing({name}, code, part)
+    with syscalls.observed(refusing), pytest.raises(OSError, match=re.escape(told)) as caught:
+        run_commit(FLAT, root)
+    assert caught.value.errno == code
+    assert "Hint: let this process write there, or pass control_dir=" in str(caught.value)
     assert read_plainly(root) == FLAT.old()
 
 
@@ -315,6 +341,36 @@ def test_a_dataset_that_cannot_be_written(quick_disk: str, publish: str) -> None
     recover(root)
     assert read_plainly(root) == FLAT.old()
     assert_tidy(root)
+
+
+_CALL_AS_NOBODY = """
+from fsspeckit.storage import recover
+print(recover({root!r}, abandon={abandon}))
+"""
+
+
+@AS_ROOT
+@pytest.mark.parametrize("abandon", [False, True])
+def test_recovery_of_a_dataset_that_cannot_be_written(quick_disk: str, abandon: bool) -> None:
+    """Told by the name of the directory, with nothing changed; works once it can be written."""
+    root = fresh(FLAT, f"{quick_disk}/x")
+    with syscalls.observed(Vanishing(lose=abandon)), pytest.raises(CommitPendingError):
+        run_commit(FLAT, root, publish="plain")
+    before = sorted(os.listdir(root))
+    subprocess.run(["chown", "-R", "65534", f"{quick_disk}/x"], check=True)
+    os.chmod(quick_disk, 0o755)
+    os.chmod(root, 0o555)
+    code = _CALL_AS_NOBODY.format(root=root, abandon=abandon)
+    result = run_as_nobody(code)
+    assert "PermissionError" in result.stderr
+    assert f"the commit would change this directory, which is not writable: '{root}'" in (
+        result.stderr
+    )
+    assert sorted(os.listdir(root)) == before
+    os.chmod(root, 0o755)
+    done = run_as_nobody(code)
+    assert ("abandoned commit 1" if abandon else "completed commit 1") in done.stdout, done.stderr
+    assert read_plainly(root) == (FLAT.old() if abandon else FLAT.new())
 
 
 @BOTH
@@ -362,12 +418,16 @@ def test_a_staged_file_that_vanishes_before_the_commit(tmp_path: Path) -> None:
 class Vanishing:
     """Deletes a staged file right after the record was written, and fails what follows."""
 
+    def __init__(self, *, lose: bool = True) -> None:
+        self._lose = lose
+
     @contextmanager
     def __call__(self, call: Call) -> Iterator[None]:
         yield
         if call.name == "rename_new" and call.paths[-1].endswith("0000000001.json"):
             control = Path(call.paths[-1]).parents[1]
-            next(control.glob(".staging_*/*.staged")).unlink()
+            if self._lose:
+                next(control.glob(".staging_*/*.staged")).unlink()
             raise OSError(errno.EIO, "the disk is gone")
 
 
@@ -437,22 +497,81 @@ def test_a_staged_file_that_is_not_what_its_writer_said(
             commit(storage, snapshot, stage, Change([wrong]))
 
 
-def test_an_interrupt_after_the_commit_point_says_so(tmp_path: Path) -> None:
+class Interrupting:
+    """Somebody presses Ctrl-C, before or after a call."""
+
+    def __init__(self, at: int, when: str) -> None:
+        self.count = 0
+        self._at = at
+        self._when = when
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        index = self.count
+        self.count += 1
+        if index == self._at and self._when == "before":
+            raise KeyboardInterrupt
+        try:
+            yield
+        finally:
+            if index == self._at:
+                raise KeyboardInterrupt
+
+
+@BOTH
+@pytest.mark.slow
+def test_an_interrupt_says_what_it_left(quick_disk: str, publish: Any) -> None:
+    """With its note the change is committed; without it nothing was changed."""
+    index = 0
+    while True:
+        for when in ("before", "after"):
+            root = fresh(FLAT, f"{quick_disk}/x")
+            interrupting = Interrupting(index, when)
+            try:
+                with syscalls.observed(interrupting):
+                    run_commit(FLAT, root, publish=publish)
+            except KeyboardInterrupt as interrupt:
+                committed = "commit 1 is committed" in "".join(getattr(interrupt, "__notes__", []))
+            else:
+                assert interrupting.count <= index
+                return
+            assert stable_files(open_storage(root)).number == int(committed)
+            recover(root)
+            assert read_plainly(root) == (FLAT.new() if committed else FLAT.old())
+            assert_tidy(root)
+            state = "new" if committed else "old"
+            count(f"interrupted at every call, {publish}", tried=1, losses=0, **{state: 1})
+        index += 1
+
+
+@pytest.mark.parametrize("where", ["record", "publish"])
+def test_an_interrupt_between_the_calls_after_the_record(tmp_path: Path, where: str) -> None:
+    """The staged files belong to the record by then: the commit is completed by recovery."""
     root = fresh(FLAT, str(tmp_path / "x"))
 
-    class Interrupting:
-        @contextmanager
-        def __call__(self, call: Call) -> Iterator[None]:
-            if call.name == "exchange":
-                raise KeyboardInterrupt
-            yield
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if event == "call" and frame.f_code.co_name == "_phase" and frame.f_locals["name"] == where:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return None
 
-    with syscalls.observed(Interrupting()), pytest.raises(KeyboardInterrupt) as caught:
-        run_commit(FLAT, root)
-    assert "commit 1 is committed" in caught.value.__notes__[0]
-    assert stable_files(open_storage(root)).number == 1
+    before = sys.gettrace()
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            _commit_traced(root, trace)
+    finally:
+        sys.settrace(before)
+    if where == "record":
+        assert "commit 1 is committed" in caught.value.__notes__[0]
+    assert numbers(open_storage(root))[0] == [1]
     recover(root)
     assert read_plainly(root) == FLAT.new()
+    assert_tidy(root)
+
+
+def _commit_traced(root: str, trace: Any) -> None:
+    sys.settrace(trace)
+    run_commit(FLAT, root, publish="plain")
 
 
 def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:

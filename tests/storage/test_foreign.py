@@ -17,7 +17,7 @@ from tests.storage.scenario import (
     PARTITIONED,
     fresh,
     parquet_bytes,
-    rewrite_all,
+    rewrite,
     run_commit,
 )
 
@@ -325,7 +325,7 @@ def test_spark_appends_while_we_commit(spark: SparkSession, tmp_path: Path) -> N
     commits = 0
     while not done.is_set():
         with suppress(ConcurrentModificationError):
-            rewrite_all(root, f"v{commits}")
+            rewrite(root, f"v{commits}")
             commits += 1
     thread.join()
     recover_storage(open_storage(root))

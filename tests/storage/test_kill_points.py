@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.storage.checks import (
@@ -26,7 +26,7 @@ from fsspeckit.storage.records import numbers
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.storage.checks import Seen
     from tests.storage.conftest import ForkServer
@@ -82,7 +82,27 @@ def deaths(calls: list[str], *, every: bool) -> Iterator[tuple[int, str]]:
             yield index, "after"
         if name == "write":
             yield index, "torn"
-    yield len(calls) - 1, "after"
+    if calls:
+        yield len(calls) - 1, "after"
+
+
+def crashes(
+    server: ForkServer, scenario: Scenario, base: str, requests: Iterable[dict[str, Any]]
+) -> Iterator[tuple[str, Seen]]:
+    """Let a child die for each request; while one crash is looked at, the next one happens."""
+    previous: tuple[str, Seen] | None = None
+    for number, request in enumerate(requests):
+        root = fresh(scenario, f"{base}/{number % 2}")
+        seen = remember(scenario, root)
+        if previous is not None:
+            assert server.end()["exit"] == DIED
+        server.begin(root=root, scenario=scenario.name, **request)
+        if previous is not None:
+            yield previous
+        previous = root, seen
+    if previous is not None:
+        assert server.end()["exit"] == DIED
+        yield previous
 
 
 @BOTH
@@ -91,15 +111,13 @@ def deaths(calls: list[str], *, every: bool) -> Iterator[tuple[int, str]]:
 def test_death_at_every_call(
     fork_server: ForkServer, quick_disk: str, scenario: Scenario, mode: str
 ) -> None:
-    root = f"{quick_disk}/{mode}/data"
     title = f"killed at every call, {scenario.name}, {mode}"
-    request = {"scenario": scenario.name, "publish": MODES[mode]}
-    calls = total_calls(fork_server, scenario, root, mode)
-    for index, when in deaths(calls, every=TORTURE or scenario in MAIN_SCENARIOS):
-        fresh(scenario, os.path.dirname(root))
-        seen = remember(scenario, root)
-        answer = fork_server.run("commit", root, kill=index, when=when, **request)
-        assert answer["exit"] == DIED
+    calls = total_calls(fork_server, scenario, f"{quick_disk}/x/data", mode)
+    requests = (
+        {"action": "commit", "publish": MODES[mode], "kill": index, "when": when}
+        for index, when in deaths(calls, every=TORTURE or scenario in MAIN_SCENARIOS)
+    )
+    for root, seen in crashes(fork_server, scenario, quick_disk, requests):
         check_crash(scenario, root, mode, seen, title)
 
 
@@ -109,23 +127,21 @@ def test_death_at_every_call(
 def test_death_of_recovery_at_every_call(
     fork_server: ForkServer, quick_disk: str, scenario: Scenario, mode: str
 ) -> None:
-    root = f"{quick_disk}/{mode}/data"
+    root = f"{quick_disk}/x/data"
     title = f"recovery killed at every call, {scenario.name}, {mode}"
-    request = {"scenario": scenario.name, "publish": MODES[mode]}
     calls = total_calls(fork_server, scenario, root, mode)
-    step = 1 if TORTURE else 23
-    for index in range(0, len(calls), step):
-        point = 0
-        while True:
-            fresh(scenario, os.path.dirname(root))
-            seen = remember(scenario, root)
-            fork_server.run("commit", root, kill=index, when="before", **request)
-            when = "before" if point % 2 else "after"
-            answer = fork_server.run("recover", root, kill=point, when=when, **request)
-            check_crash(scenario, root, mode, seen, title)
-            if answer["exit"] == 0:
-                break
-            point += 1
+    common: dict[str, Any] = {"action": "recover", "publish": MODES[mode]}
+    for index in range(0, len(calls), 1 if TORTURE else 23):
+        fresh(scenario, os.path.dirname(root))
+        crash = {"action": "commit", "kill": index, "when": "before"}
+        request = {**common, "scenario": scenario.name, "after": crash}
+        recovery = fork_server.run(root=root, **request)["calls"]
+        requests = (
+            {**common, "after": crash, "kill": point, "when": when}
+            for point, when in deaths(recovery, every=False)
+        )
+        for died, seen in crashes(fork_server, scenario, quick_disk, requests):
+            check_crash(scenario, died, mode, seen, title)
 
 
 class Failing:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from tests.storage.conftest import REPOSITORY
 from tests.storage.figures import count
 from tests.storage.forkserver import DIED
 from tests.storage.reader import READERS
-from tests.storage.scenario import FLAT, PARTITIONED, build, fresh, rewrite_all
+from tests.storage.scenario import FLAT, PARTITIONED, build, fresh, rewrite, run_commit
 
 from fsspeckit.storage import Change, commit, open_storage, stable_files, staging, take_snapshot
 from fsspeckit.storage.recovery import recover
@@ -31,21 +33,28 @@ STEP = 1 if os.environ.get("TORTURE") else 5
 SECONDS = 120 if os.environ.get("TORTURE") else 20
 
 
+SOME, EVERY = 15, 1000  # rows with ids below are replaced: two files of six, or all
+
+
 @pytest.fixture
-def roots(tmp_path: Path) -> list[str]:
-    made = []
-    for scenario in (FLAT, PARTITIONED):
-        made.append(str(tmp_path / scenario.name / "data"))
-        build(scenario, made[-1])
+def roots(tmp_path: Path) -> dict[str, int]:
+    """Datasets, and which of their rows the commits replace."""
+    made = {}
+    for below in (SOME, EVERY):
+        for scenario in (FLAT, PARTITIONED):
+            root = str(tmp_path / f"{scenario.name} {below}" / "data")
+            build(scenario, root)
+            made[root] = below
     return made
 
 
 @pytest.fixture
-def readers(roots: list[str], tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def readers(roots: dict[str, int], tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     stop = tmp_path / "stop"
+    datasets = [f"{root}:{below}" for root, below in roots.items()]
     started = {
         engine: subprocess.Popen(
-            [sys.executable, "-m", "tests.storage.reader", engine, str(stop), *roots],
+            [sys.executable, "-m", "tests.storage.reader", engine, str(stop), *datasets],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,7 +73,7 @@ def readers(roots: list[str], tmp_path: Path) -> Iterator[dict[str, subprocess.P
 @pytest.mark.slow
 def test_no_reader_sees_half_a_commit(
     fork_server: ForkServer,
-    roots: list[str],
+    roots: dict[str, int],
     readers: dict[str, subprocess.Popen[str]],
     tmp_path: Path,
 ) -> None:
@@ -72,33 +81,68 @@ def test_no_reader_sees_half_a_commit(
     commits = deaths = 0
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        for root in roots:
+        for root, below in roots.items():
             kill = dice.randrange(120) if dice.random() < 0.4 else None
-            answer = fork_server.run("rewrite", root, version=f"v{commits}", kill=kill)
+            answer = fork_server.run("rewrite", root, version=f"v{commits}", kill=kill, below=below)
             deaths += answer["exit"] == DIED
             commits += answer["exit"] == 0
     (tmp_path / "stop").touch()
     verdicts = {name: _verdicts(process) for name, process in readers.items()}
     for engine, seen in verdicts.items():
-        failed = {kind: seen.pop(kind, 0) for kind in ("file_not_found", "no_file_listed")}
-        right = seen.pop("right", 0)
-        tried = right + sum(failed.values())
-        title = f"{engine} reads while writers commit and die"
-        count(title, tried=tried, new=right, losses=sum(seen.values()), **failed)
-        assert seen == {}, engine
-        assert right > 20
+        for root, below in roots.items():
+            _judge_reader(engine, "some files" if below == SOME else "every file", seen[root])
     count("writers while readers read", tried=commits + deaths, new=commits, killed=deaths)
     assert commits > 20
     assert deaths > 5
-    for root in roots:
+    for root, below in roots.items():
         recover(root)
-        assert len({version for _, version in read_plainly(root)}) == 1
+        assert len({version for row, version in read_plainly(root) if row < below}) == 1
 
 
-def _verdicts(process: subprocess.Popen[str]) -> dict[str, int]:
+def _judge_reader(engine: str, replaced: str, seen: dict[str, int]) -> None:
+    """Count what a reader saw; a state, or an error because a file is gone."""
+    failed = {kind: seen.pop(kind, 0) for kind in ("file_not_found", "no_file_listed")}
+    right = seen.pop("right", 0)
+    title = f"{engine} reads while commits replace {replaced}"
+    tried = right + sum(failed.values()) + sum(seen.values())
+    count(title, tried=tried, new=right, losses=sum(seen.values()), **failed)
+    if (engine, replaced) == ("pyarrow", "some files"):
+        # Between its two steps of listing, see docs/adr/0014: counted above, and rare.
+        assert seen.pop("replaced_left_out", 0) <= 5 + tried / 50
+    assert seen == {}, title
+    if engine == "read_dataset":
+        assert not any(failed.values())
+    assert right > 5
+
+
+def _verdicts(process: subprocess.Popen[str]) -> dict[str, dict[str, int]]:
     out, _ = process.communicate(timeout=60)
-    seen: dict[str, int] = json.loads(out.splitlines()[-1])
+    seen: dict[str, dict[str, int]] = json.loads(out.splitlines()[-1])
     return seen
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="nothing here can slow a system call")
+@pytest.mark.slow
+def test_pyarrow_looks_at_names_after_it_has_listed_them(tmp_path: Path) -> None:
+    """The one gap that a commit cannot close: what is gone by then is left out without an error.
+
+    The reader is held back between the two steps, and a commit replaces some of the files.
+    """
+    root = fresh(FLAT, str(tmp_path / "x"))
+    log = tmp_path / "calls"
+    code = f"import tests.storage.reader as r; print(sorted(r.read_pyarrow({root!r})))"
+    hold = ["-P", root, "-e", "trace=getdents64", "-e", "inject=getdents64:delay_exit=5s:when=2"]
+    command = ["strace", "-f", "-o", str(log), *hold, sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as reader:
+        while reader.poll() is None and not (log.exists() and log.read_text().count("ents64(") > 1):
+            time.sleep(0.01)
+        run_commit(FLAT, root)
+        seen = ast.literal_eval(reader.communicate()[0])
+    preserved = [row for row in FLAT.old() if row in FLAT.new()]
+    assert seen in (preserved, FLAT.old(), FLAT.new())
+    if seen == preserved:
+        count("pyarrow held back between its two steps of listing", tried=1, losses=1)
+    assert read_plainly(root) == FLAT.new()
 
 
 @pytest.mark.parametrize("publish", ["auto", "plain"])
@@ -111,7 +155,7 @@ def test_our_own_readers_are_right_while_a_writer_works(
     storage = open_storage(root)
     ids = [row for row, _ in PARTITIONED.old()]
     index = 0
-    rewrite_all(root, "start", publish="plain")
+    rewrite(root, "start", publish="plain")
     while True:
         answer = fork_server.run("rewrite", root, version=f"v{index}", kill=index, publish=publish)
         rows = read_consistently(storage)

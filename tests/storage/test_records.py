@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.storage.checks import read_plainly
-from tests.storage.scenario import FLAT, PARTITIONED, fresh, parquet_bytes, put, run_commit
+from tests.storage.scenario import FLAT, PARTITIONED, fresh, parquet_bytes, put, rewrite, run_commit
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage import (
@@ -149,6 +150,37 @@ def test_a_damaged_record_is_named_and_never_acted_upon(
     path.write_bytes(good)
     recover(root)
     assert read_plainly(root) == FLAT.new()
+
+
+def test_damaged_records_of_complete_commits_stop_the_history_and_nothing_else(root: str) -> None:
+    """Nothing is done with them any more; but a history with gaps would be a lie."""
+    for version in ("a", "b", "c"):
+        rewrite(root, version)
+    for number in (1, 3):
+        record_path(root, number).write_bytes(b"{")
+    with pytest.raises(CorruptRecordError, match=r"commits/0000000001\.json") as caught:
+        history(root)
+    assert "commits/0000000003.json" in caught.value.__notes__[0]
+    assert not recover(root)
+    assert stable_files(open_storage(root)).number == 3
+    assert rewrite(root, "d").number == 4
+
+
+@pytest.mark.parametrize("act", [recover, history])
+def test_a_path_where_nothing_is(tmp_path: Path, act: Any) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing' is not there.*\nHint: check the path"):
+        act(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match="Hint"):
+        act("memory://nothing/at all")
+    (tmp_path / "empty").mkdir()
+    assert not act(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("act", [recover, history])
+def test_a_dataset_that_was_deleted_has_a_history(root: str, act: Any) -> None:
+    run_commit(FLAT, root)
+    shutil.rmtree(root)
+    act(root)
 
 
 def test_a_newer_version_is_a_clear_error(root: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -26,7 +27,6 @@ from fsspeckit.utils.duckdb import DuckDBParquetHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 UNIQUE = re.compile(r"-[0-9a-f]{32}\.parquet$")
 
@@ -268,16 +268,25 @@ class TestPlaces:
     ) -> None:
         tmp_path.chmod(0o500)
         try:
-            with pytest.raises(PermissionError, match=str(tmp_path)):
+            with pytest.raises(PermissionError, match=rf"control directory '{tmp_path}/\.dataset"):
                 handler.write_parquet_dataset(rows(1), str(tmp_path / "dataset"))
         finally:
             tmp_path.chmod(0o700)
 
     def test_a_filesystem_that_refuses_to_write(self) -> None:
         handler = DuckDBParquetHandler(filesystem=Forbidden())
-        with pytest.raises(PermissionError, match=r"/forbidden/\.dataset"):
+        with pytest.raises(
+            PermissionError, match=r"control directory '/forbidden/\.dataset"
+        ) as told:
             handler.write_parquet_dataset(rows(1), "/forbidden/dataset")
+        assert "Hint: let this process write there, or pass control_dir=" in str(told.value)
         assert Forbidden().find("/forbidden") == []
+
+    def test_the_control_directory_may_be_elsewhere(self, dataset: Path, tmp_path: Path) -> None:
+        with DuckDBParquetHandler(control_dir=str(tmp_path / "control")) as handler:
+            handler.write_parquet_dataset(rows(1), str(dataset))
+            assert handler.read_dataset(str(dataset)).num_rows == 1
+        assert (tmp_path / "control" / "commits").is_dir()
 
 
 class Forbidden(MemoryFileSystem):  # type: ignore[misc]
@@ -299,22 +308,36 @@ class Forbidden(MemoryFileSystem):  # type: ignore[misc]
         raise PermissionError(13, "Permission denied", path)
 
 
+OBJECT_STORE = """
+import sys
+from moto.server import ThreadedMotoServer
+
+server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()  # ends with the tests, however they end
+server.stop()
+"""
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, Any]]:
-    """What fsspec needs to open an object store of this machine."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "key",
-        "secret": "secret",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"},
-    }
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
+    """What fsspec needs to open an object store: a process of its own, on a free loopback port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OBJECT_STORE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        options = {
+            "key": "key",
+            "secret": "secret",
+            "client_kwargs": {"endpoint_url": url, "region_name": "eu-west-1"},
+        }
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options
+        assert server.stdin is not None
+        server.stdin.close()
+    assert server.returncode == 0
 
 
 class TestRemote:
@@ -445,3 +468,27 @@ class TestReadAndWrite:
             assert own is not None
         with pytest.raises(Exception, match="closed"):
             own.execute("SELECT 1")
+
+
+class TestTools:
+    """The module is clean for the tools that `make lint` and `make types` run on everything."""
+
+    MODULE = "src/fsspeckit/utils/duckdb.py"
+
+    @pytest.mark.parametrize("command", [["ruff", "check"], ["ruff", "format", "--check"]])
+    def test_ruff(self, command: list[str]) -> None:
+        self._run(*command)
+
+    @pytest.mark.slow
+    def test_mypy(self) -> None:
+        self._run("mypy")
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *command, self.MODULE],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import (
@@ -22,16 +24,19 @@ from fsspeckit.datasets.positions import (
 from fsspeckit.datasets.sources import ArrowSource, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.rewriting import Rewritten
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import MergeRequest, Progress
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.staging import StagedFile
 
     Rows = NDArray[np.int64]
@@ -68,6 +73,17 @@ class ArrowEngine:
     def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> ArrowSource:
         """Take the data: as it is if in memory, else read once."""
         return open_source(data, stage, self._filesystem, schema)
+
+    def footers(
+        self,
+        root: Root,
+        files: Sequence[DataFile],
+        columns: Iterable[str] | None,
+        *,
+        stage: OpenStage,
+    ) -> list[FileFooter]:
+        """Read footers in a few threads."""
+        return read_footers(root, files, columns)
 
     def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
         """The keys that take part, indexed."""
@@ -166,7 +182,8 @@ class ArrowEngine:
             end = start + batch.num_rows
             if matches is not None:
                 wanted = matches.positions.unmatched[start:end]
-                batch = batch if wanted.all() else batch.filter(pa.array(wanted))
+                if not wanted.all():
+                    batch = take_rows(batch, pa.array(np.flatnonzero(wanted)))
             if batch.num_rows:
                 new_files.write(batch)
             start = end

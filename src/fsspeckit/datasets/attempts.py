@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
 
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.snapshot import Difference, Snapshot
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
 
-__all__ = ["complete", "lazy_staging", "retried"]
+__all__ = ["MOST_PLANS", "Patience", "complete", "lazy_staging", "retried"]
 
-_ATTEMPTS = 10
+_PLANS_IN_ANY_CASE = 3
+MOST_PLANS = 1000
+"""No change is planned more often than this, whatever the time."""
+
 _T = TypeVar("_T")
 
 
@@ -40,18 +44,47 @@ def retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
     Raises:
         ConcurrentModificationError: If that happens too often.
     """
-    for _ in range(_ATTEMPTS):
+    patience = Patience(storage)
+    while True:
         snapshot = take_snapshot(storage)
         try:
             return run(snapshot)
         except FileNotFoundError as error:
-            if not snapshot.compare(list_snapshot(storage)[0]):
+            difference = snapshot.compare(list_snapshot(storage)[0])
+            if not difference:
                 raise
-            vanished = error
-    raise ConcurrentModificationError(
-        f"{storage.root.spelled(storage.root.path)!r} is changed by others faster than it can be "
-        "read. Nothing was changed by this call.\nHint: repeat it."
-    ) from vanished
+            patience.spend(difference, error)
+
+
+class Patience:
+    """How often a change is planned again because others were first.
+
+    A few times in any case, however long that takes; more often while the time is not over that a
+    writer waits for a lock. Every time somebody else has made progress, so among merges of a few
+    seconds each one has its turn, and none that takes minutes goes on for ever.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._spent = 0
+        self._deadline = 0.0
+
+    def spend(self, difference: Difference, cause: BaseException | None = None) -> None:
+        """Take note that a change has to be planned again.
+
+        Raises:
+            ConcurrentModificationError: If that was too often.
+        """
+        now = time.monotonic()
+        if not self._spent:
+            self._deadline = now + self._storage.lock_timeout
+        self._spent += 1
+        if self._spent > _PLANS_IN_ANY_CASE and now > self._deadline:
+            raise ConcurrentModificationError(
+                f"{self._storage.root.shown!r} is changed by others faster than this change can "
+                f"be planned: {difference or 'another commit was first'}. Nothing was changed by "
+                "this call.\nHint: repeat it when there are fewer writers."
+            ) from cause
 
 
 def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -16,10 +16,12 @@ from fsspeckit.datasets.request import (
     check_write_or_merge,
     one_spelling,
 )
+from fsspeckit.datasets.sources import located
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -55,6 +57,12 @@ class DatasetIO:
         control_dir: str | None = None,
         publish: PublishMode = "auto",
     ) -> None:
+        options: Any = storage_options
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidArgumentError(
+                "storage_options must be a mapping of names to values, got a "
+                f"{type(options).__name__}."
+            )
         self._engine = engine
         self._filesystem = filesystem
         self._storage_options = storage_options
@@ -95,8 +103,10 @@ class DatasetIO:
         """Merge data into a dataset, rewriting only the files in which a value changes.
 
         Args:
-            data: The source: an Arrow table, a list of them or a reader, a pandas or Polars frame,
-                anything with the Arrow C stream, or a path or list of paths of Parquet.
+            data: The source: an Arrow table or batch, a list of them, a reader, a pyarrow dataset,
+                a pandas or Polars frame, anything with the Arrow C stream, or a path or list of
+                paths of Parquet. A path without a scheme is on the filesystem of the dataset, if
+                one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
             key_columns: The columns that say which rows are the same.
@@ -123,9 +133,24 @@ class DatasetIO:
             ValueError: If an argument, the source or the target is not fit; nothing was changed.
             ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
             CommitPendingError: If the merge is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> old = pa.table({"id": [1, 2], "v": ["a", "b"]})
+            >>> new = pa.table({"id": [2, 3], "v": ["B", "C"]})
+            >>> _ = io.write_dataset(old, "memory://doc-io-merge")
+            >>> result = io.merge(new, "memory://doc-io-merge", "upsert", ["id"])
+            >>> result.updated, result.inserted, result.target_count_after
+            (1, 1, 3)
+            >>> [(file.operation, file.row_count) for file in result.files]
+            [('rewritten', 2), ('inserted', 1)]
         """
         request = _merge_request(locals())
-        return pipeline.run_merge(self._engine, self._storage(path, filesystem), data, request)
+        storage = self._storage(path, filesystem)
+        source = self._located(data, storage, filesystem)
+        return pipeline.run_merge(self._engine, storage, source, request)
 
     def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         self,
@@ -153,9 +178,21 @@ class DatasetIO:
 
         Returns:
             A plan whose ``str()`` explains the decision about every file.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 8, 9]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-plan", max_rows_per_file=2)
+            >>> plan = io.plan_merge(rows.slice(3), "memory://doc-io-plan", "upsert", ["id"])
+            >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
+            [('affected', 'key scan'), ('pruned', 'statistics')]
         """
         request = _merge_request(locals())
-        return pipeline.plan(self._engine, self._storage(path, filesystem), data, request)
+        storage = self._storage(path, filesystem)
+        source = self._located(data, storage, filesystem)
+        return pipeline.plan(self._engine, storage, source, request)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -189,6 +226,15 @@ class DatasetIO:
 
         Raises:
             ValueError: If an argument or the data is not fit; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"]})
+            >>> result = io.write_dataset(rows, "memory://doc-io-write", partition_by=["day"])
+            >>> [(file.partition_values, file.row_count) for file in result.files]
+            [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
         """
         request = WriteRequest(
             mode,
@@ -198,7 +244,8 @@ class DatasetIO:
             ),
             schema,
         )
-        return writes.run_write(self._engine, self._storage(path, None), data, request)
+        storage = self._storage(path, None)
+        return writes.run_write(self._engine, storage, self._located(data, storage), request)
 
     @overload
     def write_parquet_dataset(
@@ -298,9 +345,10 @@ class DatasetIO:
         files = _options(compression, max_rows_per_file, row_group_size, None, basename_template)
         partitions = one_spelling(None, partition_by)
         storage = self._storage(path, None)
+        source = self._located(data, storage)
         if strategy is None:
             write = WriteRequest(mode, partitions, files, schema)
-            return writes.run_write(self._engine, storage, data, write)
+            return writes.run_write(self._engine, storage, source, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
             _names(key_columns or ()),
@@ -310,7 +358,7 @@ class DatasetIO:
             order_by=_names(order_by or ()),
             rewrite_all=rewrite_mode == "full",
         )
-        return pipeline.run_merge(self._engine, storage, data, request)
+        return pipeline.run_merge(self._engine, storage, source, request)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -377,7 +425,8 @@ class DatasetIO:
         if rewrite_mode == "full":
             request = replace(request, rewrite_all=True)
         storage = self._storage(target_path, None)
-        return pipeline.run_merge(self._engine, storage, source, request)
+        data = self._located(source, storage)
+        return pipeline.run_merge(self._engine, storage, data, request)
 
     def read_dataset(
         self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
@@ -389,10 +438,32 @@ class DatasetIO:
             columns: The columns to read; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
 
+        Returns:
+            The rows. A partition column that no file stores is an int64, a date, a bool or a
+            string, as its directories look. INT96 timestamps are instants in UTC, in microseconds.
+
         Raises:
             FileNotFoundError: If there is no such dataset.
+            ValueError: If an argument is wrong, or the files contradict each other or their paths.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-read")
+            >>> found = io.read_dataset(
+            ...     "memory://doc-io-read", columns=["v"], filters=[("id", ">", 1)]
+            ... )
+            >>> found.to_pylist()
+            [{'v': 'b'}, {'v': 'c'}]
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def _located(self, data: Any, storage: Storage, filesystem: Any = None) -> Any:
+        """Data that is paths, with how to reach them."""
+        given = filesystem if filesystem is not None else self._filesystem
+        return located(data, given, storage.root, self._storage_options)
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         return open_storage(

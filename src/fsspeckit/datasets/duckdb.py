@@ -49,6 +49,19 @@ class DuckDBDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+
+    Examples:
+        A connection of the caller's, with its limits:
+
+        >>> import duckdb
+        >>> import pyarrow as pa
+        >>> connection = duckdb.connect(config={"memory_limit": "1GB", "threads": 2})
+        >>> with DuckDBDatasetIO(connection) as io:
+        ...     rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        ...     io.merge(rows, "memory://doc-connection", "upsert", ["id"]).inserted
+        2
+        >>> connection.sql("SELECT 1").fetchall()  # it is still open
+        [(1,)]
     """
 
     def __init__(
@@ -64,7 +77,12 @@ class DuckDBDatasetIO(DatasetIO):
         super().__init__(self._duckdb, filesystem, storage_options, control_dir, publish)
 
     def close(self) -> None:
-        """Close the connection, if it is an own one."""
+        """Close the connection, if it is an own one; the next merge would open another.
+
+        Examples:
+            >>> io = DuckDBDatasetIO()
+            >>> io.close()
+        """
         self._duckdb.close()
 
 
@@ -74,6 +92,8 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     Args:
         storage_options: What fsspec needs to open the filesystem of a URL.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
+        control_dir: Where staging, records and lock live, if not beside the dataset.
+        publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
 
     Examples:
         >>> import pyarrow as pa
@@ -85,9 +105,19 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
     """
 
     def __init__(
-        self, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+        *,
+        control_dir: str | None = None,
+        publish: PublishMode = "auto",
     ) -> None:
-        super().__init__(filesystem=filesystem, storage_options=storage_options)
+        super().__init__(
+            filesystem=filesystem,
+            storage_options=storage_options,
+            control_dir=control_dir,
+            publish=publish,
+        )
 
     def _generate_unique_filename(self, basename_template: str | None = None, i: int = 0) -> str:
         """A name as new files get it: from the template if there is one, unique in any case."""

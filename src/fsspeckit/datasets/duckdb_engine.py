@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -70,6 +71,11 @@ class DuckDBEngine(ArrowEngine):
         self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None
     ) -> None:
         super().__init__(filesystem)
+        if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+            raise InvalidArgumentError(
+                f"connection must be a DuckDB connection, got {connection!r}.\n"
+                "Hint: pass what duckdb.connect() returns, or leave it out."
+            )
         self._given = connection
         self._own: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
@@ -84,7 +90,7 @@ class DuckDBEngine(ArrowEngine):
     def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> ArrowSource:
         """Take the data; a relation is evaluated once, as a stream."""
         if isinstance(data, duckdb.DuckDBPyRelation):
-            data = data.to_arrow_reader(_SOURCE_ROWS)
+            data = _stream(data)
         return super().take(data, stage, schema)
 
     def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
@@ -103,9 +109,9 @@ class DuckDBEngine(ArrowEngine):
         """Stream the keys of the row groups through a join with those of the source."""
         if not work or not keys.count:
             return dict.fromkeys(work, _NOTHING)
-        with self._cursor() as cursor, _Scan(target, work, progress) as scan:
+        with self._cursor() as cursor, _Scan(target, work) as scan:
             try:
-                found = _joined(cursor, _source_keys(keys, target), scan.reader())
+                found = _joined_aside(cursor, _source_keys(keys, target), scan, progress)
             except duckdb.Error:
                 # DuckDB tells what a stream raised as its own error, in words. Callers go by type.
                 scan.raise_failure()
@@ -140,6 +146,13 @@ def _connect() -> duckdb.DuckDBPyConnection:
     """
     spill = os.path.join(tempfile.gettempdir(), f"fsspeckit-{uuid.uuid4().hex}")
     return duckdb.connect(":memory:", config={"temp_directory": spill})
+
+
+def _stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+    """The rows of a relation, evaluated as they are read."""
+    # DuckDB before 1.5 knows the method by its older name alone, which later versions warn about.
+    read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    return read(_SOURCE_ROWS)
 
 
 def _source_keys(keys: IndexedKeys, target: Target) -> pa.Table:
@@ -192,6 +205,27 @@ def _joined(
         return found.to_arrow_table()
 
 
+def _joined_aside(
+    cursor: duckdb.DuckDBPyConnection, source: pa.Table, scan: _Scan, progress: Progress
+) -> pa.Table:
+    """Join in another thread, and tell about progress in the caller's own.
+
+    DuckDB pulls the stream from whichever of its threads has time. What a caller does when it is
+    told, such as drawing or raising, belongs to the thread in which it called.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-join") as pool:
+        join = pool.submit(_joined, cursor, source, scan.reader())
+        join.add_done_callback(lambda _: scan.end())
+        try:
+            for done in scan.scanned():
+                progress("match", done, scan.total)
+        except BaseException:  # Ctrl-C, too: the join must end before the cursor is closed
+            scan.stop()
+            cursor.interrupt()
+            raise
+        return join.result()
+
+
 def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions]:
     files, positions, keys = (column.to_numpy() for column in found.columns)
     located = {}
@@ -207,12 +241,14 @@ def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions
 class _Scan:
     """The keys of the target's row groups as a stream, read ahead by a few threads."""
 
-    def __init__(self, target: Target, work: Work, progress: Progress) -> None:
+    def __init__(self, target: Target, work: Work) -> None:
+        self.total = len(work)
         self._target = target
         self._work = work
-        self._progress = progress
         self._failure: BaseException | None = None
         self._is_complete = False
+        self._is_stopped = False
+        self._events: SimpleQueue[int | None] = SimpleQueue()
         self._pool = ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan")
         keys = zip(_key_names(target), target.key_columns, strict=True)
         self._schema = pa.schema(
@@ -233,6 +269,18 @@ class _Scan:
         """The stream; it can be read once."""
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
+    def scanned(self) -> Iterator[int]:
+        """How many files are read, told as it happens, up to :meth:`end`."""
+        return iter(self._events.get, None)
+
+    def end(self) -> None:
+        """Nobody reads the stream any more."""
+        self._events.put(None)
+
+    def stop(self) -> None:
+        """Let the stream fail at its next piece."""
+        self._is_stopped = True
+
     def raise_failure(self) -> None:
         """Raise what the stream raised, if anything."""
         if self._failure is not None:
@@ -249,11 +297,13 @@ class _Scan:
         done = 0
         try:
             for (number, groups), batches in _ahead(self._pool, self._read, self._pieces()):
+                if self._is_stopped:
+                    raise InterruptedError("the caller no longer wants the keys")
                 yield from batches
                 left[number] -= len(groups)
                 if not left[number]:
                     done += 1
-                    self._progress("match", done, len(left))
+                    self._events.put(done)
             self._is_complete = True
         except GeneratorExit:
             raise

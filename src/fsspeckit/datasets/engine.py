@@ -1,4 +1,4 @@
-"""The contract of an engine: five small questions about data. Decisions are taken elsewhere."""
+"""The contract of an engine: six small questions about data. Decisions are taken elsewhere."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
+    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.rewriting import Rewritten
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.request import MergeRequest, Progress
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.staging import Stage, StagedFile
 
 __all__ = ["Engine", "FileMatch", "Matches", "OpenStage", "Source"]
@@ -78,6 +81,21 @@ class Engine(Protocol):
         Raises:
             InvalidArgumentError: If it is of a kind that the engine does not know.
             SchemaMismatchError: If it does not fit the schema that the caller gave.
+        """
+        ...
+
+    def footers(
+        self,
+        root: Root,
+        files: Sequence[DataFile],
+        columns: Iterable[str] | None,
+        *,
+        stage: OpenStage,
+    ) -> list[FileFooter]:
+        """Read the footers of the target's files, in their order.
+
+        The same as :func:`~fsspeckit.core.incremental.footers.read_footers`; an engine may have
+        other processes do it.
         """
         ...
 

@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.datasets.attempts import complete, lazy_staging, retried
+from fsspeckit.datasets.attempts import MOST_PLANS, Patience, complete, lazy_staging, retried
 from fsspeckit.datasets.targets import (
     check_fits,
     new_files,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.request import MergeRequest
-    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.snapshot import Difference, Snapshot
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
 
@@ -112,6 +113,7 @@ class _Merge:
         self._stage = stage
         self._request = request
         self._started = time.time()
+        self._patience = Patience(storage)
         self._seconds: dict[str, float] = {}
         self._source: Source
         self._written: _Written
@@ -153,8 +155,13 @@ class _Merge:
                 self._stage(),
                 change,
                 self.facts,
-                replan=lambda newer, _: self.attempt(newer),
+                replan=self._again,
+                retries=MOST_PLANS,
             )
+
+    def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
+        self._patience.spend(difference)
+        return self.attempt(snapshot)
 
     def attempt(self, snapshot: Snapshot) -> Change:
         """Plan on a snapshot and write what the plan needs into staging."""
@@ -216,6 +223,7 @@ class _Merge:
             self._request.key_columns,
             self._source.schema,
             self._request.partition_columns,
+            partial(self._engine.footers, stage=self._stage),
         )
 
     def _rewrite(self, planned: _Planned) -> None:

@@ -10,29 +10,42 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from fsspeckit.core.incremental.agreement import check_partition_value
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
-from fsspeckit.core.incremental.keys import check_names
+from fsspeckit.core.incremental.keys import check_names, key_column
 from fsspeckit.core.incremental.partitions import (
+    check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
 )
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.storage.listing import check_readable
 from fsspeckit.storage.reading import stable_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.storage.reading import StableFiles
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.store import Storage
 
-__all__ = ["OpenedDataset", "partition_schema", "read_table", "with_dataset"]
+__all__ = [
+    "OpenedDataset",
+    "as_expression",
+    "has_reserved_names",
+    "partition_schema",
+    "plain_table",
+    "read_table",
+    "with_dataset",
+]
 
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-_INSTANT = pa.timestamp("us", "UTC")
+_RESERVED = frozenset(("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"))
 _SHAPES = (
     (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), pa.date32()),
@@ -56,34 +69,106 @@ def read_table(
     if columns is not None:
         check_names("columns", columns)
     wanted = None if columns is None else list(columns)
-    expression = pq.filters_to_expression(filters) if filters is not None else None
+    expression = as_expression(filters)
 
     def read(opened: OpenedDataset) -> pa.Table:
-        missing = [name for name in wanted or () if name not in opened.dataset.schema.names]
+        opened.check(expression)
+        missing = [name for name in wanted or () if name not in opened.schema.names]
         if missing:
-            raise InvalidArgumentError.missing_columns(
-                "columns", missing, opened.dataset.schema.names
-            )
-        return opened.meant(opened.dataset.to_table(columns=wanted, filter=expression))
+            raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
+        return opened.table(wanted, expression)
 
     return with_dataset(storage, read)
 
 
+def as_expression(filters: Any) -> ds.Expression | None:
+    """Filters as pyarrow takes them, as an expression.
+
+    Raises:
+        InvalidArgumentError: If they are something else.
+    """
+    if filters is None:
+        return None
+    try:
+        return pq.filters_to_expression(filters)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"filters must be a pyarrow expression or lists of tuples, got {filters!r}: {error}.\n"
+            'Hint: pass [("id", ">", 7)], or pyarrow.compute.field("id") > 7.'
+        ) from error
+
+
 @dataclass(frozen=True)
 class OpenedDataset:
-    """The pinned files of a consistent state."""
+    """The pinned files of a consistent state; picklable."""
 
     dataset: ds.FileSystemDataset
-    instants: frozenset[str]
-    """Columns stored as INT96."""
 
-    def meant(self, table: pa.Table) -> pa.Table:
-        """INT96 columns as the instants in UTC that they are."""
-        for number, name in enumerate(table.column_names):
-            if name in self.instants:
-                values = table.column(name).cast(pa.timestamp("us")).cast(_INSTANT)
-                table = table.set_column(number, name, values)
-        return table
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of all files; INT96 columns are instants in UTC."""
+        return self.dataset.schema
+
+    def check(self, expression: ds.Expression | None) -> None:
+        """Check that a filter fits the columns.
+
+        Raises:
+            InvalidArgumentError: Saying what does not.
+        """
+        if expression is None:
+            return
+        try:
+            pa.Table.from_batches([], self.schema).filter(expression)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidArgumentError(
+                f"filters do not fit the columns {self.schema.names!r}: {error}"
+            ) from error
+
+    def table(self, columns: Sequence[str] | None, expression: ds.Expression | None) -> pa.Table:
+        """All rows."""
+        if not has_reserved_names(self.schema):
+            return self.dataset.to_table(columns=columns, filter=expression)
+        parts = self.dataset.get_fragments()
+        names = list(columns or self.schema.names)
+        empty = pa.Table.from_batches([], self.schema).select(names)
+        tables = [plain_table(part, self.schema, names, expression) for part in parts]
+        return pa.concat_tables([empty, *tables])
+
+    def batches(
+        self, number: int, columns: Sequence[str], expression: ds.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file."""
+        part = list(self.dataset.get_fragments())[number]
+        if has_reserved_names(self.schema):
+            yield from plain_table(part, self.schema, columns, expression).to_batches()
+            return
+        scanner = part.scanner(schema=self.schema, columns=list(columns), filter=expression)
+        yield from scanner.to_batches()
+
+
+def has_reserved_names(schema: pa.Schema) -> bool:
+    """Whether columns have names that pyarrow's scanner gives to columns of its own."""
+    return not _RESERVED.isdisjoint(schema.names)
+
+
+def plain_table(
+    part: ds.ParquetFileFragment,
+    schema: pa.Schema,
+    columns: Sequence[str],
+    expression: ds.Expression | None = None,
+) -> pa.Table:
+    """Read a file without pyarrow's scanner, as the scanner would."""
+    with part.filesystem.open_input_file(part.path) as handle:
+        stored = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us").read()
+    told = ds.get_partition_keys(part.partition_expression)
+    found = [
+        stored.column(field.name).cast(field.type)
+        if field.name in stored.column_names
+        else pa.repeat(pa.scalar(told.get(field.name), field.type), stored.num_rows)
+        for field in schema
+    ]
+    table = pa.table(found, schema=schema)
+    return (table if expression is None else table.filter(expression)).select(list(columns))
 
 
 def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
@@ -91,9 +176,12 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
 
     Raises:
         FileNotFoundError: If there is no such dataset.
+        UnsupportedLayoutError: If plain Parquet files are not all that the directory is.
+        SchemaMismatchError: If files contradict each other or their paths.
     """
     for attempt in range(_ATTEMPTS):
         state = stable_files(storage)
+        check_readable(state.obstacles, storage.root)
         if not state.files:
             raise FileNotFoundError(
                 f"{storage.root.spelled(storage.root.path)!r} holds no data files."
@@ -113,11 +201,36 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
         if footer.error is not None:
             raise UnreadableFileError(footer.error)
     relative = [pinned.relative for pinned in state.files]
+    check_spelling(relative)
     detect_partition_columns(relative)
-    parts = partition_schema(relative)
-    leaves = footers[0].leaves
-    instants = frozenset(name for name in leaves if leaves[name].physical == "INT96")
-    return OpenedDataset(_dataset(storage, state, parts), instants)
+    stored = _common_schema([(storage.root.spelled(f.file.path), f.schema) for f in footers])
+    parts = _partitions(relative, stored)
+    _check_agreement(storage.root, relative, footers, parts)
+    return OpenedDataset(_dataset(storage, state, stored, parts))
+
+
+def _partitions(relative: Sequence[str], stored: pa.Schema) -> pa.Schema:
+    """The partition columns: of the type that files store them with, else as they look."""
+    return pa.schema(
+        [
+            stored.field(column.name) if column.name in stored.names else column
+            for column in partition_schema(relative)
+        ]
+    )
+
+
+def _check_agreement(
+    root: Root, relative: Sequence[str], footers: Sequence[FileFooter], parts: pa.Schema
+) -> None:
+    """Check partition columns that are stored in files too: a merge refuses what disagrees."""
+    for path, footer in zip(relative, footers, strict=True):
+        texts = parse_hive_partition_path(path)
+        for part in parts:
+            if part.name in footer.schema.names:
+                values, (known,) = typed_values([texts.get(part.name)], part.type)
+                column = key_column(part.name, part.type)
+                value = values[0] if known else None
+                check_partition_value(root, footer, column, texts.get(part.name), value)
 
 
 def partition_schema(relative_paths: Sequence[str]) -> pa.Schema:
@@ -136,7 +249,9 @@ def _shape(texts: Sequence[str | None]) -> pa.DataType:
     return pa.string()
 
 
-def _dataset(storage: Storage, state: StableFiles, parts: pa.Schema) -> ds.FileSystemDataset:
+def _dataset(
+    storage: Storage, state: StableFiles, stored: pa.Schema, parts: pa.Schema
+) -> ds.FileSystemDataset:
     """The pinned files as a dataset, each with the values of its path."""
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     filesystem = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(storage.root.filesystem))
@@ -148,7 +263,6 @@ def _dataset(storage: Storage, state: StableFiles, parts: pa.Schema) -> ds.FileS
         )
         for pinned in state.files
     ]
-    stored = _common_schema([(part.path, part.physical_schema) for part in fragments])
     extra = [field for field in parts if field.name not in stored.names]
     schema = pa.schema([*stored, *extra], stored.metadata)
     return ds.FileSystemDataset(fragments, schema, options, filesystem)
@@ -157,10 +271,13 @@ def _dataset(storage: Storage, state: StableFiles, parts: pa.Schema) -> ds.FileS
 def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
     """The columns of all files, each of the type that holds the values of every file.
 
+    Args:
+        schemas: The name of each file, for the message, and its schema.
+
     Raises:
         SchemaMismatchError: If files have types of one column that no type holds.
     """
-    (first, schema), *others = schemas
+    (_, schema), *others = schemas
     fields = {field.name: field for field in schema}
     for path, other in others:
         for field in other:
@@ -171,8 +288,8 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
                 fields[field.name] = known.with_type(common_type(known.type, field.type))
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(
-                    f"column {field.name!r} is {known.type} in {first!r} and {field.type} in "
-                    f"{path!r}, and no type holds both.\nHint: rewrite the files that have the "
+                    f"column {field.name!r} is {known.type} in {schemas[0][0]!r} and {field.type} "
+                    f"in {path!r}, and no type holds both.\nHint: rewrite the files that have the "
                     "wrong type."
                 ) from error
     return pa.schema(list(fields.values()), schema.metadata)

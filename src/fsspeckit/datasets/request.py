@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from fsspeckit.core.incremental.keys import check_names
 from fsspeckit.core.incremental.writing import FileLimits, basename_of
@@ -12,8 +15,6 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from fsspeckit.core.incremental.matching import DuplicatePolicy
     from fsspeckit.core.incremental.source import NullPolicy
 
@@ -42,7 +43,7 @@ class FileOptions:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            if not _is_count(value):
                 raise InvalidArgumentError(f"{name} must be > 0, a whole number, got {value!r}.")
         if self.compression not in _CODECS:
             raise InvalidArgumentError.choice("compression", self.compression, _CODECS)
@@ -51,7 +52,12 @@ class FileOptions:
     @property
     def limits(self) -> FileLimits:
         """How large files may get."""
-        return FileLimits(self.max_rows_per_file, self.row_group_size)
+        return FileLimits(int(self.max_rows_per_file), int(self.row_group_size))
+
+
+def _is_count(value: Any) -> bool:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and bool(value > 0)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class MergeRequest:
 
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)
+        _check_schema(self.schema)
         if self.progress is not None and not callable(self.progress):
             raise InvalidArgumentError(
                 f"progress must be a function of phase, done and total, got {self.progress!r}."
@@ -128,6 +135,15 @@ class WriteRequest:
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
+        _check_schema(self.schema)
+
+
+def _check_schema(schema: object) -> None:
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidArgumentError(
+            f"schema must be a pyarrow.Schema, got {schema!r}.\n"
+            'Hint: pass pyarrow.schema([("id", pyarrow.int64()), ...]).'
+        )
 
 
 def check_write_or_merge(

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,26 +19,32 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.payload import check_same_columns, fit_table, without_views
-from fsspeckit.datasets.reading import partition_schema
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.core.incremental.kernels import check_storable, take_rows, without_views
+from fsspeckit.core.incremental.payload import check_same_columns, fit_table
+from fsspeckit.core.parquet.instants import physical_types, with_int96_as
+from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.storage.roots import Root
 
 __all__ = [
     "ArrowSource",
     "MemorySource",
+    "SourcePath",
     "SpilledSource",
     "as_paths",
+    "located",
     "open_source",
     "parquet_dataset",
+    "source_root",
 ]
 
 MEMORY_LIMIT = 128 * 1024 * 1024
@@ -80,7 +87,7 @@ class MemorySource:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
-        return self._table.take(pa.array(rows))
+        return take_rows(self._table, pa.array(rows))
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in one piece."""
@@ -114,7 +121,7 @@ class SpilledSource:
             for number in range(self._file.num_row_groups)
         ]
         fields = pa.schema([self.schema.field(name) for name in wanted])
-        return pa.concat_tables(parts) if parts else fields.empty_table()
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], fields)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
@@ -122,16 +129,17 @@ class SpilledSource:
         ordered = rows[order]
         cuts = np.searchsorted(ordered, self._starts)
         parts = [
-            self._file.read_row_group(number).take(
-                pa.array(ordered[start:end] - self._starts[number])
+            take_rows(
+                self._file.read_row_group(number),
+                pa.array(ordered[start:end] - self._starts[number]),
             )
             for number, (start, end) in enumerate(pairwise(cuts))
             if start < end
         ]
-        found = pa.concat_tables(parts) if parts else self.schema.empty_table()
+        found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], self.schema)
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return found.take(pa.array(back))
+        return take_rows(found, pa.array(back))
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in order, in pieces."""
@@ -145,8 +153,8 @@ def open_source(
     """Make a source of whatever was passed as data.
 
     Args:
-        data: A table, a list of tables, a reader, a pandas or Polars frame, anything with the
-            Arrow C stream, or a path or list of paths of Parquet.
+        data: A table or batch, a list of them, a reader, a pyarrow dataset or scanner, a pandas or
+            Polars frame, anything with the Arrow C stream, or a path or list of paths of Parquet.
         stage: Where a stream that is too large for memory goes.
         filesystem: The filesystem of paths.
         schema: The schema that the caller wants the data to have.
@@ -159,28 +167,36 @@ def open_source(
     if table is not None:
         return MemorySource(table if schema is None else _fitted(table, schema))
     reader = _reader(data, filesystem)
-    _check_names(reader.schema)
-    pieces = (without_views(pa.Table.from_batches([batch])) for batch in reader)
-    wanted = schema or without_views(reader.schema.empty_table()).schema
+    _check_schema(reader.schema)
+    pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
+    wanted = schema or without_views(pa.Table.from_batches([], reader.schema)).schema
     fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
     return _collected(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
 
 
 def _table(data: Any) -> pa.Table | None:
     """Data that is a table, or some of them, already."""
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    if isinstance(data, (list, tuple)) and data and all(isinstance(t, pa.Table) for t in data):
-        data = _concatenated(data)
-    if not isinstance(data, pa.Table):
+    given = list(data) if isinstance(data, (list, tuple)) else [data]
+    if not given or not all(isinstance(part, (pa.Table, pa.RecordBatch)) for part in given):
         return None
-    _check_names(data.schema)
-    return without_views(data)
-
-
-def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    for part in given:
+        _check_schema(part.schema)
+    tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in given]
     _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
-    return pa.concat_tables(tables, promote_options="default")
+    return _plain(pa.concat_tables(tables, promote_options="default"))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
+    table = without_views(table)
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(number)
+            if any(chunk.dictionary.null_count for chunk in column.chunks):
+                again = [chunk.dictionary_decode().dictionary_encode() for chunk in column.chunks]
+                fitted = [chunk.cast(field.type) for chunk in again]
+                table = table.set_column(number, field, pa.chunked_array(fitted, field.type))
+    return table
 
 
 def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
@@ -207,7 +223,14 @@ def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
             )
 
 
-def _check_names(schema: pa.Schema) -> None:
+def _check_schema(schema: pa.Schema) -> None:
+    """Refuse a source that no dataset could hold.
+
+    Raises:
+        InvalidArgumentError: If a name occurs twice.
+        SchemaMismatchError: If a column is of a type that Parquet does not have.
+    """
+    check_storable(schema)
     if len(set(schema.names)) < len(schema.names):
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
         raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
@@ -221,6 +244,8 @@ def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
+    if isinstance(data, (ds.Dataset, ds.Scanner)):
+        return (data.scanner() if isinstance(data, ds.Dataset) else data).to_reader()
     if paths := as_paths(data):
         return _parquet_reader(paths, filesystem)
     if type(data).__module__.startswith("pandas."):
@@ -233,15 +258,70 @@ def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data.collect())
     raise InvalidArgumentError(
         f"data of type {type(data).__name__} is not supported.\n"
-        "Hint: pass an Arrow table or reader, a list of tables, a pandas or Polars frame, a DuckDB "
-        "relation, a Spark DataFrame, or a path of Parquet."
+        "Hint: pass an Arrow table, a list of tables, a reader or dataset, a pandas or Polars "
+        "frame, a DuckDB relation, a Spark DataFrame, or a path of Parquet."
     )
+
+
+@dataclass(frozen=True)
+class SourcePath:
+    """A path of Parquet, and how to reach it."""
+
+    path: Any
+    filesystem: Any = None
+    """The filesystem that the target was given; a URL of another kind is not on it."""
+
+    storage_options: Mapping[str, Any] | None = None
+    """What fsspec needs to open the filesystem of a URL."""
+
+    def __str__(self) -> str:
+        return str(os.fspath(self.path))
+
+    def root(self) -> Root:
+        """Where it is."""
+        scheme, separator, _ = str(self).partition("://")
+        if separator and scheme not in _protocols(self.filesystem):
+            return open_root(self.path, None, self.storage_options)
+        return open_root(self.path, self.filesystem, self.storage_options)
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    """The schemes of URLs that a filesystem reads; one that does not tell reads none."""
+    known = getattr(filesystem, "protocol", ())
+    return (known,) if isinstance(known, str) else tuple(known)
+
+
+def located(
+    data: Any, filesystem: Any, target: Root, storage_options: Mapping[str, Any] | None
+) -> Any:
+    """Data that is paths, with how to reach them; other data as it is.
+
+    Options that the caller gave for the target also open sources of the same kind of filesystem.
+    """
+    return [
+        SourcePath(
+            path,
+            filesystem,
+            storage_options if _scheme(path) in _protocols(target.filesystem) else None,
+        )
+        for path in as_paths(data)
+    ] or data
+
+
+def _scheme(path: Any) -> str:
+    scheme, separator, _ = str(os.fspath(path)).partition("://")
+    return scheme if separator else "file"
 
 
 def as_paths(data: Any) -> list[Any]:
     """The paths that data is; none if it is something else."""
     given = list(data) if isinstance(data, (list, tuple)) else [data]
-    return given if all(isinstance(path, (str, os.PathLike)) for path in given) else []
+    return given if all(isinstance(p, (str, os.PathLike, SourcePath)) for p in given) else []
+
+
+def source_root(path: Any, filesystem: Any) -> Root:
+    """Where a path of a source is; one that says so itself is not on the engine's filesystem."""
+    return path.root() if isinstance(path, SourcePath) else open_root(path, filesystem)
 
 
 def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchReader:
@@ -249,22 +329,32 @@ def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchRead
     parts = [parquet_dataset(path, filesystem) for path in paths]
     _check_alike([(str(path), part.schema) for path, part in zip(paths, parts, strict=True)])
     schema = pa.unify_schemas([part.schema for part in parts])
-    batches = chain.from_iterable(part.scanner().to_batches() for part in parts)
+    batches = chain.from_iterable(map(_batches, parts))
     fitted = (_as_schema(batch, schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(schema, fitted)
+
+
+def _batches(dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
+    if not has_reserved_names(dataset.schema):
+        yield from dataset.scanner().to_batches()
+        return
+    for part in dataset.get_fragments():
+        yield from plain_table(part, dataset.schema, dataset.schema.names).to_batches()
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
+def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
     """The Parquet files at a path: one file, a glob, or a directory with its hive partitions.
+
+    INT96 columns are instants in UTC, as in a target.
 
     Raises:
         FileNotFoundError: If there is none.
     """
-    root = open_root(path, filesystem)
+    root = source_root(path, filesystem)
     if any(char in root.path for char in "*?[") and not root.filesystem.exists(root.path):
         files = sorted(root.filesystem.glob(root.path))
     elif root.filesystem.isdir(root.path):
@@ -272,18 +362,37 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.Dataset:
     else:
         files = [root.path] if root.filesystem.exists(root.path) else []
     if not files:
-        raise FileNotFoundError(f"no Parquet file found at {os.fspath(path)!r}.")
+        raise FileNotFoundError(f"no Parquet file found at {str(path)!r}.")
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     hive = partition_schema([root.relative(file) for file in files])
-    dataset = ds.dataset(
-        files,
-        filesystem=root.filesystem,
-        format=options,
-        partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
-        partition_base_dir=root.path,
-    )
-    _check_alike([(part.path, part.physical_schema) for part in dataset.get_fragments()])
-    return dataset
+    try:
+        dataset = ds.dataset(
+            files,
+            filesystem=root.filesystem,
+            format=options,
+            partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
+            partition_base_dir=root.path,
+        )
+        parts = list(dataset.get_fragments())
+        meant = [(part.path, _meant(part.physical_schema, part)) for part in parts]
+    except pa.ArrowInvalid as error:
+        raise UnreadableFileError(
+            f"the source {str(path)!r} is not readable as Parquet: {error}\n"
+            "Hint: a path must be that of Parquet; read other files with a library that knows them."
+        ) from error
+    _check_alike(meant)
+    schema = _meant(dataset.schema, parts[0])
+    return ds.FileSystemDataset(parts, schema, options, dataset.filesystem)
+
+
+def _meant(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema:
+    """A schema that begins with the columns of a file, with INT96 as the instants it is."""
+    physical = physical_types(part.metadata.schema)
+    count = len(part.physical_schema)
+    stored = pa.schema([schema.field(n) for n in range(count)])
+    rest = [schema.field(n) for n in range(count, len(schema))]
+    instants = with_int96_as(stored, physical, pa.timestamp("us", "UTC"))
+    return pa.schema([*instants, *rest], schema.metadata)
 
 
 def _collected(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.datasets.base import DatasetIO
-from fsspeckit.datasets.spark_engine import SparkEngine
+from fsspeckit.datasets.spark_engine import DRIVER_FOOTERS, SparkEngine
 from fsspeckit.datasets.spark_reading import read_frame
 from fsspeckit.datasets.spark_session import Jobs, open_session
 from fsspeckit.errors import InvalidArgumentError
@@ -38,9 +38,11 @@ class SparkDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        driver_footers: The footers of more files than this are read by tasks.
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is missing or too old.
+        InvalidArgumentError: If ``driver_footers`` is no number of files.
     """
 
     def __init__(
@@ -51,9 +53,14 @@ class SparkDatasetIO(DatasetIO):
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        driver_footers: int = DRIVER_FOOTERS,
     ) -> None:
+        if driver_footers < 0:
+            raise InvalidArgumentError(
+                f"driver_footers must be >= 0, a whole number, got {driver_footers!r}."
+            )
         self.jobs = Jobs(open_session(spark))
-        engine = SparkEngine(self.jobs, filesystem)
+        engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
         super().__init__(engine, filesystem, storage_options, control_dir, publish)
 
     def read_dataset(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +12,32 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core.incremental.casts import python_value
-from fsspeckit.core.incremental.footers import footer_bytes
+from fsspeckit.core.incremental.footers import footer_bytes, read_footers
 from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.core.incremental.payload import check_same_columns
-from fsspeckit.core.incremental.pruning import PartitionValues, key_bounds, trusted_overlap
+from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import IndexedKeys, index_keys, key_and_order_columns
 from fsspeckit.datasets.sources import as_paths, open_source
 from fsspeckit.datasets.spark_keys import (
+    CountRows,
     KeyColumns,
+    ReadFooters,
     ReadKeyFile,
     ReadKeys,
     ResolvedKeys,
     ResolveKeys,
     ScanFiles,
     WritePairs,
+)
+from fsspeckit.datasets.spark_routing import (
+    PIECES,
+    InsertPieces,
+    ReadPairs,
+    RewriteRouted,
+    RouteRows,
+    SplitByPartition,
 )
 from fsspeckit.datasets.spark_source import HeldSource, SourceRows, SparkSource, files_in_place
 from fsspeckit.datasets.spark_tasks import (
@@ -40,11 +50,21 @@ from fsspeckit.datasets.spark_tasks import (
     StageBatches,
     unpacked,
 )
+from fsspeckit.datasets.spark_work import (
+    bundles,
+    footer_work,
+    insert_work,
+    partition_work,
+    subset,
+    task_rows,
+    together,
+    windows,
+)
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError, NullKeyError
 from fsspeckit.storage.staging import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,29 +76,33 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import MergeRequest, Progress
     from fsspeckit.datasets.spark_keys import KeyFacts, PairsMessage
+    from fsspeckit.datasets.spark_routing import PartitionPieces
     from fsspeckit.datasets.spark_session import Jobs
     from fsspeckit.datasets.spark_tasks import Scanned
+    from fsspeckit.datasets.spark_work import Work
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.staging import StagedFile
 
     Rows = NDArray[np.int64]
     AnySource = SparkSource | HeldSource
-    Work = list[tuple[int, tuple[int, ...]]]
 
-__all__ = ["SMALL_SOURCE", "SparkEngine"]
+__all__ = ["DRIVER_FOOTERS", "SMALL_SOURCE", "SparkEngine"]
 
 SMALL_SOURCE = 65_536
 """Up to so many keys are given to every task; more are joined by Spark."""
 
+DRIVER_FOOTERS = 256
+"""The footers of more files are read by tasks."""
+
 _SAMPLES = 5
-_TASKS = 32
-_TASK_BYTES = 64 * 1024 * 1024
-_TINY_BYTES = 1024 * 1024
 _AT_ONCE_BYTES = 64 * 1024 * 1024
-_Item = TypeVar("_Item")
 _KEY_ROWS = 1_048_576
-_INSERT_ROWS = 1_000_000
-_PARTITION_ROWS = 100_000
+_HELD_INSERT_ROWS = 100_000
 _BUCKETS = 1024
+_PAIRS = "position bigint, row bigint, route bigint"
+_SCATTERED = 4
+_FEW_READS = 32
 
 
 @dataclass(frozen=True)
@@ -93,6 +117,9 @@ class _Found:
 
     done: Mapping[str, Rewritten] = field(default_factory=dict)
     """By canonical path, what became of files that were written anew at once."""
+
+    scattered: frozenset[str] = frozenset()
+    """Files whose source rows are all over the source."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +136,22 @@ class SparkEngine:
         jobs: Where jobs run.
         filesystem: The filesystem of paths that are passed as data.
         small: Up to how many keys a source counts as small.
+        driver_footers: Up to how many files the driver reads the footers itself.
     """
 
     name = "spark"
 
-    def __init__(self, jobs: Jobs, filesystem: Any = None, small: int = SMALL_SOURCE) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        filesystem: Any = None,
+        small: int = SMALL_SOURCE,
+        driver_footers: int = DRIVER_FOOTERS,
+    ) -> None:
         self._jobs = jobs
         self._filesystem = filesystem
         self._small = small
+        self._driver_footers = driver_footers
 
     def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> AnySource:
         """Take the data: a data frame is evaluated once, by tasks that write it to staging."""
@@ -139,9 +174,26 @@ class SparkEngine:
         root = opened.storage.root
         wanted = given if schema is None else schema
         task = StageBatches(root, opened.path, given, wanted)
-        told = self._jobs.over(_about("stage the source for", stage), frame, task)
+        told = self._jobs.over("stage the source for", stage, frame, task)
         parts = tuple(part for _, part in sorted(told, key=lambda message: message[0]))
         return SparkSource(SourceRows(wanted, parts), stage, has_order=False)
+
+    def footers(
+        self,
+        root: Root,
+        files: Sequence[DataFile],
+        columns: Iterable[str] | None,
+        *,
+        stage: OpenStage,
+    ) -> list[FileFooter]:
+        """Read footers: those of many files in tasks."""
+        wanted = None if columns is None else tuple(columns)
+        if len(files) <= self._driver_footers:
+            return read_footers(root, files, wanted)
+        task = ReadFooters(root, wanted)
+        told = self._jobs.each("read the footers of", stage, task, footer_work(files))
+        by_path = {footer.file.path: footer for some in told for footer in some}
+        return [by_path[file.path] for file in files]
 
     def keys(
         self, source: AnySource, target: Target, request: MergeRequest
@@ -184,7 +236,8 @@ class SparkEngine:
             tuple(part.name for part in target.partition_columns),
         )
         facts: list[KeyFacts] = self._jobs.over(
-            _about("resolve the keys for", source.stage),
+            "resolve the keys for",
+            source.stage,
             _one_row_each(self._jobs.functions, every, columns, request),
             task,
         )
@@ -209,12 +262,13 @@ class SparkEngine:
         unknown = target.unknown_partitions()
         numbers = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
         work = [(i, plan.files[n].row_groups) for i, n in enumerate(numbers)]
-        some = _subset(target, numbers)
+        some = subset(target, numbers)
         if isinstance(keys, ResolvedKeys):
             found = self._join(source, keys, some, work)
         else:
             found = self._look_up(source, keys, some, work)
-        progress("match", len(work), len(work))
+        for done in range(1, len(work) + 1):
+            progress("match", done, len(work))
         return found
 
     def _look_up(self, source: AnySource, keys: _FewKeys, target: Target, work: Work) -> Matches:
@@ -230,8 +284,9 @@ class SparkEngine:
             # The request stays here: what it tells progress to may be of this process only.
             alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
             task = MatchFiles(target, alone, directory, rewriter)
-            what = _about("match keys of", source.stage)
-            told: list[Scanned] = self._jobs.each(what, task, _bundles(target, work))
+            told: list[Scanned] = self._jobs.each(
+                "match keys of", source.stage, task, bundles(target, work)
+            )
             for message in told:
                 known |= unpacked(message.known, keys.count)
                 moved |= unpacked(message.moved, keys.count)
@@ -267,31 +322,45 @@ class SparkEngine:
         bucket = max(65_536, -(-source.num_rows // _BUCKETS))
         columns = keys.columns
         joined = self._joined(keys, target, work, bucket)
-        task = WritePairs(target, columns, source.stage().path)
-        told: list[PairsMessage] = self._jobs.over(
-            _about("match keys of", source.stage), joined, task
-        )
-        paths = [target.footers[n].file.path for n in range(len(target.footers))]
+        starts = source.rows().starts
+        parts = {n: windows(target.footers[n]) for n, _ in work}
+        task = WritePairs(target, columns, source.stage().path, parts, starts)
+        told: list[PairsMessage] = self._jobs.over("match keys of", source.stage, joined, task)
+        paths = [footer.file.path for footer in target.footers]
         files: dict[str, FileMatch] = {paths[n]: FileMatch(0, ()) for n, _ in work}
         pairs: dict[str, tuple[RowPairs, ...]] = {}
-        for message in told:
-            if message.route >= 0:
-                path = paths[message.route]
-                files[path] = _plus(files[path], message.rows, message.row_groups)
-                pairs[path] = (*pairs.get(path, ()), message.pairs)
-        moved = np.unique(np.array([row for m in told for row in m.moved], np.int64))
+        hits = [message for message in told if message.route >= 0]
+        for message in hits:
+            path = paths[message.route]
+            files[path] = _plus(files[path], message.rows, message.row_groups)
+            pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in told if m.route < 0), key=lambda message: -message.route)
         shares = tuple(
             InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, None, (m.pairs,), m.rows)
             for m in without
         )
+        moved = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
         return Matches(
             files,
             sum(message.rows for message in without),
-            len(moved),
+            self._count_moved(source, target, hits),
             _samples(source, target, moved[:_SAMPLES]),
-            _Found(pairs, shares),
+            _Found(pairs, shares, scattered=_scattered(paths, hits, source.rows())),
         )
+
+    def _count_moved(self, source: AnySource, target: Target, hits: Sequence[PairsMessage]) -> int:
+        """How many source keys the target has in another partition, each counted once."""
+        work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
+        if not work:
+            return 0
+        pairs = self._jobs.rows(ReadPairs(target.root, only_moved=True), work, _PAIRS)
+        told: list[int] = self._jobs.over(
+            "count keys that would move in",
+            source.stage,
+            pairs.select("row").distinct(),
+            CountRows(),
+        )
+        return sum(told)
 
     def _joined(self, keys: ResolvedKeys, target: Target, work: Work, bucket: int) -> DataFrame:
         """Every key with the positions that have it, in the order of files and positions."""
@@ -301,7 +370,7 @@ class SparkEngine:
         ours = self._jobs.rows(ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint")
         theirs = self._jobs.rows(
             ScanFiles(target),
-            _bundles(target, work),
+            bundles(target, work),
             f"{columns.ddl('k', prefix='t')}, file bigint, position bigint",
         )
         same = [
@@ -337,22 +406,40 @@ class SparkEngine:
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite each file in a task of its own."""
-        done: dict[str, Rewritten] = {
-            path: matches.positions.done[path] for path in files if path in matches.positions.done
-        }
-        sizes = {footer.file.path: footer.file.size for footer in target.footers}
+        found: _Found = matches.positions
+        done: dict[str, Rewritten] = {p: found.done[p] for p in files if p in found.done}
+        chosen = [n for n, f in enumerate(target.footers) if f.file.path in files]
+        some = subset(target, chosen)
+        task = _rewriter(source, some, keep_others, force)
         work = [
-            (RewriteFile(path, matches.positions.pairs.get(path, ())), sizes[path])
-            for path in files
-            if path not in done
+            (RewriteFile(footer.file.path, found.pairs.get(footer.file.path, ())), footer.file.size)
+            for footer in some.footers
+            if footer.file.path not in done
         ]
-        if work:
-            chosen = [n for n, f in enumerate(target.footers) if f.file.path in files]
-            task = _rewriter(source, _subset(target, chosen), keep_others, force)
-            what = _about("rewrite files of", source.stage)
-            done.update(self._jobs.each(what, task, _together(work)))
-        progress("rewrite", len(files), len(files))
+        near = [(file, size) for file, size in work if file.path not in found.scattered]
+        far = {n: file for n, (file, _) in enumerate(work) if file.path in found.scattered}
+        told = self._jobs.each("rewrite files of", source.stage, task, together(near))
+        done.update([*told, *(self._rewrite_routed(source, task, far) if far else ())])
+        for number in range(1, len(files) + 1):
+            progress("rewrite", number, len(files))
         return done
+
+    def _rewrite_routed(
+        self, source: AnySource, task: RewriteFiles, files: Mapping[int, RewriteFile]
+    ) -> list[tuple[str, Rewritten]]:
+        """Rewrite files with rows that are read once from the source, and sent to their files."""
+        F = self._jobs.functions
+        parts = {number: task.windows[file.path] for number, file in files.items()}
+        route = RouteRows(source.rows(), task.root, task.directory, parts)
+        # Pairs in the order of the source, a task's share of them next to each other.
+        bucket = F.floor(F.col("row") / F.lit(_KEY_ROWS))
+        pairs = self._jobs.rows(ReadPairs(task.root), list(files.items()), _PAIRS)
+        shares = -(-source.num_rows // _KEY_ROWS)
+        by_source = pairs.repartition(shares, bucket).sortWithinPartitions("row")
+        pieces = self._jobs.mapped(by_source, route, PIECES)
+        by_file = pieces.repartition(len(files), "route").sortWithinPartitions("route", "window")
+        rewrite = RewriteRouted(task, files)
+        return self._jobs.over("route rows to files of", source.stage, by_file, rewrite)
 
     def insert(
         self, source: AnySource, matches: Matches | None, new_files: NewFiles
@@ -364,24 +451,49 @@ class SparkEngine:
         root = source.stage().storage.root
         directory = source.stage().path
         writer = new_files.elsewhere(partial(WorkerStage, directory))
-        task = InsertRows(root, source.rows(), directory, writer)
-        rows = _task_rows(source, new_files, sum(map(len, shares)))
-        work = _insert_work(shares, rows)
-        new_files.adopt(self._jobs.each(_about("insert rows into", source.stage), task, work))
+        total = sum(map(len, shares))
+        work = insert_work(shares, task_rows(total, new_files.limits.rows_per_file))
+        if new_files.partition_columns and total > _HELD_INSERT_ROWS:
+            written = self._insert_by_partition(source, work, writer)
+        else:
+            task = InsertRows(root, source.rows(), directory, writer)
+            written = self._jobs.each("insert rows into", source.stage, task, work)
+        new_files.adopt(written)
         return new_files.finish()
 
-
-def _about(phase: str, stage: OpenStage) -> str:
-    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
-    opened = stage()
-    root = opened.storage.root
-    return f"fsspeckit {opened.name[-8:]}: {phase} {root.spelled(root.path)}"
+    def _insert_by_partition(
+        self, source: AnySource, shares: Sequence[InsertShare], writer: NewFiles
+    ) -> list[NewFile]:
+        """Bring the rows of each partition together first: else each task had files in each."""
+        root, directory = source.stage().storage.root, source.stage().path
+        split = SplitByPartition(root, source.rows(), directory, tuple(writer.partition_columns))
+        told: list[list[PartitionPieces]] = self._jobs.each(
+            "sort rows by partition for", source.stage, split, shares
+        )
+        pieces = [one for some in told for one in some]
+        work = partition_work(pieces, writer.limits.rows_per_file)
+        insert = InsertPieces(root, directory, writer)
+        return self._jobs.each("insert rows into", source.stage, insert, work)
 
 
 def _plus(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
     if known is None:
         return FileMatch(rows, tuple(row_groups))
     return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
+
+
+def _scattered(
+    paths: Sequence[str], hits: Sequence[PairsMessage], source: SourceRows
+) -> frozenset[str]:
+    """The files whose source rows are read several times over where each file reads its own."""
+    groups = max(len(source.starts) - 1, 1)
+    per_group = source.num_rows / groups
+    far = [m for m in hits if m.reads > 2 and m.reads * per_group > _SCATTERED * m.rows]
+    reads = sum(message.reads for message in far)
+    # To route rows is to write and read them once more, in a job that takes a second itself.
+    if reads <= _SCATTERED * groups or reads <= _FEW_READS:
+        return frozenset()
+    return frozenset(paths[message.route] for message in far)
 
 
 def _samples(source: AnySource, target: Target, rows: Rows) -> list[tuple[Any, ...]]:
@@ -440,52 +552,6 @@ def _trusted_bounds(target: Target, trust_partitions: bool) -> list[Any]:
     return trusted
 
 
-def _subset(target: Target, numbers: Sequence[int]) -> Target:
-    """A target of some of its files: what tasks are given."""
-    chosen = pa.array(numbers, pa.int64())
-    return replace(
-        target,
-        footers=tuple(replace(target.footers[n], raw=None) for n in numbers),
-        partition_texts=tuple(target.partition_texts[n] for n in numbers),
-        partitions={
-            name: PartitionValues(part.values.take(chosen), [part.known[n] for n in numbers])
-            for name, part in target.partitions.items()
-        },
-    )
-
-
-def _bundles(target: Target, work: Work) -> list[Work]:
-    """Files to scan, together where they are small and many, and apart where they are large."""
-    units: list[tuple[int, tuple[int, ...], int]] = []
-    for number, row_groups in work:
-        groups = target.footers[number].row_groups
-        size, members = 0, []
-        for group in row_groups:
-            members.append(group)
-            size += groups[group].bytes
-            if size >= _TASK_BYTES:
-                units.append((number, tuple(members), size))
-                size, members = 0, []
-        if members:
-            units.append((number, tuple(members), size))
-    return _together([((number, some), size) for number, some, size in units])
-
-
-def _together(work: Sequence[tuple[_Item, int]]) -> list[list[_Item]]:
-    """Items with their bytes, put together to tasks: few of them, but none too large."""
-    total = sum(size for _, size in work)
-    limit = min(_TASK_BYTES, max(_TINY_BYTES, -(-total // _TASKS)))
-    bundles: list[list[_Item]] = []
-    filled = 0
-    for item, size in work:
-        if not bundles or filled + size > limit:
-            bundles.append([])
-            filled = 0
-        bundles[-1].append(item)
-        filled += size
-    return bundles
-
-
 def _rewriter(
     source: AnySource, target: Target, keep_others: bool, force: bool = False
 ) -> RewriteFiles:
@@ -499,31 +565,7 @@ def _rewriter(
     }
     keys = tuple(column.name for column in target.key_columns)
     directory = source.stage().path
-    return RewriteFiles(target.root, source.rows(), directory, keys, columns, keep_others, force)
-
-
-def _task_rows(source: AnySource, new_files: NewFiles, total: int) -> int:
-    """How many rows one task inserts: enough that its files, one per partition, are not tiny."""
-    tasks = max(1, total // _INSERT_ROWS)
-    rows = -(-total // tasks)
-    parts = new_files.partition_columns
-    if parts and tasks > 1:
-        _, table = next(source.rows().pieces(0, source.num_rows, parts))
-        rows = max(rows, table.group_by(parts).aggregate([]).num_rows * _PARTITION_ROWS)
-    limit = new_files.limits.rows_per_file
-    return -(-rows // limit) * limit if limit < rows else rows
-
-
-def _insert_work(shares: Sequence[InsertShare], rows: int) -> list[InsertShare]:
-    """Rows to insert, cut or put together to so many for each task, in the order of the source."""
-    work: list[InsertShare] = []
-    for share in shares:
-        if share.rows is None and not share.pairs:
-            starts = range(share.start, share.end, rows)
-            work += [InsertShare(start, min(start + rows, share.end)) for start in starts]
-        elif work and share.pairs and len(work[-1]) + len(share) <= rows:
-            pairs, count = (*work[-1].pairs, *share.pairs), len(work[-1]) + len(share)
-            work[-1] = InsertShare(work[-1].start, share.end, None, pairs, count)
-        else:
-            work.append(share)
-    return work
+    held = {footer.file.path: windows(footer) for footer in target.footers}
+    return RewriteFiles(
+        target.root, source.rows(), directory, keys, columns, held, keep_others, force
+    )

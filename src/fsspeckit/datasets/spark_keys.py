@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.invariants import different_rows
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.scan import open_data_file, scan_keys
@@ -23,22 +24,26 @@ from fsspeckit.datasets.spark_source import stage_part
 from fsspeckit.datasets.spark_tasks import RowPairs, new_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from fsspeckit.core.incremental.bounds import ColumnBounds
+    from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.spark_source import Part, SourceRows
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
     Rows = NDArray[np.int64]
 
 __all__ = [
+    "CountRows",
     "KeyColumns",
     "KeyFacts",
     "PairsMessage",
+    "ReadFooters",
     "ReadKeyFile",
     "ReadKeys",
     "ResolveKeys",
@@ -50,7 +55,6 @@ __all__ = [
 _WITNESS_ROWS = 262_144
 _PAIR_ROWS = 1_048_576
 _SAMPLES = 5
-_MOVED_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -286,6 +290,27 @@ class ScanFiles:
 
 
 @dataclass(frozen=True)
+class ReadFooters:
+    """Reads footers of the target."""
+
+    root: Root
+    columns: tuple[str, ...] | None
+
+    def __call__(self, files: Sequence[DataFile]) -> Iterator[list[FileFooter]]:
+        """Gives the footers of some files, in their order."""
+        yield read_footers(self.root, files, self.columns)
+
+
+@dataclass(frozen=True)
+class CountRows:
+    """Counts rows."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+        """Gives how many there are."""
+        yield sum(batch.num_rows for batch in batches)
+
+
+@dataclass(frozen=True)
 class PairsMessage:
     """Pairs of one file of the target, or of rows without a match."""
 
@@ -295,8 +320,14 @@ class PairsMessage:
     rows: int
     row_groups: tuple[int, ...]
     pairs: RowPairs
-    moved: tuple[int, ...]
-    """Source rows whose key the file holds, and which belong to another partition."""
+    moved: int = 0
+    """How many of the pairs have a source row that belongs to another partition."""
+
+    samples: tuple[int, ...] = ()
+    """A few such source rows."""
+
+    reads: int = 0
+    """Row groups of the source to be read where each part of the file is rewritten by itself."""
 
 
 @dataclass(frozen=True)
@@ -306,11 +337,16 @@ class WritePairs:
     target: Target
     columns: KeyColumns
     directory: str
+    windows: Mapping[int, Rows]
+    """By the number of a file, the first positions of its parts that are rewritten at once."""
+
+    starts: Rows
+    """The first rows of the source's row groups."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PairsMessage]:
         """Write the pairs of a partition, which are in the order of files and positions."""
         path = new_name(self.directory, "positions")
-        schema = pa.schema([("position", pa.int64()), ("row", pa.int64())])
+        schema = pa.schema([("position", pa.int64()), ("row", pa.int64()), ("moved", pa.bool_())])
         told: dict[int, list[PairsMessage]] = {}
         group = 0
         with (
@@ -318,29 +354,37 @@ class WritePairs:
             pq.ParquetWriter(handle, schema, compression="lz4") as writer,
         ):
             for route, table in _by_route(batches):
-                writer.write_table(
-                    table.select(schema.names).cast(schema), row_group_size=table.num_rows
-                )
-                told.setdefault(route, []).append(self._message(route, table, path, group))
+                moved = self._moved(route, table)
+                pairs = table.select(["position", "row"]).append_column("moved", pa.array(moved))
+                writer.write_table(pairs.cast(schema), row_group_size=table.num_rows)
+                message = self._message(route, table, RowPairs(path, (group,)), moved)
+                told.setdefault(route, []).append(message)
                 group += 1
         for route, parts in told.items():
             yield _united(route, parts)
 
-    def _message(self, route: int, table: pa.Table, path: str, group: int) -> PairsMessage:
-        pairs = RowPairs(path, (group,))
+    def _message(
+        self, route: int, table: pa.Table, pairs: RowPairs, moved: NDArray[np.bool_]
+    ) -> PairsMessage:
         if route < 0:
-            return PairsMessage(route, table.num_rows, (), pairs, ())
-        sizes = [one.rows for one in self.target.footers[route].row_groups]
-        ends = np.cumsum(sizes)
-        groups = np.unique(np.searchsorted(ends, table["position"].to_numpy(), "right"))
-        moved = tuple(self._moved(route, table).tolist())
-        return PairsMessage(route, table.num_rows, tuple(groups.tolist()), pairs, moved)
+            return PairsMessage(route, table.num_rows, (), pairs)
+        positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
+        ends = np.cumsum([one.rows for one in self.target.footers[route].row_groups])
+        groups = np.unique(np.searchsorted(ends, positions, "right"))
+        windows = np.searchsorted(self.windows[route], positions, "right")
+        source = np.searchsorted(self.starts, rows, "right")
+        reads = len(np.unique(windows * len(self.starts) + source))
+        samples = tuple(np.unique(rows[moved])[:_SAMPLES].tolist())
+        return PairsMessage(
+            route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads
+        )
 
-    def _moved(self, route: int, table: pa.Table) -> Rows:
+    def _moved(self, route: int, table: pa.Table) -> NDArray[np.bool_]:
+        """Which pairs have a source row of another partition."""
         parts = self.target.partition_columns
         own = {column.name: name for name, column in self.columns.names.items() if name[0] != "o"}
-        if not parts:
-            return np.empty(0, np.int64)
+        if not parts or route < 0:
+            return np.zeros(table.num_rows, bool)
         here = pa.table(
             [
                 pa.repeat(
@@ -352,8 +396,7 @@ class WritePairs:
             names=[part.name for part in parts],
         )
         wanted = table.select([own[part.name] for part in parts])
-        moved = np.flatnonzero(different_rows(wanted, here))
-        return np.unique(table["row"].to_numpy()[moved])[:_MOVED_ROWS]
+        return different_rows(wanted, here)
 
 
 def _by_route(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
@@ -385,5 +428,7 @@ def _united(route: int, parts: Sequence[PairsMessage]) -> PairsMessage:
         sum(part.rows for part in parts),
         tuple(sorted({group for part in parts for group in part.row_groups})),
         RowPairs(pairs[0].path, tuple(group for one in pairs for group in one.row_groups)),
-        tuple(sorted({row for part in parts for row in part.moved})),
+        sum(part.moved for part in parts),
+        tuple(row for part in parts for row in part.samples)[:_SAMPLES],
+        sum(part.reads for part in parts),
     )

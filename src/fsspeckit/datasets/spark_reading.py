@@ -36,7 +36,7 @@ def read_frame(
     """
 
     def read(opened: OpenedDataset) -> DataFrame:
-        schema = opened.meant(opened.dataset.schema.empty_table()).schema
+        schema = opened.schema
         wanted = schema if columns is None else pa.schema([schema.field(c) for c in columns])
         frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
         expression = None if filters is None else pq.filters_to_expression(filters)
@@ -59,13 +59,8 @@ class _ReadFiles:
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
         """Gives the rows of one file."""
-        dataset = self.opened.dataset
-        fragment = list(dataset.get_fragments())[number]
-        scanner = fragment.scanner(
-            schema=dataset.schema, columns=list(self.columns), filter=self.expression
-        )
-        for batch in scanner.to_batches():
-            table = self.opened.meant(pa.Table.from_batches([batch]))
+        for batch in self.opened.batches(number, self.columns, self.expression):
+            table = pa.Table.from_batches([batch])
             yield from table.cast(self.frame).combine_chunks().to_batches()
 
 

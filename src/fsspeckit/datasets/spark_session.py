@@ -24,13 +24,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import fsspeckit
-from fsspeckit.datasets.spark_tasks import MESSAGE, carried_error, each, over, rows_of_each
+from fsspeckit.datasets.spark_tasks import (
+    MESSAGE,
+    Mailbox,
+    carried_error,
+    each,
+    opened,
+    over,
+    rows_of_each,
+    rows_over,
+)
 from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
+
+    from fsspeckit.datasets.engine import OpenStage
 
 __all__ = ["Jobs", "open_session"]
 
@@ -39,6 +50,7 @@ logger = logging.getLogger("fsspeckit.spark")
 _OLDEST = (4, 1)
 _JAVA = 17
 _INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
+_NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
 _ready: WeakSet[Any] = WeakSet()
 
 
@@ -157,20 +169,43 @@ class Jobs:
         return import_module(kind)
 
     def each(
-        self, what: str, function: Callable[[Any], Iterable[Any]], work: Sequence[Any]
+        self,
+        phase: str,
+        stage: OpenStage,
+        function: Callable[[Any], Iterable[Any]],
+        work: Sequence[Any],
     ) -> list[Any]:
-        """Run a function on each item, one task for each, and collect its messages."""
+        """Run a function on each item, one task for each, and collect its messages.
+
+        Args:
+            phase: What the job is for, in front of the name of the dataset.
+            stage: Where tasks leave messages that are long.
+            function: Gives messages for an item.
+            work: The items.
+        """
         if not work:
             return []
         self.prepare()
-        return self.collect(what, self._numbers(work).mapInArrow(each(function, work), MESSAGE))
+        run = each(function, work, _mailbox(stage))
+        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
 
     def over(
-        self, what: str, frame: DataFrame, function: Callable[[Any], Iterable[Any]]
+        self,
+        phase: str,
+        stage: OpenStage,
+        frame: DataFrame,
+        function: Callable[[Any], Iterable[Any]],
     ) -> list[Any]:
         """Run a function on the rows of each partition, and collect its messages."""
         self.prepare()
-        return self.collect(what, frame.mapInArrow(over(function), MESSAGE))
+        run = over(function, _mailbox(stage))
+        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
+
+    def mapped(
+        self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
+    ) -> DataFrame:
+        """A frame of the rows that a function makes of each partition; nothing runs yet."""
+        return frame.mapInArrow(rows_over(function), schema)
 
     def rows(
         self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
@@ -182,13 +217,15 @@ class Jobs:
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
-    def collect(self, what: str, frame: DataFrame) -> list[Any]:
+    def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
         """Run an action and give its messages; an error among them is raised."""
         self.actions += 1
+        mailbox = _mailbox(stage)
+        what = _about(phase, stage)
         logger.info("%s", what)
         try:
             with self._described(what):
-                answers = [pickle.loads(row.message) for row in frame.collect()]
+                answers = [opened(bytes(row.message), mailbox) for row in frame.collect()]
         except PySparkException as error:
             carried = carried_error(str(error))
             if carried is not None:
@@ -247,9 +284,13 @@ class Jobs:
             try:
                 import fsspeckit
 
+                # What tasks need: the package alone can be imported without its libraries.
+                from fsspeckit.datasets import spark_tasks  # noqa: F401
+
                 found["fsspeckit"] = fsspeckit.__version__
-            except ImportError:
+            except ImportError as error:
                 found["fsspeckit"] = None
+                found["missing"] = error.name
             for _ in batches:
                 data = pa.array([pickle.dumps(found)], pa.binary())
                 yield pa.RecordBatch.from_arrays([data], ["message"])
@@ -258,9 +299,21 @@ class Jobs:
             frame = self.spark.range(0, 1, 1, 1).mapInArrow(probe, MESSAGE)
             (row,) = frame.collect()
         except PySparkException as error:
-            raise unfit_worker(str(error)) from error
+            logger.debug("a worker failed", exc_info=True)
+            # Without the cause: it is a page of tracebacks of Python and Java about one sentence.
+            raise unfit_worker(str(error)) from None
         answer: dict[str, Any] = pickle.loads(row.message)
         return answer
+
+
+def _mailbox(stage: OpenStage) -> Mailbox:
+    return Mailbox(stage().storage.root, stage().path)
+
+
+def _about(phase: str, stage: OpenStage) -> str:
+    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
+    root = stage().storage.root
+    return f"fsspeckit {stage().name[-8:]}: {phase} {root.spelled(root.path)}"
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -276,7 +329,7 @@ def unfit_worker(text: str) -> FsspeckitError:
             f"the workers of Spark run another Python than this one ({here}).\n"
             "Hint: set spark.pyspark.python, or PYSPARK_PYTHON, to the same version for both."
         )
-    if "pyarrow" in text.lower():
+    if _NO_PYARROW.search(text):
         return EngineNotInstalledError(
             "the Python of Spark's workers has no pyarrow that Spark can use.\n"
             "Hint: pip install pyarrow there, or set PYSPARK_PYTHON to an interpreter that has it."
@@ -286,6 +339,13 @@ def unfit_worker(text: str) -> FsspeckitError:
 
 
 def _check_worker(found: dict[str, Any]) -> None:
+    missing = found.get("missing") or "fsspeckit"
+    if found["fsspeckit"] is None and not missing.startswith("fsspeckit"):
+        raise EngineNotInstalledError(
+            f"the Python of Spark's workers has no {missing}.\n"
+            f"Hint: pip install {missing} there, or set PYSPARK_PYTHON to an interpreter that has "
+            "it."
+        )
     if found["fsspeckit"] != fsspeckit.__version__:
         raise EngineNotInstalledError(
             f"the workers of Spark have fsspeckit {found['fsspeckit']}, this process has "

@@ -26,11 +26,11 @@ from fsspeckit.core.incremental.payload import (
     without_views,
 )
 from fsspeckit.core.incremental.scan import open_data_file
-from fsspeckit.datasets.sources import parquet_dataset
+from fsspeckit.core.parquet.instants import int96_columns, physical_types
+from fsspeckit.datasets.sources import parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.disks import LocalDisk, RemoteDisk
-from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["HeldSource", "Part", "SourceRows", "SparkSource", "files_in_place", "stage_part"]
 
 _GROUP_ROWS = 131_072
-_GROUP_BYTES = 64 * 1024 * 1024
+_GROUP_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Part:
     constants: dict[str, pa.Scalar] = field(default_factory=dict)
     """Columns that only the path tells."""
 
-    instants: frozenset[str] = frozenset()
-    """Columns stored as INT96, which mean instants in UTC."""
+    instants: dict[str, pa.DataType] = field(default_factory=dict)
+    """Columns stored as INT96, or with INT96 inside, and their types as instants in UTC."""
 
     pin: DataFile | None = None
     """What the file was when it was first looked at; None for files of our own."""
@@ -92,8 +92,7 @@ class Part:
         """Stored columns in their meaning, with those that the path tells."""
         for number, name in enumerate(table.column_names):
             if name in self.instants:
-                utc = table.column(name).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-                table = table.set_column(number, name, utc)
+                table = table.set_column(number, name, table.column(name).cast(self.instants[name]))
         for name, value in self.constants.items():
             table = table.append_column(name, pa.repeat(value, table.num_rows))
         return table
@@ -138,18 +137,25 @@ class SourceRows:
     def take(self, rows: Rows, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by their numbers, in that order; each row group is read once."""
         order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        cuts = np.searchsorted(ordered, self.starts)
-        wanted = np.flatnonzero(cuts[:-1] < cuts[1:])
-        parts = [
-            take_rows(table, pa.array(ordered[cuts[n] : cuts[n + 1]] - self.starts[n]))
-            for n, table in self._read([int(number) for number in wanted], columns)
-        ]
+        parts = [table for _, table in self.holding(rows[order], columns)]
         if not parts:
             return self._schema(columns).empty_table()
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
         return take_rows(pa.concat_tables(parts).unify_dictionaries(), pa.array(back))
+
+    def holding(
+        self, ordered: Rows, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[slice, pa.Table]]:
+        """Rows by their numbers, which ascend: a row group at a time, with the place of its rows.
+
+        Row groups that hold none of the rows are not read.
+        """
+        cuts = np.searchsorted(ordered, self.starts)
+        wanted = np.flatnonzero(cuts[:-1] < cuts[1:])
+        for number, table in self._read([int(one) for one in wanted], columns):
+            part = slice(int(cuts[number]), int(cuts[number + 1]))
+            yield part, take_rows(table, pa.array(ordered[part] - self.starts[number]))
 
     def _schema(self, columns: Sequence[str] | None) -> pa.Schema:
         if columns is None:
@@ -280,23 +286,21 @@ def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | No
         FileNotFoundError: If there is none.
         SchemaMismatchError: If they do not have the columns of the schema that the caller gave.
     """
-    found = [(open_root(path, filesystem), parquet_dataset(path, filesystem)) for path in paths]
+    found = [(source_root(path, filesystem), parquet_dataset(path, filesystem)) for path in paths]
     parts = tuple(
         _part_in_place(root, fragment, dataset.schema)
         for root, dataset in found
         for fragment in dataset.get_fragments()
     )
-    instants = {name for part in parts for name in part.instants}
-    stored = pa.unify_schemas([dataset.schema for _, dataset in found])
-    utc = pa.timestamp("us", "UTC")
-    meant = pa.schema([f.with_type(utc) if f.name in instants else f for f in stored])
+    meant = pa.unify_schemas([dataset.schema for _, dataset in found])
     if schema is not None:
         check_same_columns(meant.names, schema.names, "schema")
     return SourceRows(schema or meant, parts)
 
 
 def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
-    columns = [fragment.metadata.schema.column(n) for n in range(len(fragment.metadata.schema))]
+    physical = physical_types(fragment.metadata.schema)
+    instants = int96_columns(fragment.physical_schema, physical)
     keys = ds.get_partition_keys(fragment.partition_expression)
     told = [name for name in keys if name not in fragment.physical_schema.names]
     return Part(
@@ -304,6 +308,6 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
         fragment.path,
         tuple(group.num_rows for group in fragment.row_groups),
         {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
-        frozenset(column.path for column in columns if column.physical_type == "INT96"),
+        {name: schema.field(name).type for name in instants},
         (LocalDisk() if root.is_local else RemoteDisk(root.filesystem)).look(fragment.path),
     )

@@ -47,6 +47,7 @@ __all__ = [
     "FoundFile",
     "InsertRows",
     "InsertShare",
+    "Mailbox",
     "MatchFiles",
     "RewriteFile",
     "RewriteFiles",
@@ -54,35 +55,74 @@ __all__ = [
     "StageBatches",
     "carried_error",
     "each",
+    "insertable",
     "messages",
+    "opened",
     "over",
+    "rows_of_each",
+    "rows_over",
 ]
 
 MESSAGE = "message binary"
 """The schema of what tasks return."""
 
 _INLINE_PAIRS = 4096
-_PREFETCH_ROWS = 262_144
-_PREFETCH_BYTES = 64 * 1024 * 1024
+_LONG_MESSAGE = 32 * 1024
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
 
 
-def each(function: Callable[[Any], Iterable[Any]], work: Sequence[Any]) -> Any:
+@dataclass(frozen=True)
+class Mailbox:
+    """Where tasks leave long messages: the driver takes only so many bytes of answers."""
+
+    root: Root
+    directory: str
+
+    def leave(self, data: bytes) -> _Left:
+        """Write a message into a staged file."""
+        path = new_name(self.directory, "message")
+        with self.root.filesystem.open(path, "wb") as handle:
+            handle.write(data)
+        return _Left(path)
+
+    def fetch(self, left: _Left) -> Any:
+        """Read such a message."""
+        return pickle.loads(self.root.filesystem.cat_file(left.path))
+
+
+@dataclass(frozen=True)
+class _Left:
+    """A message that is in a file."""
+
+    path: str
+
+
+def opened(data: bytes, mailbox: Mailbox) -> Any:
+    """What a task has told."""
+    answer = pickle.loads(data)
+    return mailbox.fetch(answer) if isinstance(answer, _Left) else answer
+
+
+def each(
+    function: Callable[[Any], Iterable[Any]], work: Sequence[Any], mailbox: Mailbox | None = None
+) -> Any:
     """A task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from messages(function(work[number]))
+                yield from messages(function(work[number]), mailbox)
 
     return run
 
 
-def over(function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]]) -> Any:
+def over(
+    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]], mailbox: Mailbox | None = None
+) -> Any:
     """A task for ``mapInArrow`` on rows: the function on all rows of a partition."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from messages(function(batches))
+        yield from messages(function(batches), mailbox)
 
     return run
 
@@ -98,22 +138,33 @@ def rows_of_each(function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequ
     return run
 
 
-def messages(produced: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Messages as rows for Spark.
+def rows_over(function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> Any:
+    """Like :func:`over`, for a function that gives rows to Spark and not messages to the driver."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _carrying_errors(function(batches))
+
+    return run
+
+
+def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterator[pa.RecordBatch]:
+    """Messages as rows for Spark, long ones as references to files.
 
     An error that a repetition would not mend is a message too; others fail the task, so that Spark
     repeats it, and travel inside the error's text if they fail it for good.
     """
     try:
         for message in _carrying_errors(produced):
-            yield _message(message)
+            yield _message(message, mailbox)
     except FsspeckitError as error:
         yield _message(error)
 
 
-def _message(value: Any) -> pa.RecordBatch:
-    data = pa.array([pickle.dumps(value)], pa.binary())
-    return pa.RecordBatch.from_arrays([data], ["message"])
+def _message(value: Any, mailbox: Mailbox | None = None) -> pa.RecordBatch:
+    data = pickle.dumps(value)
+    if mailbox is not None and len(data) > _LONG_MESSAGE:
+        data = pickle.dumps(mailbox.leave(data))
+    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["message"])
 
 
 def _carrying_errors(produced: Iterable[Any]) -> Iterator[Any]:
@@ -204,9 +255,18 @@ class RowPairs:
             assert self.positions is not None
             assert self.source_rows is not None
             return self.positions, self.source_rows
+        read = [(one["position"].to_numpy(), one["row"].to_numpy()) for one in self.tables(root)]
+        return (
+            np.concatenate([positions for positions, _ in read]),
+            np.concatenate([rows for _, rows in read]),
+        )
+
+    def tables(self, root: Root) -> Iterator[pa.Table]:
+        """What the file at ``path`` holds of them, a row group at a time."""
+        assert self.path is not None
         with open_data_file(root, self.path) as file:
-            table = file.read_row_groups(list(self.row_groups))
-        return table["position"].to_numpy(), table["row"].to_numpy()
+            for number in self.row_groups:
+                yield file.read_row_group(number)
 
 
 def new_name(directory: str, kind: str) -> str:
@@ -268,35 +328,82 @@ class RewriteFiles:
     columns: Mapping[str, tuple[str, ...]]
     """By path, the source columns that a file stores."""
 
+    windows: Mapping[str, Rows]
+    """By path, the first positions of the parts of a file whose new rows are held at once."""
+
     keep_others: bool
     force: bool = False
 
     def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
         """Gives the path of each file and what became of it."""
         for file in files:
-            yield file.path, self._rewritten(file)
+            columns = self.columns[file.path]
+            yield file.path, self.rewritten(file, partial(self._take, columns))
 
-    def _rewritten(self, file: RewriteFile) -> Rewritten:
+    def _take(self, columns: Sequence[str], _: int, rows: Rows) -> pa.Table:
+        return self.source.take(rows, columns)
+
+    def rewritten(self, file: RewriteFile, load: Callable[[int, Rows], pa.Table]) -> Rewritten:
+        """Write one file anew.
+
+        Args:
+            file: Which, and which of its positions have which source rows.
+            load: Gives the rows for a window, in the order of their positions.
+        """
         positions, source_rows = _joined([pairs.read(self.root) for pairs in file.pairs])
         destination = WorkerStage(self.directory).new_file().path
+        new = _NewRows(
+            np.searchsorted(positions, self.windows[file.path]),
+            source_rows,
+            list(self.columns[file.path]),
+            load,
+        )
+        # The rewriter asks for rows by the numbers given here: those of the pairs say where to
+        # look, those of the source rows would not.
+        numbers = np.arange(len(positions))
         done = rewrite(
             self.root,
             file.path,
-            Replacement(positions, source_rows, self.keep_others, self.force),
-            self._rows(source_rows, self.columns[file.path]),
+            Replacement(positions, numbers, self.keep_others, self.force),
+            new.rows,
             destination,
             key_columns=self.key_columns,
         )
         return replace(done, path=destination if done.is_new else None)
 
-    def _rows(self, wanted: Rows, columns: Sequence[str]) -> Callable[[Rows], pa.Table]:
-        """Gives source rows: from memory if all that a file needs are not too many."""
-        distinct = np.unique(wanted)
-        if len(distinct) <= _PREFETCH_ROWS:
-            held = self.source.take(distinct, columns)
-            if held.nbytes <= _PREFETCH_BYTES:
-                return lambda rows: take_rows(held, pa.array(np.searchsorted(distinct, rows)))
-        return lambda rows: self.source.take(rows, columns)
+
+@dataclass
+class _NewRows:
+    """The new rows of a file, of which those of one window are held."""
+
+    starts: Rows
+    """The number of the first pair of each window."""
+
+    source_rows: Rows
+    columns: list[str]
+    load: Callable[[int, Rows], pa.Table]
+    _window: int = -1
+    _held: pa.Table | None = None
+
+    def rows(self, pairs: Rows) -> pa.Table:
+        """The rows for pairs, given by their numbers, which ascend."""
+        windows = np.searchsorted(self.starts, pairs, "right") - 1
+        parts = [
+            self._of_window(int(number), pairs[windows == number]) for number in np.unique(windows)
+        ]
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts).unify_dictionaries()
+
+    def _of_window(self, window: int, pairs: Rows) -> pa.Table:
+        start = int(self.starts[window])
+        end = int(self.starts[window + 1]) if window + 1 < len(self.starts) else None
+        if self._held is None or window != self._window:
+            self._held = None  # before the next one is there
+            wanted = self.source_rows[start:end]
+            held = self.load(window, wanted).select(self.columns)
+            if held.num_rows != len(wanted):
+                raise RuntimeError(f"{held.num_rows} rows were routed for {len(wanted)} positions.")
+            self._window, self._held = window, held
+        return take_rows(self._held, pa.array(pairs - start))
 
 
 @dataclass(frozen=True)
@@ -371,23 +478,25 @@ class InsertRows:
     def __call__(self, share: InsertShare) -> Iterator[NewFile]:
         """Gives the files that were written."""
         writer = self.writer.elsewhere(partial(WorkerStage, self.directory))
-        rows = self._listed(share)
+        tables: Iterable[pa.Table] = insertable(self.root, self.source, share)
+        if writer.partition_columns:
+            # At once, so that no partition gets more files than it needs: there are not many.
+            tables = [pa.concat_tables(tables).unify_dictionaries()] if len(share) else []
         try:
-            for start, table in self.source.pieces(share.start, share.end):
-                part = table
-                if rows is not None:
-                    end = start + table.num_rows
-                    here = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)] - start
-                    part = table if len(here) == table.num_rows else table.take(pa.array(here))
-                if part.num_rows:
-                    writer.write(part)
+            for table in tables:
+                writer.write(table)
             yield from writer.finish()
         except BaseException:
             writer.abort()
             raise
 
-    def _listed(self, share: InsertShare) -> Rows | None:
-        if not share.pairs:
-            return share.rows
-        _, rows = _joined([pairs.read(self.root) for pairs in share.pairs])
-        return np.sort(rows)
+
+def insertable(root: Root, source: SourceRows, share: InsertShare) -> Iterator[pa.Table]:
+    """The rows of a share, a row group of the source at a time."""
+    rows = share.rows
+    if share.pairs:
+        rows = np.sort(_joined([pairs.read(root) for pairs in share.pairs])[1])
+    if rows is not None:
+        yield from (table for _, table in source.holding(rows))
+        return
+    yield from (table for _, table in source.pieces(share.start, share.end))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fsspeckit.core.incremental.bounds import statistics_bounds
+from fsspeckit.core.incremental.agreement import check_partition_value
+from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_columns
 from fsspeckit.core.incremental.partitions import PartitionDirectories
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
@@ -28,8 +30,7 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.incremental.footers import FileFooter
-    from fsspeckit.core.incremental.keys import KeyColumn
+    from fsspeckit.core.incremental.footers import FileFooter, FooterReader
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import FileOptions
@@ -42,6 +43,7 @@ __all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read
 _YOUNG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.25
+_NAME_BYTES = 180
 _UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
@@ -51,6 +53,7 @@ def read_whole_target(
     key_columns: Sequence[str],
     schema: pa.Schema,
     partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
 ) -> Target:
     """Read the target of a write, which must be readable to the last file.
 
@@ -62,7 +65,7 @@ def read_whole_target(
     patience = time.monotonic() + _PATIENCE_SECONDS
     while True:
         files = snapshot.listing.files
-        target = read_target(storage.root, files, key_columns, schema, partition_columns)
+        target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
         broken = [footer for footer in target.footers if footer.error is not None]
         if not broken:
             break
@@ -78,10 +81,11 @@ def read_any_target(
     key_columns: Sequence[str],
     schema: pa.Schema,
     partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
 ) -> Target:
     """Read a target to plan on: what cannot be read or understood stays in it as unknown."""
     files = snapshot.listing.files
-    return read_target(storage.root, files, key_columns, schema, partition_columns)
+    return read_target(storage.root, files, key_columns, schema, partition_columns, read)
 
 
 def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
@@ -105,34 +109,9 @@ def _check_partition_values(target: Target) -> None:
     for part in target.partition_columns:
         values = target.partitions[part.name]
         for number, footer in enumerate(target.footers):
-            if not values.known[number]:
-                text = target.partition_texts[number].get(part.name)
-                raise SchemaMismatchError(
-                    f"the partition value {part.name}={text!r} of "
-                    f"{target.root.spelled(footer.file.path)!r} is no {part.type}.\n"
-                    f"Hint: give the source's column {part.name!r} the type of the directories."
-                )
-            if part.name in footer.leaves and not _agrees(target, part, number, footer):
-                raise SchemaMismatchError(
-                    f"{target.root.spelled(footer.file.path)!r} holds other values of "
-                    f"{part.name!r} than its path says.\nHint: readers disagree about such a "
-                    "file; move it to the right directory or drop the column from it."
-                )
-
-
-def _agrees(target: Target, part: KeyColumn, number: int, footer: FileFooter) -> bool:
-    """Whether a partition column stored in a file has only the value of the path."""
-    value = part.canonical(target.partitions[part.name].values.slice(number, 1))[0]
-    bounds = statistics_bounds(part, [footer])
-    if value.is_valid and not bounds.may_hold_nulls.any():
-        same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
-        if same.null_count == 0:
-            return bool(pc.all(same, min_count=0).as_py())
-    with open_data_file(target.root, footer.file.path) as file:
-        stored = part.canonical(file.read(columns=[part.name]).column(0))
-    if not value.is_valid:
-        return int(stored.null_count) == len(stored)
-    return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())
+            text = target.partition_texts[number].get(part.name)
+            value = values.values[number] if values.known[number] else None
+            check_partition_value(target.root, footer, part, text, value)
 
 
 def check_fits(source: pa.Schema, target: Target) -> None:
@@ -150,7 +129,9 @@ def check_fits(source: pa.Schema, target: Target) -> None:
         names = [*schema.names, *(name for name in parts if name not in schema.names)]
         _check_same_in_every_file(target, footer, names)
         check_same_columns(source.names, names)
-        fit_table(source.empty_table(), pa.schema([f for f in schema if f.name not in parts]))
+        fit_table(
+            pa.Table.from_batches([], source), pa.schema([f for f in schema if f.name not in parts])
+        )
 
 
 def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
@@ -168,16 +149,21 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
 
 
 def plain_basename(basename: str) -> str:
-    """A file's name without the part that made it unique."""
-    return _UNIQUE_PART.sub("", basename)
+    """A name that a new file can be named after: another program may have named the old one.
+
+    Without the part that made it unique, without what is a separator elsewhere, and short enough
+    to be made unique again.
+    """
+    stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
+    room = _NAME_BYTES - len(os.fsencode(suffix))
+    return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
 
 
 def new_files(
     storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
 ) -> NewFiles:
     """A writer of new files that look like those of the target."""
-    if options.bloom_columns:
-        check_columns("bloom_columns", options.bloom_columns, source.names)
+    _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
         names = [part.name for part in target.partition_columns]
         check_columns("partition_columns", names, source.names)
@@ -201,6 +187,22 @@ def new_files(
         options.limits,
         options.basename_template,
     )
+
+
+def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> None:
+    """Refuse columns that cannot have a bloom filter."""
+    if not names:
+        return
+    check_columns("bloom_columns", names, source.names)
+    parts = [part.name for part in target.partition_columns]
+    for name in names:
+        kind = plain_type(source.field(name).type)
+        if name in parts or pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+            what = "is not stored in files" if name in parts else f"is of type {kind}"
+            raise InvalidArgumentError(
+                f"bloom_columns {name!r} cannot have a bloom filter: it {what}.\n"
+                "Hint: bloom filters are for numbers, strings, binaries, dates and timestamps."
+            )
 
 
 def _example_layout(root: Root, target: Target) -> Layout | None:

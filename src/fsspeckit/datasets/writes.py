@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.target import read_target
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from fsspeckit.core.incremental.footers import FooterReader
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
@@ -53,7 +55,8 @@ def _write(
     snapshot: Snapshot,
 ) -> WriteDatasetResult:
     check_mergeable(snapshot.listing, storage.root)
-    target = _write_target(storage, snapshot, source.schema, request)
+    footers = partial(engine.footers, stage=stage)
+    target = _write_target(storage, snapshot, source.schema, request, footers)
     writer = new_files(storage, stage, target, source.schema, request.files)
     try:
         written = engine.insert(source, None, writer)
@@ -97,11 +100,16 @@ def run_clear(engine: Engine, storage: Storage) -> None:
 
 
 def _write_target(
-    storage: Storage, snapshot: Snapshot, schema: pa.Schema, request: WriteRequest
+    storage: Storage,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    request: WriteRequest,
+    read: FooterReader,
 ) -> Target:
     """The dataset that new files must look like; nothing for an overwrite."""
     if request.mode == "append" and snapshot.listing.files:
-        target = read_whole_target(storage, snapshot, (), schema, request.partition_columns)
+        parts = request.partition_columns
+        target = read_whole_target(storage, snapshot, (), schema, parts, read)
         check_fits(schema, target)
         return target
     return read_target(storage.root, (), (), schema, request.partition_columns or ())

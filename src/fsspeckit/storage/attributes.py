@@ -21,25 +21,35 @@ _ACCESS_ACL = "system.posix_acl_access"
 _NO_ATTRIBUTES = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENODATA, errno.ENOSYS)
 
 
-def follow_directory(path: str, directory: str) -> None:
-    """Make a staged file look as if it had been created in the directory it will go to."""
-    status = os.stat(directory)
-    access = _attribute(directory, _DEFAULT_ACL)
+def follow_directory(path: str, directory: str) -> bool:
+    """Make a staged file look as if it had been created in a directory; False if there is none."""
+    try:
+        status = os.stat(directory)
+        access = _attribute(directory, _DEFAULT_ACL)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not stat.S_ISDIR(status.st_mode):
+        return False
     _change_owner(path, status, follow_group=bool(status.st_mode & stat.S_ISGID))
     if access is None:
         _change_mode(path, stat.S_IMODE(status.st_mode) & 0o666)
     else:
         syscalls.set_attribute(path, _ACCESS_ACL, access)
+    return True
 
 
-def follow_file(path: str, replaced: str) -> None:
-    """Give a staged file the permissions and the owner of the file it replaces."""
-    status = os.stat(replaced)
+def follow_file(path: str, replaced: str) -> bool:
+    """Give a staged file the permissions and the owner of another one; False if it is gone."""
+    try:
+        status = os.stat(replaced)
+        access = _attribute(replaced, _ACCESS_ACL)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     _change_owner(path, status, follow_group=True)
     _change_mode(path, stat.S_IMODE(status.st_mode))
-    access = _attribute(replaced, _ACCESS_ACL)
     if access is not None:
         syscalls.set_attribute(path, _ACCESS_ACL, access)
+    return True
 
 
 def make_data_directories(path: str, root: str) -> None:

@@ -18,8 +18,6 @@ merges. Three outcomes, told apart by type:
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -36,7 +34,8 @@ from fsspeckit.errors import (
 from fsspeckit.storage.completion import complete, publish, try_shadow
 from fsspeckit.storage.exchange import discard_shadow
 from fsspeckit.storage.lock import locked
-from fsspeckit.storage.names import check_relative, parents_of
+from fsspeckit.storage.names import check_relative
+from fsspeckit.storage.publish import check_writable
 from fsspeckit.storage.records import (
     Add,
     CommitFacts,
@@ -225,24 +224,40 @@ class _Transaction:
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         places = [self._stage.path]
         self._stage.check(record.adds)
-        _check_writable(self._storage, record)
+        check_writable(self._storage, record)
         shadow = try_shadow(self._storage, record, places, held, self._notes)
         record = replace(record, publish="plain" if shadow is None else "exchange")
         self._phase("shadow")
-        if not self._write_record(record, shadow, held):
-            return list_snapshot(self._storage)[0], Difference()
-        self._phase("record")
-        # From here on the change is committed, and the staged files belong to the record.
+        # An interrupt may come at any moment from here on. Staged files that a record may speak of
+        # are not ours to delete; if there is no record, recovery finds them without an owner.
         self._stage.handed_over = True
+        try:
+            if not self._write_record(record, shadow, held):
+                self._stage.handed_over = False
+                return list_snapshot(self._storage)[0], Difference()
+            self._phase("record")
+            completion = self._publish(record, places, shadow, held)
+        except Exception:
+            raise
+        except BaseException as interrupt:  # stays what it is, but says what it left
+            if self._was_recorded(record, interrupt):
+                interrupt.add_note(
+                    f"commit {record.number} is committed; recovery will complete it."
+                )
+            raise
+        self._phase("publish")
+        return self._outcome(record, completion)
+
+    def _publish(
+        self, record: CommitRecord, places: list[str], shadow: Shadow | None, held: Held
+    ) -> Completion:
+        """Make a change visible that is committed: "nothing was changed" would be a lie now."""
         try:
             publication = publish(self._storage, record, places, shadow, held)
             publication.notes[:0] = self._notes
-            completion = complete(self._storage, record, publication)
-        except BaseException as error:
-            # Whatever went wrong, "nothing was changed" would be a lie now.
-            completion = self._completed_by_others(record, error)
-        self._phase("publish")
-        return self._outcome(record, completion)
+            return complete(self._storage, record, publication)
+        except Exception as error:
+            return self._completed_by_others(record, error)
 
     def _write_record(self, record: CommitRecord, shadow: Shadow | None, held: Held) -> bool:
         """Create the record: the commit point. False if another writer was first."""
@@ -251,10 +266,10 @@ class _Transaction:
             write_record(self._storage, record)
         except BaseException as error:
             if self._was_recorded(record, error):
-                self._stage.handed_over = True
                 self._raise_pending(record, error)
             if shadow is not None:
                 discard_shadow(self._storage, shadow.name)
+            self._stage.handed_over = False
             if isinstance(error, FileExistsError):
                 return False
             raise
@@ -267,23 +282,21 @@ class _Transaction:
         except FileNotFoundError:
             return False
         except (OSError, CorruptRecordError) as unanswered:
-            self._stage.handed_over = True
             path = self._storage.root.shown
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
-    def _completed_by_others(self, record: CommitRecord, error: BaseException) -> Completion:
+    def _completed_by_others(self, record: CommitRecord, error: Exception) -> Completion:
         """What another writer's recovery has made of this commit, if publishing failed here."""
         try:
             completion = read_completion(self._storage, record.number)
         except (OSError, CorruptRecordError):
             completion = None
-        if completion is None or not isinstance(error, Exception):
+        if completion is None:
             self._raise_pending(record, error)
         return completion
 
     def _raise_pending(self, record: CommitRecord, error: BaseException) -> NoReturn:
-        if not isinstance(error, Exception):  # an interrupt stays one, but says what it left
-            error.add_note(f"commit {record.number} is committed; recovery will complete it.")
+        if not isinstance(error, Exception):
             raise error
         path = self._storage.root.shown
         raise CommitPendingError.interrupted(record.number, path, error) from error
@@ -299,27 +312,6 @@ class _Transaction:
             self._attempt,
             self._seconds,
         )
-
-
-def _check_writable(storage: Storage, record: CommitRecord) -> None:
-    """Check the directories that a commit changes while nothing is committed yet.
-
-    Raises:
-        PermissionError: Naming the directory.
-    """
-    if not storage.root.is_local:
-        return
-    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
-    for directory in sorted({_existing_parent(storage, file) for file in files}):
-        if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
-            reason = "the commit would change this directory, which is not writable"
-            raise PermissionError(errno.EACCES, reason, directory)
-
-
-def _existing_parent(storage: Storage, file: str) -> str:
-    """The deepest directory above a file that is there."""
-    parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
-    return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
 
 
 def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tuple[Remove, ...]:

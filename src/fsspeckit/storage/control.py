@@ -10,6 +10,7 @@ files below a root for data::
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         .staging_<id>/               files of a writer, complete but not visible yet
+        .opening_<id>/               a staging directory that nobody uses yet
         .shadow_<number>_<id>/       the next state of a directory, before it is swapped in
         .old_<number>_<id>/          the previous state, after it was swapped out
         .dropped_<number>_<id>/      a shadow that was not needed, while it is deleted
@@ -21,8 +22,11 @@ trashed file. (A shadow holds final names, for the moment until it is swapped in
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +34,6 @@ from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    import os
-
     from fsspeckit.storage.disks import Disk
     from fsspeckit.storage.roots import Root
 
@@ -39,12 +41,13 @@ __all__ = ["ControlDirectory", "find_control_directory"]
 
 STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
+_LONGEST_NAME = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
 _RECORD = re.compile(r"^(\d{10})\.json$")
 _DONE = re.compile(r"^(\d{10})\.done\.json$")
-_STAGING = re.compile(r"^\.staging_[0-9a-f]{32}(~\d+)?$")
+_STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
 
 
@@ -87,13 +90,21 @@ class ControlDirectory:
         return self.at("trash", f"{number:010}")
 
     def trashed(self, number: int, relative: str) -> str:
-        """Where a replaced file goes."""
-        return f"{self.trash_of(number)}/{relative}{TRASH_SUFFIX}"
+        """Where a replaced file goes: under its name, or one made of it where that is too long."""
+        directory, slash, name = relative.rpartition("/")
+        if len(os.fsencode(name)) > _LONGEST_NAME - len(TRASH_SUFFIX):
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        return f"{self.trash_of(number)}/{directory}{slash}{name}{TRASH_SUFFIX}"
 
     @staticmethod
     def staging_name(identifier: str) -> str:
         """The name of a writer's staging directory."""
         return f".staging_{identifier}"
+
+    @staticmethod
+    def opening_name(identifier: str) -> str:
+        """The name of a staging directory until its owner has locked it."""
+        return f".opening_{identifier}"
 
     @staticmethod
     def shadow_name(number: int, identifier: str) -> str:
@@ -149,12 +160,7 @@ def find_control_directory(
         return (ControlDirectory(pointed), default) if pointed else (default, None)
     given = _given(root, control_dir)
     if pointed not in (None, given) or (pointed is None and _in_use(disk, default, given)):
-        raise InvalidArgumentError(
-            f"control_dir {given!r} is not where other writers of "
-            f"{root.shown!r} keep it: "
-            f"{pointed or (default.path if default else '')!r}.\n"
-            "Hint: leave control_dir out, or pass that one."
-        )
+        raise _elsewhere(root, given, pointed or (default.path if default else ""))
     return ControlDirectory(given), None if default and default.path == given else default
 
 
@@ -166,25 +172,38 @@ def leave_pointer(root: Root, disk: Disk, control: ControlDirectory, default: st
     """
     _claim(root, disk, control)
     pointer = f"{default}/location.json"
-    if disk.look(pointer) is not None:
-        return None
     try:
-        disk.make_directories(default)
-        disk.overwrite(pointer, _document("fsspeckit-location", control_dir=control.path))
+        _create_once(disk, pointer, _document("fsspeckit-location", control_dir=control.path))
     except PermissionError:
         return (
             "no pointer could be left beside the dataset: every writer must pass the same "
             f"control_dir={control.path!r}."
         )
+    pointed = _read_document(disk, pointer, "fsspeckit-location", "control_dir")
+    if pointed != control.path:
+        raise _elsewhere(root, control.path, pointed)
     return None
+
+
+def _create_once(disk: Disk, path: str, data: bytes) -> None:
+    """Create a file that stays as the first of several writers has made it."""
+    if disk.look(path) is None:
+        disk.make_directories(path.rpartition("/")[0])
+        with suppress(FileExistsError):
+            disk.create(path, data)
+
+
+def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"control_dir {given!r} is not where other writers of {root.shown!r} keep it: {place!r}.\n"
+        "Hint: leave control_dir out, or pass that one."
+    )
 
 
 def _claim(root: Root, disk: Disk, control: ControlDirectory) -> None:
     """Make sure that a given control directory serves one dataset only."""
     path = control.at("dataset.json")
-    if disk.look(path) is None:
-        disk.make_directories(control.path)
-        disk.overwrite(path, _document("fsspeckit-dataset", root=root.path))
+    _create_once(disk, path, _document("fsspeckit-dataset", root=root.path))
     owner = _read_document(disk, path, "fsspeckit-dataset", "root")
     if owner != root.path:
         raise InvalidArgumentError(

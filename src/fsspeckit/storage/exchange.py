@@ -91,7 +91,6 @@ def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) 
     # A name of its own each time: whoever built an earlier one cannot swap this one in.
     name = storage.control.shadow_name(record.number, uuid.uuid4().hex)
     try:
-        _refuse_foreign_jobs(storage.root.path)
         _refuse_mounts(storage.root.path)
         _refuse_links(storage, record)
         _refuse_own_working_directory(storage.root.path)
@@ -135,6 +134,8 @@ def discard_shadow(storage: Storage, name: str) -> None:
 
 def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[str]) -> Shadow:
     directory = _smallest_directory(storage, record)
+    if directory:  # else they are met when the root is linked
+        _refuse_foreign_jobs(storage.root.path)
     source = storage.path(directory)
     place = storage.control.at(name)
     tree = f"{place}/{TREE}"
@@ -151,8 +152,17 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
     drop_empty_directories(storage, tree, removed)
     shadow = Shadow(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
     _write_manifest(storage, shadow)
-    _sync_tree(storage, place)
+    for made in ("", TREE, *_directories_of(shadow, record)):
+        storage.disk.sync_directory(f"{place}/{made}")
     return shadow
+
+
+def _directories_of(shadow: Shadow, record: CommitRecord) -> list[str]:
+    """The directories in a shadow, those that it got for new files too; some may be gone again."""
+    linked = {name.rstrip("/") for name in shadow.entries if name.endswith("/")}
+    added = (below(shadow.directory, add.final) for add in record.adds)
+    made = {parent for path in added for parent in parents_of(path)}
+    return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
 
 def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
@@ -223,7 +233,7 @@ def _link_tree(
     """Make a directory of links to all entries of another one, and of those below it."""
     status = os.stat(source)
     with os.scandir(source) as found:
-        for entry in found:
+        for entry in found:  # as few steps as possible: this runs for every file of a dataset
             relative, inode = prefix + entry.name, entry.inode()
             if entry.is_dir(follow_symlinks=False):
                 if _is_foreign_job(entry.name):
@@ -235,9 +245,12 @@ def _link_tree(
                 continue
             entries[relative] = inode
             # Under a name that the commit removes there may be another file by now.
-            if relative not in left_out or left_out[relative] not in (None, inode):
-                with suppress(FileNotFoundError):  # deleted since the directory was read
-                    syscalls.link(entry.path, f"{target}/{entry.name}")
+            if relative in left_out and left_out[relative] in (None, inode):
+                continue
+            try:  # noqa: SIM105 - the other way costs more than all the rest of the loop
+                syscalls.link(entry.path, f"{target}/{entry.name}")
+            except FileNotFoundError:
+                pass  # deleted since the directory was read
     copy_directory_attributes(source, target, status)
 
 
@@ -253,11 +266,6 @@ def _link_adds(
         elif not os.path.lexists(target):
             # What recovery of a plain publish finds in place was linked with the rest.
             missing_add(storage, record, add)
-
-
-def _sync_tree(storage: Storage, place: str) -> None:
-    for directory, _, _ in os.walk(place):
-        storage.disk.sync_directory(directory)
 
 
 def _write_manifest(storage: Storage, shadow: Shadow) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.records import numbers, read_completion, read_record
 from fsspeckit.storage.store import open_storage
 
@@ -75,21 +76,32 @@ def history(
     """List the commits of a dataset, the oldest first; changes nothing.
 
     Raises:
-        CorruptRecordError: If a record cannot be understood.
+        CorruptRecordError: If a record cannot be understood; names every such record.
+        FileNotFoundError: If there is neither a dataset nor a control directory.
     """
-    return history_of(open_storage(path, filesystem, storage_options, control_dir=control_dir))
+    storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
+    storage.check_exists()
+    return history_of(storage)
 
 
 def history_of(storage: Storage) -> list[HistoryEntry]:
     """List the commits of an open storage."""
     recorded, done = numbers(storage)
-    return [
-        _entry(
-            read_record(storage, number),
-            read_completion(storage, number) if number in done else None,
-        )
-        for number in recorded
-    ]
+    entries: list[HistoryEntry] = []
+    damaged: list[CorruptRecordError] = []
+    for number in recorded:
+        try:
+            completion = read_completion(storage, number) if number in done else None
+            entries.append(_entry(read_record(storage, number), completion))
+        except CorruptRecordError as error:
+            damaged.append(error)
+    if damaged:
+        # A list with gaps would be taken for the whole history.
+        first, *others = damaged
+        for other in others:
+            first.add_note(str(other))
+        raise first
+    return entries
 
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:

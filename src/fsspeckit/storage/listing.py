@@ -10,25 +10,28 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsspeckit.errors import UnsupportedLayoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fsspeckit.storage.roots import Root
 
-__all__ = ["DataFile", "Listing", "check_mergeable", "is_data_path", "list_files"]
+__all__ = ["DataFile", "Listing", "check_mergeable", "check_readable", "is_data_path", "list_files"]
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_SUMMARY = "the summary file"
 _SUMMARY_FILES = ("_metadata", "_common_metadata")
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A data file as one listing saw it."""
+class DataFile(NamedTuple):
+    """A data file as one listing saw it.
+
+    A tuple, because thousands of them are made and compared while the lock is held.
+    """
 
     path: str
     """The canonical path."""
@@ -80,16 +83,16 @@ def list_files(root: Root) -> Listing:
     """
     walk = _walk_local(root.path) if root.is_local else _walk_remote(root)
     files: list[DataFile] = []
-    obstacles: list[str] = []
+    obstacles: set[str] = set()
     exists = False
     for relative, entry in walk:
         exists = True
-        if entry is not None and is_data_path(relative):
+        if entry is not None:
             files.append(entry)
-        elif obstacle := _obstacle(relative, is_directory=entry is None):
-            obstacles.append(obstacle)
+        elif obstacle := _obstacle(relative):
+            obstacles.add(obstacle)
     files.sort(key=attrgetter("path"))
-    return Listing(tuple(files), tuple(sorted(set(obstacles))), exists)
+    return Listing(tuple(files), tuple(sorted(obstacles)), exists)
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:
@@ -104,34 +107,49 @@ def check_mergeable(listing: Listing, root: Root) -> None:
         )
 
 
-def _obstacle(relative: str, *, is_directory: bool) -> str | None:
-    """One sentence about an entry that forbids merging, or None."""
+def check_readable(obstacles: Sequence[str], root: Root) -> None:
+    """Refuse a directory whose rows are not those of its data files.
+
+    A summary file is in the way of a merge only.
+
+    Raises:
+        UnsupportedLayoutError: Naming what was found and what to do instead.
+    """
+    found = [obstacle for obstacle in obstacles if not obstacle.startswith(_SUMMARY)]
+    if found:
+        raise UnsupportedLayoutError(
+            f"{root.shown!r} cannot be read as plain Parquet: " + " ".join(found)
+        )
+
+
+def _obstacle(relative: str) -> str | None:
+    """One sentence about an entry that forbids merging, or None; directories end in ``/``."""
     parts = relative.split("/")
-    for part in parts if is_directory else parts[:-1]:
+    for part in parts[:-1]:
         if part in _TABLE_FORMATS:
             return (
                 f"{part!r} makes it a {_TABLE_FORMATS[part]} table. "
-                "Hint: use that format's own MERGE."
+                "Hint: use that format's own reader and MERGE."
             )
         if part.startswith("_") and "=" in part:
             return (
                 f"the partition directory {part!r} is data for Spark and hidden for PyArrow. "
                 "Hint: rename the partition column so that it does not start with '_'."
             )
-    if is_directory:
-        return None
     if parts[-1] in _SUMMARY_FILES:
         return (
-            f"the summary file {relative!r} would hold wrong offsets afterwards. "
+            f"{_SUMMARY} {relative!r} would hold wrong offsets afterwards. "
             "Hint: delete it; readers do not need it."
         )
     if parts[0] == "metadata" and parts[-1].endswith(".metadata.json"):
-        return f"{relative!r} makes it an Iceberg table. Hint: use that format's own MERGE."
+        return (
+            f"{relative!r} makes it an Iceberg table. Hint: use that format's own reader and MERGE."
+        )
     return None
 
 
 def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
-    """Entries below a local directory: relative path, and the file or None for a directory."""
+    """Entries below a local directory: relative path, and the file or None if it is no data."""
     if not os.path.lexists(root):
         return
     yield "", None
@@ -149,20 +167,24 @@ def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
                 continue  # a symbolic link that leads back up
             seen.add((status.st_dev, status.st_ino))
             for entry in entries:
-                relative = f"{prefix}{entry.name}"
+                relative, hidden = prefix + entry.name, entry.name.startswith((".", "_"))
                 if entry.is_dir():
-                    yield relative, None
-                    if not is_hidden(entry.name):
+                    yield f"{relative}/", None
+                    if not hidden:
                         pending.append((f"{relative}/", entry.path))
-                    continue
-                try:
-                    status = entry.stat()
-                except FileNotFoundError:
-                    continue  # removed since the directory was read, or a dangling link
-                yield (
-                    relative,
-                    DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino),
-                )
+                elif hidden or not entry.name.lower().endswith(DATA_SUFFIXES):
+                    yield relative, None
+                elif (file := _local_file(entry)) is not None:
+                    yield relative, file
+
+
+def _local_file(entry: os.DirEntry[str]) -> DataFile | None:
+    """A file as a listing found it; None if it was removed since, or is a dangling link."""
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        return None
+    return DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:
@@ -170,14 +192,15 @@ def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:
     found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
     base = root.path.rstrip("/")
     for path, info in found.items():
+        relative = root.relative(path)
         if path.rstrip("/") == base:
             if info.get("type") == "file":
                 raise NotADirectoryError(f"{root.spelled(path)!r} is a file, not a directory.")
             yield "", None
         elif info.get("type") == "directory":
-            yield root.relative(path).rstrip("/"), None
+            yield f"{relative.rstrip('/')}/", None
         else:
-            yield root.relative(path), remote_file(path, info)
+            yield relative, remote_file(path, info) if is_data_path(relative) else None
 
 
 def remote_file(path: str, info: dict[str, Any]) -> DataFile:

@@ -73,7 +73,8 @@ def locked(storage: Storage) -> Iterator[Held]:
     path = storage.control.lock
     descriptor = None
     if storage.capabilities.kernel_lock:
-        descriptor = _acquire(path, storage.lock_timeout)
+        with storage.writing_control("locking"):
+            descriptor = _acquire(path, storage.lock_timeout)
     if descriptor is None:
         yield Held(path)
         return

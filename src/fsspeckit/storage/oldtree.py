@@ -70,12 +70,10 @@ class OldTree:
         return self.notes
 
     def _follow_foreign_changes(self) -> None:
-        seen = set()
+        gone = dict(self._entries)
         for relative, entry in _walk(self._old):
-            seen.add(relative)
-            if self._entries.get(relative) != entry.inode():
+            if gone.pop(relative, None) != entry.inode():
                 self._bring_over(relative, entry)
-        gone = (relative for relative in self._entries if relative not in seen)
         for relative in sorted(gone, reverse=True):  # what is in a directory before it
             self._follow_deletion(relative)
 
@@ -139,16 +137,17 @@ class OldTree:
                 entries = list(found)
         except FileNotFoundError:
             return True
+        known, removes, discard = self._entries, self._removes, self._storage.disk.discard
         for entry in entries:
             relative = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
                 self._take_apart_directory(f"{relative}/", entry)
-            elif self._entries.get(relative) != entry.inode():
+            elif known.get(relative) != entry.inode():
                 self._bring_over(relative, entry)
-            elif relative in self._removes:
-                self._remove(relative, self._removes[relative], entry)
+            elif relative in removes:
+                self._remove(relative, removes[relative], entry)
             else:
-                self._storage.disk.discard(entry.path)
+                discard(entry.path)
         return self._storage.disk.discard_directory(directory)
 
     def _take_apart_directory(self, relative: str, entry: os.DirEntry[str]) -> None:

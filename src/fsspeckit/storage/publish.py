@@ -7,6 +7,7 @@ file that is no longer staged was published, an old file that is no longer there
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.records import Add, CommitRecord, Remove
     from fsspeckit.storage.store import Storage
 
-__all__ = ["publish_plain"]
+__all__ = ["check_writable", "publish_plain"]
 
 
 def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str]) -> list[str]:
@@ -103,6 +104,27 @@ def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
     if any(was_trashed(storage, record.number, path) for path in removed):
         return f"{add.final!r} was deleted by another program after it was published."
     raise LostFileError.missing(record.number, add.final)
+
+
+def check_writable(storage: Storage, record: CommitRecord) -> None:
+    """Check the directories that a commit changes before it changes any.
+
+    Raises:
+        PermissionError: Naming the directory.
+    """
+    if not storage.root.is_local:
+        return
+    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
+    for directory in sorted({_existing_parent(storage, file) for file in files}):
+        if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
+            reason = "the commit would change this directory, which is not writable"
+            raise PermissionError(errno.EACCES, reason, directory)
+
+
+def _existing_parent(storage: Storage, file: str) -> str:
+    """The deepest directory above a file that is there."""
+    parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
+    return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
 
 
 def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) -> None:

@@ -49,6 +49,9 @@ class StableFiles:
     exists: bool = True
     """Whether the dataset is there at all."""
 
+    obstacles: tuple[str, ...] = ()
+    """What makes it unfit to be plain Parquet, one sentence each."""
+
 
 def stable_files(storage: Storage) -> StableFiles:
     """List the data files of a consistent state; changes nothing.
@@ -68,7 +71,10 @@ def stable_files(storage: Storage) -> StableFiles:
         if files is not None and pending_numbers(storage) == (snapshot.number, pending):
             pinned = (PinnedFile(path, files[path]) for path in sorted(files))
             return StableFiles(
-                snapshot.number, tuple(pinned), snapshot.listing.exists or bool(files)
+                snapshot.number,
+                tuple(pinned),
+                snapshot.listing.exists or bool(files),
+                snapshot.listing.obstacles,
             )
     raise ConcurrentModificationError(
         f"{storage.root.shown!r} changes faster than it can be listed."

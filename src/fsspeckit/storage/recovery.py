@@ -8,6 +8,7 @@ it can be killed anywhere and run again.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from fsspeckit.storage.exchange import (
 )
 from fsspeckit.storage.lock import locked
 from fsspeckit.storage.oldtree import OldTree, retire_old_tree
+from fsspeckit.storage.publish import check_writable
 from fsspeckit.storage.records import pending_numbers, read_completion, read_record
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.staging import owner_is_gone, staged_places, sweep_staging
@@ -121,8 +123,11 @@ def recover(
         CorruptRecordError: If a record cannot be understood; nothing was changed.
         LostFileError: If a committed file is gone; nothing was removed.
         LockTimeoutError: If another writer is at work.
+        FileNotFoundError: If there is neither a dataset nor a control directory.
+        PermissionError: If a directory cannot be written that a commit changes.
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
+    storage.check_exists()
     return recover_storage(storage, abandon=abandon)
 
 
@@ -178,7 +183,11 @@ def _roll_forward(
         except LostFileError as lost:
             if not abandon:
                 raise
+            check_writable(storage, record)
             publication = completion.abandon(storage, record, lost)
+        except PermissionError:
+            check_writable(storage, record)  # says more, if that is the reason
+            raise
     complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,
@@ -195,7 +204,9 @@ def _claim_staging(storage: Storage, record: CommitRecord) -> None:
     names = storage.disk.names(storage.control.path)
     target = storage.control.at(next_place(names, record.staging))
     for place in places_of(names, record.staging):
-        storage.disk.rename_directory(storage.control.at(place), target)
+        # Without a lock its owner may be alive, and have completed the commit just now.
+        with suppress(FileNotFoundError):
+            storage.disk.rename_directory(storage.control.at(place), target)
 
 
 def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
@@ -247,7 +258,9 @@ def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
         if _sweep_tree(storage, name, kind, number):
             discarded.append(name)
     for name in staging_names(names):
-        (discarded if sweep_staging(storage, name) else in_use).append(name)
+        swept = sweep_staging(storage, name)
+        if swept is not None:
+            (discarded if swept else in_use).append(name)
     if held.exclusive:  # only the holder of the lock writes records
         for name in _temporaries(storage):
             storage.disk.discard(storage.control.at("commits", name))

@@ -110,7 +110,15 @@ def open_root(
 
 
 def _from_url(text: str, options: dict[str, Any]) -> Root:
-    filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
+    try:
+        filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
+    except ValueError as error:
+        if "://" not in text:
+            raise
+        raise InvalidArgumentError(
+            f"path {_without_credentials(text)!r} cannot be opened: {error}.\n"
+            "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
+        ) from error
     root = _on_filesystem(stripped, filesystem)
     if root.is_local or "://" not in text or "://" in root.path:
         return root

@@ -25,7 +25,7 @@ from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.attributes import follow_directory, follow_file
 from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
-from fsspeckit.storage.lock import is_open_file, this_process
+from fsspeckit.storage.lock import this_process
 from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
 from fsspeckit.storage.records import Add
 
@@ -153,14 +153,14 @@ class Stage:
         return Add(name, file.final, rows, size)
 
     def _take_attributes(self, file: StagedFile) -> None:
-        replaced = None if file.like is None else self.storage.path(file.like)
-        if replaced is not None and os.path.exists(replaced):
-            follow_file(file.path, replaced)
+        """Follow the file it replaces, or the deepest directory above it that is there.
+
+        The lock is not held: another commit may take away either of them at any moment.
+        """
+        if file.like is not None and follow_file(file.path, self.storage.path(file.like)):
             return
         for parent in [*parents_of(file.final), ""]:
-            directory = self.storage.path(parent)
-            if os.path.isdir(directory):
-                follow_directory(file.path, directory)
+            if follow_directory(file.path, self.storage.path(parent)):
                 return
 
     def discard(self) -> None:
@@ -195,23 +195,25 @@ def create_stage(storage: Storage) -> Stage:
     """Create a staging directory that lives until it is discarded, or its process ends."""
     storage.prepare()
     for _ in range(_ATTEMPTS):
-        name = storage.control.staging_name(uuid.uuid4().hex)
-        directory = storage.control.at(name)
-        if not storage.capabilities.kernel_lock:
-            return _create_unlocked(storage, name)
-        owner = _own(directory)
-        if owner is not None:
-            return Stage(storage, name, owner)
+        identifier = uuid.uuid4().hex
+        locks = storage.capabilities.kernel_lock
+        with storage.writing_control("staging"):
+            stage = (_create_locked if locks else _create_unlocked)(storage, identifier)
+        if stage is not None:
+            return stage
     raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
 
 
-def _create_unlocked(storage: Storage, name: str) -> Stage:
+def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
     """Create a staging directory where only the content of its owner file tells whose it is."""
-    stage = Stage(storage, name)
+    stage = Stage(storage, storage.control.staging_name(identifier))
     _alive.add(stage.path)
     try:
         storage.disk.make_directories(stage.path)
         storage.disk.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
+    except FileNotFoundError:  # a recovery took the empty directory for a leftover
+        stage.discard()
+        return None
     except BaseException:
         stage.discard()
         raise
@@ -222,25 +224,30 @@ def _owner_document() -> bytes:
     return (json.dumps(this_process()) + "\n").encode()
 
 
-def _own(directory: str) -> int | None:
-    """Create and lock a local staging directory; None if a recovery took it for a leftover."""
-    syscalls.make_directory(directory)
-    path = f"{directory}/{OWNER_FILE}"
-    descriptor: int | None = None
+def _create_locked(storage: Storage, identifier: str) -> Stage | None:
+    """Create and lock a local staging directory; None if a recovery took it for a leftover.
+
+    It gets its name when it is locked. So whoever finds a directory of that name without a locked
+    owner file in it knows for certain that nobody uses it, or will.
+    """
+    opening = storage.control.at(storage.control.opening_name(identifier))
+    name = storage.control.staging_name(identifier)
+    syscalls.make_directory(opening)
+    owner: int | None = None
     try:
-        descriptor = syscalls.create(path)
-        mine = _lock_owner_file(descriptor, path)
-        syscalls.write(descriptor, path, _owner_document())
-        if mine and is_open_file(descriptor, path):
-            return descriptor
+        owner = syscalls.create(f"{opening}/{OWNER_FILE}")
+        if _lock_owner_file(owner, f"{opening}/{OWNER_FILE}"):
+            syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
+            storage.disk.rename_directory(opening, storage.control.at(name))
+            return Stage(storage, name, owner)
     except FileNotFoundError:
-        pass
+        pass  # a recovery has renamed it
     except BaseException:
-        if descriptor is not None:
-            os.close(descriptor)
+        if owner is not None:
+            os.close(owner)
         raise
-    if descriptor is not None:
-        os.close(descriptor)
+    if owner is not None:
+        os.close(owner)
     return None
 
 
@@ -298,21 +305,24 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def sweep_staging(storage: Storage, name: str) -> bool:
-    """Remove a staging directory that no commit speaks of, if its owner is gone."""
+def sweep_staging(storage: Storage, name: str) -> bool | None:
+    """Remove a staging directory that no commit speaks of, if its owner is gone.
+
+    Returns:
+        Whether it was removed; None if its owner did that, or has given it another name.
+    """
     if not owner_is_gone(storage, name):
         return False
-    if not storage.capabilities.kernel_lock:
-        storage.disk.discard_tree(storage.control.at(name))
-        return True
-    # Renamed first: an owner that is being born right now notices, and starts afresh.
-    aside = f"{name}~0" if "~" not in name else name
-    if aside != name:
-        storage.disk.rename_directory(storage.control.at(name), storage.control.at(aside))
-    if not owner_is_gone(storage, aside):
-        storage.disk.rename_directory(storage.control.at(aside), storage.control.at(name))
-        return False
-    storage.disk.discard_tree(storage.control.at(aside))
+    place = storage.control.at(name)
+    if storage.capabilities.kernel_lock and "~" not in name:
+        # Renamed first: an owner that is about to lock it cannot use it any more. And an owner
+        # does not wait for anybody when it removes its own.
+        try:
+            storage.disk.rename_directory(place, f"{place}~0")
+        except FileNotFoundError:
+            return None
+        place = f"{place}~0"
+    storage.disk.discard_tree(place)
     return True
 
 

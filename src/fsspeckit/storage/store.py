@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,12 +15,13 @@ from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["PublishMode", "Retention", "Storage", "open_storage"]
 
 PublishMode = Literal["auto", "plain"]
 _MODES = ("auto", "plain")
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,43 @@ class Storage:
         """The canonical path of an entry below the root."""
         return f"{self.root.path.rstrip('/')}/{relative}" if relative else self.root.path
 
+    def check_exists(self) -> None:
+        """Make sure that there is something to tell about.
+
+        Raises:
+            FileNotFoundError: If there is neither a dataset nor a control directory.
+        """
+        if self.disk.names(self.control.path) or self.root.filesystem.exists(self.root.path):
+            return
+        raise FileNotFoundError(
+            f"{self.root.shown!r} is not there, nor is its control directory "
+            f"{self.control.path!r}.\nHint: check the path; a relative one begins at the working "
+            "directory."
+        )
+
+    @contextmanager
+    def writing_control(self, phase: str) -> Iterator[None]:
+        """Tell what could not be done where the control directory cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+            reason = (
+                f"{phase} in the control directory {self.control.path!r}: {error.strerror}: "
+                f"{error.filename!r}.\nHint: let this process write there, or pass control_dir=, a "
+                "directory on the same disk that it can write."
+            )
+            raise type(error)(error.errno, reason) from error
+
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
-        if not self.disk.names(self.control.path):
+        with self.writing_control("preparing to write"):
+            if not self.disk.names(self.control.path):
+                self.disk.make_directories(self.control.commits)
+                self.disk.sync_directory(self.control.path)
+                self.disk.sync_directory(self.control.path.rpartition("/")[0])
             self.disk.make_directories(self.control.commits)
-            self.disk.sync_directory(self.control.path)
-            self.disk.sync_directory(self.control.path.rpartition("/")[0])
-        self.disk.make_directories(self.control.commits)
         if self.default_control is None:
             return ()
         note = leave_pointer(self.root, self.disk, self.control, self.default_control)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["purge_trash", "remove_file"]
 
+_ATTEMPTS = 3
+
 
 def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str | None:
     """Take a replaced file out of the dataset, into the trash where there is one.
@@ -40,15 +42,27 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
         storage.disk.discard(path)
         return None
     target = storage.control.trashed(number, remove.path)
-    storage.disk.make_directories(os.path.dirname(target))
     try:
-        storage.disk.move_new(path, target)
-    except FileNotFoundError:
-        return None  # deleted by somebody else meanwhile
+        _move_to_trash(storage, path, target)
     except FileExistsError:
         storage.disk.discard(path)  # linked there by an earlier attempt that was killed
         return None
     return _put_back(storage, remove, target, path)
+
+
+def _move_to_trash(storage: Storage, path: str, target: str) -> None:
+    for attempt in range(_ATTEMPTS):
+        storage.disk.make_directories(os.path.dirname(target))
+        try:
+            storage.disk.move_new(path, target)
+        except FileNotFoundError:
+            if storage.disk.look(path) is None:
+                return  # deleted by somebody else meanwhile
+            # Somebody empties the trash. The file must not stay: its rows would be there twice.
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
 
 
 def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str | None:

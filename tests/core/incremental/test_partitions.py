@@ -300,7 +300,6 @@ def test_nul_is_refused_because_no_file_name_can_hold_it() -> None:
         (NULL_TOKEN, pa.string()),  # would come back as NULL
         (2**31 - 1, pa.date32()),  # no reader knows the year 5,881,580
         (2**60, pa.timestamp("s")),
-        (1, pa.time64("us")),
         (1, pa.duration("s")),
     ],
 )

@@ -84,3 +84,68 @@ def test_a_row_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     _old(tmp_path)
     with pytest.raises(SchemaMismatchError, match="'v'"):
         _rewrite(tmp_path, [4], pa.table({"id": [4], "v": [5]}))
+
+
+@pytest.mark.parametrize("keep_others", [True, False])
+def test_empty_row_groups_stay_and_emptied_ones_go(tmp_path: Path, keep_others: bool) -> None:
+    table = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    with pq.ParquetWriter(tmp_path / "old.parquet", table.schema) as writer:
+        for part in (table.slice(0, 0), table.slice(0, 1), table.slice(1, 1), table.slice(0, 0)):
+            writer.write_table(part)
+    _rewrite(tmp_path, [1], pa.table({"id": [2], "v": ["new"]}), keep_others=keep_others)
+    metadata = pq.read_metadata(tmp_path / "new.parquet")
+    found = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert found == ([0, 1, 1, 0] if keep_others else [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "sorted_by"),
+    [("v", [0, 1]), ("w", [0]), ("both", [0])],
+)
+def test_a_sort_order_stays_as_far_as_it_holds(
+    tmp_path: Path, changed: str, sorted_by: list[int]
+) -> None:
+    old = pa.table({"id": range(6), "w": range(6), "v": list("abcdef")})
+    order = [pq.SortingColumn(0), pq.SortingColumn(1, descending=True)]
+    path = tmp_path / "old.parquet"
+    pq.write_table(old, path, row_group_size=2, sorting_columns=order)
+    # The first row group that changes does so in `v` alone: later ones are looked at too.
+    new = old.take(pa.array([1, 4])).to_pydict()
+    new["v"][0] = "new"
+    if changed != "v":
+        new["w"][1] = 99
+    replacement = Replacement(np.array([1, 4]), np.array([0, 1]))
+    source = pa.table(new, schema=old.schema)
+    rewrite(
+        open_root(tmp_path),
+        str(path),
+        replacement,
+        lambda rows: source.take(pa.array(rows)),
+        str(tmp_path / "new.parquet"),
+        key_columns=["id"],
+    )
+    metadata = pq.read_metadata(tmp_path / "new.parquet")
+    for number in range(3):
+        assert list(metadata.row_group(number).sorting_columns) == [order[n] for n in sorted_by]
+
+
+def test_a_sort_order_by_a_nested_column_is_not_promised(tmp_path: Path) -> None:
+    old = pa.table({"id": [1, 2], "s": [{"x": 1}, {"x": 2}]})
+    order = [pq.SortingColumn(0), pq.SortingColumn(1)]
+    pq.write_table(old, tmp_path / "old.parquet", sorting_columns=order)
+    new = pa.table({"id": [2], "s": [{"x": 0}]})
+    _rewrite(tmp_path, [1], new)
+    found = pq.read_metadata(tmp_path / "new.parquet").row_group(0).sorting_columns
+    assert list(found) == order[:1]
+
+
+def _int96(directory: Path, table: pa.Table, mixed: bool = False) -> None:
+    pq.write_table(table, directory / "old.parquet", use_deprecated_int96_timestamps=not mixed)
+
+
+def test_int96_in_nanoseconds_takes_a_source_in_microseconds(tmp_path: Path) -> None:
+    _int96(tmp_path, pa.table({"t": pa.array([1, 2_001], pa.timestamp("ns"))}))
+    _rewrite(tmp_path, [0], pa.table({"t": pa.array([7], pa.timestamp("us", "UTC"))}))
+    new = pq.ParquetFile(tmp_path / "new.parquet")
+    assert new.metadata.row_group(0).column(0).physical_type == "INT96"
+    assert new.read().column("t").cast(pa.int64()).to_pylist() == [7_000, 2_001]

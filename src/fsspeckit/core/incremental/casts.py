@@ -264,9 +264,11 @@ def _casts(values: pa.Array, data_type: pa.DataType) -> bool:
 def _does_not_fit(
     column: str, values: pa.Array, data_type: pa.DataType, value: pa.Scalar | None
 ) -> SchemaMismatchError:
-    shown = None if value is None else python_value(value)
+    what = f"values of type {values.type}"
+    if value is not None:
+        what = f"the value {python_value(value)} of type {values.type}"
     return SchemaMismatchError(
-        f"column {column!r}: the value {shown} of type {values.type} in the source does not fit "
+        f"column {column!r}: {what} in the source does not fit "
         f"the target's type {data_type} without loss.\n"
         f"Hint: convert the source column to {data_type} yourself, so that it is clear how."
     )

@@ -18,7 +18,7 @@ from fsspeckit.core.incremental.payload import (
     fit_table,
     take_rows,
 )
-from fsspeckit.core.incremental.scan import check_instants
+from fsspeckit.core.incremental.scan import naming_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -211,11 +211,10 @@ class Change:
     def _old_rows(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         names = list(self.layout.schema.names if columns is None else columns)
         schema = pa.schema([self.layout.schema.field(name) for name in names])
-        # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
-        old = self.file.read_row_group(number, columns=names).select(names).cast(schema)
-        if self._replacement.keep_others:
-            check_instants(self.root, self.path, number, old, self.layout.int96)
-        return old
+        with naming_damage(self.root, self.path):
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            old = self.file.read_row_group(number, columns=names).select(names)
+        return old.cast(schema)
 
     def _new_rows(self, number: int) -> pa.Table:
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
@@ -227,11 +226,7 @@ class Change:
 def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
     """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
     meant = fit_table(rows, layout.meaning())
-    stored = [
-        column.cast(pa.timestamp("us")) if name in layout.int96 else column
-        for name, column in zip(meant.column_names, meant.columns, strict=True)
-    ]
-    return pa.table(stored, schema=layout.schema)
+    return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
 
 
 def _replaced(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:

@@ -17,15 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.core.parquet.thrift import BYTES, INT, RAW, Spec, decode
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
+
+    FooterReader = Callable[[Root, Sequence[DataFile], Iterable[str] | None], list["FileFooter"]]
 
 __all__ = [
     "ChunkStatistics",
@@ -38,6 +41,7 @@ __all__ = [
     "read_footers",
 ]
 
+_INSTANT = pa.timestamp("us", "UTC")
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 _MAGIC = b"PAR1"
@@ -347,16 +351,10 @@ def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _S
     schema = metadata.schema
     arrow = schema.to_arrow_schema()
     prefix = raw[: raw.index(elements) + len(elements)]
-    leaves = _leaves(schema, arrow)
-    views.append(_SchemaView(prefix, stored, _meant(arrow, leaves), leaves, len(schema)))
+    # pyarrow reads INT96 as timestamps without zone.
+    meant = with_int96_as(arrow, physical_types(schema), _INSTANT)
+    views.append(_SchemaView(prefix, stored, meant, _leaves(schema, arrow), len(schema)))
     return views[-1]
-
-
-def _meant(arrow: pa.Schema, leaves: dict[str, Leaf]) -> pa.Schema:
-    """A schema with INT96 columns as the instants they are; pyarrow reads them without zone."""
-    int96 = {name: leaf.type for name, leaf in leaves.items() if leaf.physical == "INT96"}
-    fields = [column.with_type(int96.get(column.name, column.type)) for column in arrow]
-    return pa.schema(fields, arrow.metadata)
 
 
 def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
@@ -373,6 +371,6 @@ def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
         if is_column and counts[column.name] == 1:
             data_type = types[column.name]
             if column.physical_type == "INT96":
-                data_type = pa.timestamp("us", "UTC")
+                data_type = _INSTANT
             leaves[column.name] = Leaf(column.physical_type, data_type, index, column.length)
     return leaves

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NULL_TOKEN",
     "PartitionDirectories",
+    "check_spelling",
     "detect_partition_columns",
     "parse_hive_partition_path",
     "typed_values",
@@ -92,6 +93,22 @@ def _decoded(text: str) -> str:
         return text
 
 
+def check_spelling(relative_paths: Iterable[str]) -> None:
+    """Refuse paths that are not UTF-8: pyarrow cannot open them, and records cannot name them.
+
+    Raises:
+        UnsupportedLayoutError: Naming the file.
+    """
+    for path in relative_paths:
+        if not path.isascii():
+            try:
+                path.encode()
+            except UnicodeEncodeError as error:
+                raise UnsupportedLayoutError(
+                    f"the name of the file {path!r} is not UTF-8.\nHint: rename it."
+                ) from error
+
+
 def detect_partition_columns(relative_paths: Iterable[str]) -> tuple[str, ...]:
     """Find the partition columns, outermost first, from the files' paths below the root.
 
@@ -137,8 +154,8 @@ def typed_values(
         return _parsed(pa.array(texts, pa.string()), data_type), [True] * len(texts)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError):
         # The last: a name on a local disk that is not UTF-8.
-        if len(texts) == 1:
-            return pa.nulls(1, data_type), [False]
+        if len(texts) < 2:
+            return pa.nulls(len(texts), data_type), [False] * len(texts)
     typed = [typed_values([text], data_type) for text in texts]
     return pa.concat_arrays([values for values, _ in typed]), [known for _, (known,) in typed]
 
@@ -150,6 +167,9 @@ def _parsed(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
         return pc.utf8_lower(texts).cast(data_type)
     if pa.types.is_fixed_size_binary(data_type):
         return texts.cast(pa.binary()).cast(data_type)
+    if pa.types.is_time(data_type):
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp(data_type.unit)).cast(data_type)
     return texts.cast(data_type)
 
 

@@ -9,6 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import cast_exactly, comparable, family, plain, plain_type
+from fsspeckit.core.incremental.kernels import (
+    array_as,
+    array_without_views,
+    storage_type,
+    take_rows,
+    without_extensions,
+    without_views,
+)
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -67,7 +75,8 @@ def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
-    plain_target = plain_type(field.type)
+    plain_target = plain_type(storage_type(field.type))
+    values = without_extensions(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), field.type)
     if comparable(values.type, plain_target):
@@ -113,10 +122,9 @@ def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa
 
 
 def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Plain values as the dictionary or extension type that the target has."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(data_type, values)
-    return values if values.type.equals(data_type) else values.cast(data_type)
+    """Plain values as the dictionary or extension type that the target has, inside too."""
+    stored = storage_type(data_type)
+    return array_as(values if values.type.equals(stored) else values.cast(stored), data_type)
 
 
 def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
@@ -134,7 +142,7 @@ def same_values(left: pa.Array, right: pa.Array) -> bool:
 
 def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
-    left, right = _without_view(plain(left)), _without_view(plain(right))
+    left, right = _simple(left), _simple(right)
     valid = np.asarray(left.is_valid())
     differs: NDArray[np.bool_] = valid != np.asarray(right.is_valid())
     both = np.flatnonzero(valid & ~differs)
@@ -144,6 +152,11 @@ def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
         left, right = left.take(pa.array(both)), right.take(pa.array(both))
     differs[both] = _different_valid_values(left, right)
     return differs
+
+
+def _simple(values: pa.Array) -> pa.Array:
+    """Values of types that Arrow's kernels know."""
+    return array_without_views(plain(without_extensions(values)))
 
 
 def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
@@ -183,44 +196,3 @@ def _as_lists(values: pa.Array) -> pa.Array:
         return values
     entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
     return pa.ListArray.from_arrays(values.offsets, entries)
-
-
-def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """Rows by their numbers; pyarrow itself cannot take strings of the view kind."""
-    return without_views(table).take(rows).cast(table.schema)
-
-
-def _without_view(values: pa.Array) -> pa.Array:
-    kind = _without_view_type(values.type)
-    return values if values.type.equals(kind) else values.cast(kind)
-
-
-def _without_view_type(data_type: pa.DataType) -> pa.DataType:
-    """A type with ordinary strings and binaries instead of those of the view kind, inside too."""
-    if pa.types.is_struct(data_type):
-        return pa.struct([f.with_type(_without_view_type(f.type)) for f in data_type])
-    if pa.types.is_map(data_type):
-        key, item = data_type.key_field, data_type.item_field
-        return pa.map_(
-            key.with_type(_without_view_type(key.type)),
-            item.with_type(_without_view_type(item.type)),
-        )
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        make = pa.list_ if pa.types.is_list(data_type) else pa.large_list
-        item = data_type.value_field
-        return make(item.with_type(_without_view_type(item.type)))
-    if pa.types.is_dictionary(data_type):
-        value = _without_view_type(data_type.value_type)
-        same = value.equals(data_type.value_type)
-        return data_type if same else pa.dictionary(pa.int32(), value, data_type.ordered)
-    return _VIEWS.get(str(data_type), data_type)
-
-
-def without_views(table: pa.Table) -> pa.Table:
-    """The same rows, with strings and binaries of the view kind as ordinary ones."""
-    fields = [field.with_type(_without_view_type(field.type)) for field in table.schema]
-    schema = pa.schema(fields, table.schema.metadata)
-    return table if schema.equals(table.schema) else table.cast(schema)
-
-
-_VIEWS = {"string_view": pa.string(), "binary_view": pa.binary()}

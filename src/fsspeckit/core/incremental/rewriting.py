@@ -8,7 +8,7 @@ what the file looked like. A file in which no value changes is left alone.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -18,7 +18,8 @@ from fsspeckit.core.incremental.choice import choose
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
 from fsspeckit.core.parquet.anatomy import CannotSpliceError
-from fsspeckit.core.parquet.properties import Layout, layout_of
+from fsspeckit.core.parquet.instants import Unit, finest_unit, has_nanoseconds
+from fsspeckit.core.parquet.properties import Layout, layout_of, sorting_columns
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_range
 
@@ -109,10 +110,13 @@ def rewrite(
         UnreadableFileError: If its footer is damaged.
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
-    with open_data_file(root, path) as file, _taken_apart(root, path) as source:
-        layout = file_layout(root, path, file, key_columns)
+    with (
+        _taken_apart(root, path) as source,
+        _opened(root, path, replacement, rows, key_columns) as (file, layout),
+    ):
         change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
         changes = change.group_changes()
+        change.layout = _sorted_as_far(change, changes, key_columns)
         if replacement.force:
             return _streamed(change, destination, "every file is to be written anew")
         if not changes:
@@ -183,16 +187,63 @@ def _spliced(
 
 def _streamed(change: Change, destination: str, reason: str) -> Rewritten:
     """Write all of the file anew, row group by row group."""
-    rows = encoded = 0
+    rows = 0
     with writing(change.root, destination, change.layout) as writer:
         for number in change.groups:
             table = change.merged(number)
             change.forget(number)
-            if table.num_rows:
-                writer.write_table(table, row_group_size=table.num_rows)
+            # A row group that loses all its rows goes; one that never had any stays.
+            if table.num_rows or not change.rows_of(number):
+                writer.write_table(table, row_group_size=max(table.num_rows, 1))
                 rows += table.num_rows
-            encoded += 1
+    encoded = len(change.groups)
     return Rewritten(rows, change.unchanged_rows, encoded, method="full", reason=reason)
+
+
+def _sorted_as_far(
+    change: Change, changes: Sequence[GroupChange], key_columns: Collection[str]
+) -> Layout:
+    """The layout of a file whose sort order is by the columns in which nothing changes."""
+    changed = {name for one in changes for name in one.changed} - {*key_columns}
+    kept = sorting_columns(change.file.metadata, {*change.layout.schema.names} - changed)
+    return replace(change.layout, options={**change.layout.options, "sorting_columns": kept})
+
+
+@contextmanager
+def _opened(
+    root: Root,
+    path: str,
+    replacement: Replacement,
+    rows: RowSource,
+    key_columns: Collection[str],
+) -> Iterator[tuple[pq.ParquetFile, Layout]]:
+    """Open a file so that its INT96 timestamps lose nothing."""
+    with open_data_file(root, path) as file:
+        layout = file_layout(root, path, file, key_columns)
+        if not layout.int96:
+            yield file, layout
+            return
+        wanted: Unit = "us"
+        if layout.writes_int96 and len(replacement.source_rows):
+            given = rows(replacement.source_rows[:1]).schema
+            finer = any(has_nanoseconds(f.type) for f in given if f.name in layout.int96)
+            wanted = "ns" if finer else "us"
+        unit = finest_unit(_decoded(root, path, file, layout), wanted, root.spelled(path))
+    with open_data_file(root, path, int96_unit=unit) as file:
+        yield file, layout.with_unit(unit)
+
+
+def _decoded(
+    root: Root, path: str, coarse: pq.ParquetFile, layout: Layout
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """The INT96 columns of each row group, as microseconds and as nanoseconds."""
+    names = [name for name in layout.schema.names if name in layout.int96]
+    with open_data_file(root, path, int96_unit="ns") as fine:
+        for number in range(coarse.num_row_groups):
+            yield (
+                coarse.read_row_group(number, columns=names).select(names),
+                fine.read_row_group(number, columns=names).select(names),
+            )
 
 
 def file_layout(

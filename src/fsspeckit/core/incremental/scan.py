@@ -9,30 +9,28 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import common_type
-from fsspeckit.core.incremental.footers import read_footer
+from fsspeckit.core.incremental.footers import naming_file, read_footer
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
 from fsspeckit.core.incremental.source import keys_table
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.core.parquet.instants import key_instants
+from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.storage.roots import Root
 
-__all__ = ["confirm_affected_files", "open_data_file", "scan_keys"]
+__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys"]
 
 
 @contextmanager
@@ -56,39 +54,25 @@ def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator
             yield file
 
 
-def check_instants(
-    root: Root, path: str, row_group: int, rows: pa.Table, names: Collection[str]
-) -> None:
-    """Refuse INT96 values with nanoseconds: decoded as microseconds they are cut.
-
-    Args:
-        root: Where the file is.
-        path: The file.
-        row_group: The row group that ``rows`` are.
-        rows: Its rows, decoded as microseconds.
-        names: The columns that are INT96.
+@contextmanager
+def naming_damage(root: Root, path: str) -> Iterator[None]:
+    """Tell which file it was whose pages could not be decoded.
 
     Raises:
-        SchemaMismatchError: Naming the column.
+        UnreadableFileError: Naming the file.
+        OSError: What the filesystem raised, naming the file.
     """
-    wanted = [name for name in rows.column_names if name in names]
-    if not wanted:
-        return
-    with open_data_file(root, path, int96_unit="ns") as file:
-        exact = file.read_row_group(row_group, columns=wanted)
-    for name in wanted:
-        # Outside the range of nanoseconds both sides wrap around alike.
-        whole = _numbers(rows.column(name)) * np.int64(1000)
-        if (_numbers(exact.column(name)) != whole).any():
-            raise SchemaMismatchError(
-                f"column {name!r} of {root.spelled(path)!r} holds INT96 timestamps with "
-                "nanoseconds, which cannot be merged without loss.\n"
-                "Hint: rewrite the file with INT64 timestamps."
-            )
-
-
-def _numbers(instants: pa.ChunkedArray) -> NDArray[np.int64]:
-    return np.asarray(instants.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)
+    with naming_file(root, path, "reading"):
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            # pyarrow reports damaged pages as OSError without an errno; a real one has it.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise UnreadableFileError(
+                f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
+                "Hint: restore the file, or remove it."
+            ) from error
 
 
 def scan_keys(
@@ -111,30 +95,34 @@ def scan_keys(
         The number of the row group and its keys, in the order of its rows.
     """
     stored = [column.name for column in columns if column.name not in constants]
-    int96 = {name for name in stored if footer.leaves[name].physical == "INT96"}
+    int96 = [c for c in columns if c.name in stored and _is_int96(footer, c.name)]
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
-            table = file.read_row_group(number, columns=stored).select(stored)
-            check_instants(root, footer.file.path, number, table, int96)
-            yield number, canonical_keys(_completed(table, footer, number, constants), columns)
+            with naming_damage(root, footer.file.path):
+                table = file.read_row_group(number, columns=stored).select(stored)
+            found = dict(zip(stored, table.columns, strict=True))
+            if int96:
+                found |= _instants(root, footer, number, table, int96)
+            for name, value in constants.items():
+                found[name] = pa.repeat(value, footer.row_groups[number].rows)
+            yield number, canonical_keys(pa.table(found), columns)
 
 
-def _completed(
-    table: pa.Table, footer: FileFooter, number: int, constants: Mapping[str, pa.Scalar]
-) -> pa.Table:
-    """The stored key columns in their meaning, and the columns from the path."""
-    rows = footer.row_groups[number].rows
-    columns = {name: _meant(table.column(name), footer, name) for name in table.column_names}
-    for name, value in constants.items():
-        columns[name] = pa.repeat(value, rows)
-    return pa.table(columns)
+def _is_int96(footer: FileFooter, name: str) -> bool:
+    return footer.leaves[name].physical == "INT96"
 
 
-def _meant(values: pa.ChunkedArray, footer: FileFooter, name: str) -> pa.ChunkedArray:
-    if footer.leaves[name].physical == "INT96":
-        return values.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-    return values
+def _instants(
+    root: Root, footer: FileFooter, number: int, coarse: pa.Table, columns: Sequence[KeyColumn]
+) -> dict[str, pa.ChunkedArray]:
+    """The INT96 key columns of a row group as the instants they are, nanoseconds included."""
+    names = [column.name for column in columns]
+    with open_data_file(root, footer.file.path, int96_unit="ns") as file:
+        fine = file.read_row_group(number, columns=names)
+    return {
+        c.name: key_instants(coarse.column(c.name), fine.column(c.name), c.type) for c in columns
+    }
 
 
 def confirm_affected_files(
@@ -188,12 +176,7 @@ def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
     index = KeyIndex(canonical_keys(keys, columns))
     try:
         return _holds_key(root, footer, index, columns, constants)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return True
-    except OSError as error:
-        # pyarrow reports damaged pages as OSError without an errno; a real one has it.
-        if error.errno is not None:
-            raise
+    except UnreadableFileError:
         return True
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.casts import common_type
+from fsspeckit.core.incremental.casts import common_type, family, plain_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
 from fsspeckit.core.incremental.keys import KeyColumn, check_names, key_column
 from fsspeckit.core.incremental.partitions import (
+    check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
@@ -22,6 +23,7 @@ from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fsspeckit.core.incremental.footers import FooterReader
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
@@ -70,6 +72,7 @@ def read_target(
     key_columns: Sequence[str],
     schema: pa.Schema | None = None,
     partition_columns: Sequence[str] | None = None,
+    read: FooterReader = read_footers,
 ) -> Target:
     """Read what planning needs to know of a dataset.
 
@@ -79,6 +82,7 @@ def read_target(
         key_columns: The key columns.
         schema: The source's schema, or as much of it as is known: it types partition values.
         partition_columns: What the caller says the partition columns are.
+        read: Reads footers; an engine may have other processes do it.
 
     Raises:
         InvalidArgumentError: If the caller's partition columns are not those of the paths.
@@ -90,8 +94,9 @@ def read_target(
     if partition_columns:
         check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
+    check_spelling(relative)
     detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
-    footers = tuple(read_footers(root, files, dict.fromkeys((*key_columns, *detected))))
+    footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
     texts = tuple(parse_hive_partition_path(path) for path in relative)
     parts = tuple(key_column(name, _partition_type(name, schema)) for name in detected)
     return Target(
@@ -147,6 +152,9 @@ def _key_column(
     stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
     if not stored:
         _check_exists(name, footers)
+    if _is_int96_everywhere(name, footers):
+        # INT96 has nanoseconds where the source has; rows that Arrow cannot hold then never match.
+        stored.add(_source_instant(name, schema))
     try:
         shared = reduce(common_type, sorted(stored, key=str), pa.null())
         # Where no file holds a value any type does, so that of the source.
@@ -162,6 +170,16 @@ def _key_column(
 def _source_type(name: str, schema: pa.Schema | None) -> pa.DataType:
     known = schema is not None and name in schema.names
     return schema.field(name).type if known and schema else pa.null()
+
+
+def _is_int96_everywhere(name: str, footers: Sequence[FileFooter]) -> bool:
+    leaves = [footer.leaves[name] for footer in footers if name in footer.leaves]
+    return bool(leaves) and all(leaf.physical == "INT96" for leaf in leaves)
+
+
+def _source_instant(name: str, schema: pa.Schema | None) -> pa.DataType:
+    kind = plain_type(_source_type(name, schema))
+    return kind if family(kind) == "timestamp with zone" else pa.null()
 
 
 def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:

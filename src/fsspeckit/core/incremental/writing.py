@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.rewriting import stored_rows, writing
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FileLimits", "NewFile", "NewFiles", "basename_of"]
 
+_NAME_BYTES = 255
+_TEMPLATE_BYTES = 180
 _OPEN_FILES = 64
 _BUFFERED_BYTES = 64 * 1024 * 1024
 
@@ -56,12 +60,20 @@ def basename_of(template: str | None, number: int) -> str:
     """
     if template is None:
         return "part.parquet"
+    given: object = template
     try:
-        name = template.format(number, i=number)
+        name = template.format(number, i=number) if isinstance(given, str) else ""
     except (KeyError, IndexError, ValueError) as error:
         raise InvalidArgumentError(
             f"basename_template must hold {{}} or {{i}} or no placeholder, got {template!r}."
         ) from error
+    if not name:
+        raise InvalidArgumentError(f"basename_template must be a non-empty text, got {given!r}.")
+    if len(os.fsencode(name)) > _TEMPLATE_BYTES:
+        raise InvalidArgumentError(
+            f"basename_template must give names of at most {_TEMPLATE_BYTES} bytes, because a "
+            f"unique part is added, got {name[:40] + '...'!r} of {len(os.fsencode(name)):,}."
+        )
     return name if name.lower().endswith((".parquet", ".pq", ".parq")) else f"{name}.parquet"
 
 
@@ -117,6 +129,7 @@ class NewFiles:
         """
         for part, values in self._split(rows):
             directory = self._directories.directory(list(values.values()))
+            self._check_length(directory)
             stored = stored_rows(part, self._layout)
             while stored.num_rows:
                 file = self._file(directory, values)
@@ -175,11 +188,21 @@ class NewFiles:
         columns = [key_column(field.name, field.type) for field in self._partitions]
         groups = KeyIndex(canonical_keys(rows, columns)).groups
         order = np.argsort(groups, kind="stable")
-        ordered = rows.take(pa.array(order))
+        ordered = take_rows(rows, pa.array(order))
         cuts = np.flatnonzero(np.diff(groups[order])) + 1
         for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
             part = ordered.slice(start, end - start)
             yield part, {name: part.column(name)[0] for name in self._partitions.names}
+
+    def _check_length(self, directory: str) -> None:
+        """Refuse a directory that a local disk cannot have, before anything is committed."""
+        for name in directory.split("/") if self._root.is_local else ():
+            if len(os.fsencode(name)) > _NAME_BYTES:
+                raise InvalidArgumentError(
+                    f"the partition {name[:40] + '...'!r} would be a directory with a name of "
+                    f"{len(os.fsencode(name)):,} bytes; disks take {_NAME_BYTES}.\n"
+                    "Hint: partition by columns with shorter values."
+                )
 
     def _file(self, directory: str, values: dict[str, pa.Scalar]) -> _OpenFile:
         if directory not in self._open:

@@ -8,19 +8,26 @@ pyarrow's writer.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.parquet.instants import (
+    Unit,
+    has_nanoseconds,
+    int96_columns,
+    physical_types,
+    with_int96_as,
+)
 from fsspeckit.core.parquet.thrift import INT, Spec, ThriftError, decode
-from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = ["Layout", "layout_of", "layout_of_new_files"]
+__all__ = ["Layout", "layout_of", "layout_of_new_files", "sort_order", "sorting_columns"]
 
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
@@ -41,22 +48,41 @@ class Layout:
     """The schema of a file, and the options that make pyarrow write one like it."""
 
     schema: pa.Schema
-    """What the file stores; INT96 timestamps as naive microseconds."""
+    """What is written; INT96 timestamps without zone."""
 
     options: dict[str, Any]
     """Keyword arguments of ``pyarrow.parquet.ParquetWriter``."""
 
     int96: frozenset[str] = frozenset()
-    """Top-level columns stored as INT96, which mean instants in UTC."""
+    """Top-level columns that the file stores as INT96, or with INT96 inside."""
 
     key_values: dict[bytes, bytes] = field(default_factory=dict)
     """Metadata of the file that is not part of its Arrow schema."""
 
+    physical: tuple[str, ...] = ()
+    """The physical type of each leaf column of the file."""
+
+    unit: Unit = "us"
+    """The unit in which INT96 is decoded."""
+
     def meaning(self) -> pa.Schema:
         """The schema with INT96 columns as the instants they are."""
-        utc = pa.timestamp("us", "UTC")
-        fields = [f.with_type(utc) if f.name in self.int96 else f for f in self.schema]
-        return pa.schema(fields, self.schema.metadata)
+        return with_int96_as(self.schema, self.physical, pa.timestamp(self.unit, "UTC"))
+
+    @property
+    def writes_int96(self) -> bool:
+        """Whether INT96 columns stay INT96.
+
+        pyarrow writes all timestamps of a file as INT96, or none. Beside others INT96 becomes
+        INT64 with the zone UTC: the same instants for every reader.
+        """
+        return bool(self.options.get("use_deprecated_int96_timestamps"))
+
+    def with_unit(self, unit: Unit) -> Layout:
+        """The same layout with INT96 decoded in another unit."""
+        stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
+        schema = with_int96_as(self.schema, self.physical, stored)
+        return replace(self, schema=schema, unit=unit)
 
 
 def layout_of(
@@ -72,31 +98,30 @@ def layout_of(
         metadata: The footer.
         schema: The Arrow schema as the file is read.
         read: Reads bytes of the file: offset, length.
-        unchanged: Columns that will keep their values: the promise of a sort order stays only
-            if it is about these.
-
-    Raises:
-        SchemaMismatchError: If the file mixes INT96 and other timestamps, which no writer at hand
-            can write.
+        unchanged: Columns that will keep their values: the promise of a sort order stays as far
+            as it is about these.
     """
     chunks = _example_chunks(metadata)
-    int96 = _int96_columns(metadata.schema, schema)
+    physical = physical_types(metadata.schema)
+    int96 = int96_columns(schema, physical)
+    stays_int96 = bool(int96) and not _has_other_timestamps(schema, physical)
     options: dict[str, Any] = {
         "version": "1.0" if metadata.format_version == "1.0" else "2.6",
         "store_schema": b"ARROW:schema" in (metadata.metadata or {}),
-        "use_deprecated_int96_timestamps": bool(int96),
+        "use_deprecated_int96_timestamps": stays_int96,
         "compression": {path: _codec(chunk) for path, chunk in chunks.items()} or "snappy",
-        "write_statistics": [path for path, chunk in chunks.items() if chunk.is_stats_set] or False,
+        "write_statistics": _with_statistics(chunks, stays_int96) or False,
         "write_page_index": any(chunk.has_offset_index for chunk in chunks.values()),
         "bloom_filter_options": _bloom_options(metadata),
-        "sorting_columns": _sorting_columns(metadata, unchanged),
+        "sorting_columns": sorting_columns(metadata, unchanged),
         **_encodings(chunks),
         **_type_options(metadata.schema),
         **_page_options(chunks, read),
     }
     if options["version"] == "1.0" and not _same_types(metadata.schema, schema, options):
         options["version"] = "2.6"
-    return Layout(_roomy(schema), options, int96, _key_values(metadata, schema, options))
+    key_values = _key_values(metadata, schema, options)
+    return Layout(_roomy(schema), options, int96, key_values, physical).with_unit("us")
 
 
 def _roomy(schema: pa.Schema) -> pa.Schema:
@@ -141,7 +166,9 @@ def layout_of_new_files(
     } or None
     if like is None:
         return Layout(schema, options)
-    return Layout(like.schema, options, like.int96)
+    layout = Layout(like.schema, options, like.int96, physical=like.physical)
+    finer = any(has_nanoseconds(f.type) for f in schema if f.name in like.int96)
+    return layout.with_unit("ns" if finer and layout.writes_int96 else "us")
 
 
 def _example_chunks(metadata: pq.FileMetaData) -> dict[str, pq.ColumnChunkMetaData]:
@@ -185,14 +212,25 @@ def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | N
     return options or None
 
 
-def _sorting_columns(
+def sort_order(metadata: pq.FileMetaData) -> list[tuple[str | None, pq.SortingColumn]]:
+    """The sort order, as far as all row groups have the same.
+
+    Returns:
+        Each column with its name; None for one that is inside of another.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    orders = [group.sorting_columns for group in groups]
+    shared = takewhile(lambda columns: len(set(columns)) == 1, zip(*orders, strict=False))
+    leaves = [(metadata.schema.column(c.column_index), c) for c, *_ in shared]
+    return [(leaf.name if leaf.path == leaf.name else None, c) for leaf, c in leaves]
+
+
+def sorting_columns(
     metadata: pq.FileMetaData, unchanged: Collection[str]
 ) -> list[pq.SortingColumn] | None:
-    if not metadata.num_row_groups:
-        return None
-    columns = metadata.row_group(0).sorting_columns
-    names = [metadata.schema.column(column.column_index).path for column in columns]
-    return list(columns) if columns and all(name in unchanged for name in names) else None
+    """The part of the sort order, from its start, that is about columns which do not change."""
+    kept = takewhile(lambda column: column[0] in unchanged, sort_order(metadata))
+    return [column for _, column in kept] or None
 
 
 def _type_options(schema: pq.ParquetSchema) -> dict[str, bool]:
@@ -224,20 +262,25 @@ def _page_options(
     return {}
 
 
-def _int96_columns(parquet: pq.ParquetSchema, schema: pa.Schema) -> frozenset[str]:
-    leaves = [parquet.column(index) for index in range(len(parquet))]
-    int96 = frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
-    others = [
-        field.name
-        for field in schema
-        if pa.types.is_timestamp(field.type) and field.name not in int96
+def _has_other_timestamps(schema: pa.Schema, physical: Sequence[str]) -> bool:
+    """Whether a file with INT96 also holds timestamps that are stored otherwise."""
+    rest = with_int96_as(schema, physical, pa.null())
+    return any(_holds_timestamp(field.type) for field in rest)
+
+
+def _holds_timestamp(data_type: pa.DataType) -> bool:
+    if not pa.types.is_nested(data_type):
+        return bool(pa.types.is_timestamp(data_type))
+    return any(_holds_timestamp(data_type.field(n).type) for n in range(data_type.num_fields))
+
+
+def _with_statistics(chunks: dict[str, pq.ColumnChunkMetaData], stays_int96: bool) -> list[str]:
+    """The columns with statistics; INT96 has none that are of use, but what it becomes does."""
+    return [
+        path
+        for path, chunk in chunks.items()
+        if chunk.is_stats_set or (chunk.physical_type == "INT96" and not stays_int96)
     ]
-    if int96 and others:
-        raise SchemaMismatchError(
-            f"the file stores {sorted(int96)!r} as INT96 and {others!r} as other timestamps; no "
-            "writer at hand can write both.\nHint: rewrite the dataset with one kind of timestamp."
-        )
-    return int96
 
 
 def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str, Any]) -> bool:
@@ -245,7 +288,7 @@ def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str,
     sink = pa.BufferOutputStream()
     simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
     with pq.ParquetWriter(sink, schema, **simple) as writer:
-        writer.write_table(schema.empty_table())
+        writer.write_table(pa.Table.from_batches([], schema))
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     return len(written) == len(parquet) and all(
         written.column(index).physical_type == parquet.column(index).physical_type

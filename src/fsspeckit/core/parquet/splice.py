@@ -9,6 +9,7 @@ readers fetch them as one range.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from fsspeckit.core.parquet.anatomy import MAGIC, CannotSpliceError, Chunk, Range
@@ -97,9 +98,7 @@ class Splicer:
         struct = _copy(group.struct)
         # What a later version of the format says about a row group may be about its values.
         drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
-        sorted_by = [column.values[1] for column in struct.values.get(_SORTING_COLUMNS, ())]
-        if any(number in unsorted for number in sorted_by):
-            drop_fields(struct, [_SORTING_COLUMNS])
+        _cut_sort_order(struct, unsorted)
         metadata = [_chunk_of(source).metadata.values for source in chunks]
         set_field(struct, 3, rows, I64)
         set_field(struct, 2, sum(values[6] for values in metadata), I64)
@@ -209,6 +208,16 @@ class Splicer:
 
 def _copy(struct: Struct) -> Struct:
     return Struct(dict(struct.values), dict(struct.raw), dict(struct.kinds))
+
+
+def _cut_sort_order(struct: Struct, unsorted: Collection[int]) -> None:
+    """Promise a sort order as far as it is by columns that keep it."""
+    order = struct.values.get(_SORTING_COLUMNS, [])
+    kept = list(takewhile(lambda column: column.values[1] not in unsorted, order))
+    if kept:
+        struct.values[_SORTING_COLUMNS] = kept
+    else:
+        drop_fields(struct, [_SORTING_COLUMNS])
 
 
 def _chunk_of(source: Chunk | EncodedChunk) -> Chunk:

@@ -109,9 +109,6 @@ class EngineTests(
     supports_memory_filesystem = True
     """Whether it reads filesystems that exist in one process only."""
 
-    rewrites_mixed_timestamps = True
-    """Whether it can rewrite a file that stores some timestamps as INT96 and some not."""
-
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:
         """The engine's constructor, taking ``filesystem``, ``control_dir`` and ``publish``."""

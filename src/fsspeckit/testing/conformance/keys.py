@@ -221,6 +221,15 @@ class KeyTypeTests:
         source = split(target, {"k": times}, use_deprecated_int96_timestamps=True)
         assert target.merge(source, "upsert", ["k"]).updated == 1
 
+    @pytest.mark.parametrize("unit", ["us", "ns"])
+    def test_int96_keys_with_nanoseconds(self, target: Target, unit: str) -> None:
+        """They equal keys with the same nanoseconds, and no others."""
+        held = pa.array([1_000, 1_001, None], pa.timestamp("ns", "UTC"))
+        target.write("a.parquet", keyed({"k": held}), use_deprecated_int96_timestamps=True)
+        given = [1_001, 2_002] if unit == "ns" else [1, 2]
+        source = keyed({"k": pa.array(given, pa.timestamp(unit, "UTC"))}, "new")
+        assert target.merge(source, "upsert", ["k"]).updated == 1
+
     @pytest.mark.parametrize("case", EQUAL)
     def test_equal(self, target: Target, case: str) -> None:
         held, given = EQUAL[case]

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
@@ -54,8 +56,13 @@ class Stream:
 SOURCES: dict[str, Callable[[pa.Table], Any]] = {
     "a table": lambda table: table,
     "a list of tables": lambda table: [table.slice(0, 1), table.slice(1)],
+    "a list of batches": lambda table: table.to_batches(max_chunksize=1),
     "a reader": lambda table: table.to_reader(max_chunksize=1),
+    "a dataset": ds.dataset,
+    "a scanner": lambda table: ds.dataset(table).scanner(),
     "a pandas frame": lambda table: table.to_pandas(),
+    "a Polars frame": lambda table: pytest.importorskip("polars").from_arrow(table),
+    "a DuckDB relation": lambda table: pytest.importorskip("duckdb").from_arrow(table),
     "an Arrow C stream": Stream,
 }
 
@@ -274,6 +281,16 @@ class OptionTests:
         path = str(tmp_path / "source.parquet")
         pq.write_table(source, path)
         target.merge(source, data=[path] if as_list else path)
+
+    def test_int96_of_source_files_are_instants(self, target: Target, tmp_path: Any) -> None:
+        """Whatever the engine, and outside the range of nanoseconds too."""
+        instants = [dt.datetime(1500, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]
+        kind = pa.timestamp("us", "UTC")
+        target.write("a.parquet", pa.table({"id": [1, 2], "t": pa.array(instants[::-1], kind)}))
+        source = pa.table({"id": [1, 3], "t": pa.array(instants, kind)})
+        path = str(tmp_path / "source.parquet")
+        pq.write_table(source, path, use_deprecated_int96_timestamps=True)
+        assert target.merge(source, data=path).updated == 1
 
     def test_a_source_is_never_modified(self, target: Target) -> None:
         three_files(target)

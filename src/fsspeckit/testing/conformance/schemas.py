@@ -179,16 +179,30 @@ class NestedTests:
         result = target.merge(pa.table({"id": [2, 3, 4], "payload": given}))
         assert (result.updated, result.inserted) == (2, 1)
 
-    def test_int96_payload_never_loses_its_nanoseconds(self, target: Target) -> None:
-        """Arrow cannot hold both nanoseconds and early dates, but must not round silently."""
+    @pytest.mark.parametrize("given", [5000, 5001])
+    def test_int96_payload_keeps_its_nanoseconds(self, target: Target, given: int) -> None:
         held = with_payload(pa.array([1, 2, 999], pa.timestamp("ns", "UTC")))
         target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
-        before = target.store.tree()
-        whole = pa.array([5000], pa.timestamp("ns", "UTC"))
-        try:
-            target.merge(pa.table({"id": [1], "payload": whole}), "update")
-        except errors.SchemaMismatchError:
-            assert target.store.tree() == before
+        new = pa.array([given, given], pa.timestamp("ns", "UTC"))
+        assert target.merge(pa.table({"id": [1, 9], "payload": new})).updated == 1
+
+    def test_int96_inside_of_lists(self, target: Target) -> None:
+        """An instant like any other, nanoseconds included."""
+        instants = pa.list_(pa.timestamp("ns", "UTC"))
+        held = with_payload(pa.array([[1, 2], None, [999]], instants))
+        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        source = pa.table({"id": [1, 9], "payload": pa.array([[3], [4]], instants)})
+        assert target.merge(source).updated == 1
+
+    def test_int96_with_nanoseconds_beside_early_dates_is_refused(self, target: Target) -> None:
+        """Arrow cannot hold both, and must not lose one silently."""
+        whole = pa.array([dt.datetime(1500, 1, 1), None], pa.timestamp("us", "UTC"))
+        fine = pa.array([None, 999], pa.timestamp("ns", "UTC"))
+        schema = pa.schema([("id", pa.int64()), ("a", whole.type), ("b", fine.type)])
+        held = pa.table([[1, 2], whole, fine], schema=schema)
+        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        source = pa.table([[1], whole[1:], fine[:1]], schema=schema)
+        target.refuses(errors.SchemaMismatchError, source, match="before 1677")
 
     def test_a_nested_column_is_no_key(self, target: Target) -> None:
         held = with_payload(NESTED["struct"])

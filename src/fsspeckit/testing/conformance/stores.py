@@ -21,6 +21,8 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from fsspeckit.core.parquet.instants import has_nanoseconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
@@ -132,7 +134,7 @@ class Store:
     def read(self, name: str, schema: pa.Schema) -> pa.Table:
         """Read a file as a table of ``schema``; columns that it does not hold are in its path."""
         # The default unit turns dates outside the range of nanoseconds into others, silently.
-        fine = any(pa.types.is_timestamp(f.type) and f.type.unit == "ns" for f in schema)
+        fine = any(has_nanoseconds(f.type) for f in schema)
         source = pa.BufferReader(self.filesystem.cat_file(self.at(name)))
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
             stored = file.read()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit.testing.conformance.files import FOREIGN
+from fsspeckit.testing.conformance.files import FOREIGN, REFUSED
 from fsspeckit.testing.conformance.merging import EVERY_STORE, SOURCES, three_files
 from fsspeckit.testing.conformance.partitions import PARTITIONS, days, write_days
 from fsspeckit.testing.conformance.stores import data_files
@@ -241,6 +241,18 @@ class ReadTests:
         for name, data in FOREIGN.items():
             target.store.put(name, data)
         assert as_table(target.io.read_dataset(target.store.path)).num_rows == 7
+
+    @pytest.mark.parametrize("what", ["Delta", "Iceberg", "Hudi", "'_p=1'"])
+    def test_reading_other_tables_is_refused(self, target: Target, what: str) -> None:
+        target.write("a.parquet", numbers(1))
+        target.store.put(REFUSED[what], b"{}")
+        with pytest.raises(ValueError, match=rf"{what}.*Hint:"):
+            target.io.read_dataset(target.store.path)
+
+    def test_reading_a_column_in_path_and_file_that_disagrees(self, target: Target) -> None:
+        target.write("p=1/f.parquet", pa.table({"id": [1, 2], "p": [1, 2]}))
+        with pytest.raises(ValueError, match="other values of 'p' than its path"):
+            target.io.read_dataset(target.store.path)
 
     def test_reading_what_is_not_there(self, target: Target) -> None:
         with pytest.raises(FileNotFoundError, match="data"):

@@ -1,0 +1,136 @@
+"""The engines agree about generated merges: rows, counters, files, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.testing.conformance import open_store
+from fsspeckit.testing.conformance.crashes import some
+from fsspeckit.testing.conformance.stores import data_files
+from fsspeckit.testing.model import STRATEGIES
+from fsspeckit.testing.strategies import GeneratedDataset, datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from fsspeckit.datasets.interfaces import DatasetHandler
+    from fsspeckit.testing.conformance import Store
+
+pytestmark = pytest.mark.slow
+
+# At least 500 merges on PyArrow and DuckDB and 60 on Spark; up to one in six may be refused.
+
+
+@pytest.fixture(scope="module")
+def in_process() -> Iterator[list[DatasetHandler]]:
+    with PyarrowDatasetIO() as pyarrow, DuckDBDatasetIO() as duckdb:
+        yield [pyarrow, duckdb]
+
+
+@given(data=st.data())
+@some(600)
+def test_pyarrow_and_duckdb(in_process: list[DatasetHandler], data: st.DataObject) -> None:
+    check_agreement(in_process, data)
+
+
+@pytest.fixture(scope="module")
+def on_spark(spark: SparkSession) -> tuple[DatasetHandler, DatasetHandler]:
+    """The engine as it is, and one to which every source is a large one, joined by Spark."""
+    from tests.datasets.test_spark_engine import large_io
+
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+    return SparkDatasetIO(spark), large_io(spark)
+
+
+@pytest.mark.spark
+@given(data=st.data())
+@some(75)
+def test_all_three(
+    in_process: list[DatasetHandler],
+    on_spark: tuple[DatasetHandler, DatasetHandler],
+    data: st.DataObject,
+) -> None:
+    is_large = data.draw(st.integers(0, 3), label="large if 0") == 0
+    check_agreement([*in_process, on_spark[is_large]], data)
+
+
+# The ones that rewrite first: Hypothesis draws early values more often.
+_STRATEGIES = ("upsert", "update", "full_merge", "deduplicate", "insert")
+assert {*_STRATEGIES} == {*STRATEGIES}
+
+
+def check_agreement(engines: Sequence[DatasetHandler], data: st.DataObject) -> None:
+    """Run one generated merge on each engine, and compare all that can be seen from outside."""
+    nulls, twice = (data.draw(st.booleans(), label=name) for name in ("nulls", "twice"))
+    moving = data.draw(st.integers(0, 9), label="moving if 9") == 9
+    dataset = data.draw(
+        datasets(null_source_keys=nulls, duplicate_source_keys=twice, moving_keys=moving)
+    )
+    strategy = data.draw(st.sampled_from(_STRATEGIES), label="strategy")
+    options = data.draw(options_for(strategy, nulls, twice), label="options")
+    expected, *others = (outcome(io, dataset, strategy, options) for io in engines)
+    event("refused" if "error" in expected else f"{strategy} merged")
+    for other in others:
+        assert other == expected
+
+
+@st.composite
+def options_for(draw: st.DrawFn, strategy: str, nulls: bool, twice: bool) -> dict[str, Any]:
+    """Options with which the merge is done; one in ten times any, so that some are refused."""
+    anything = draw(st.integers(0, 9)) == 9
+    whole = strategy in ("full_merge", "deduplicate")
+    null_keys = ["match"] if nulls and not anything else ["error", "match"]
+    duplicate_keys = ["first", "last"] if twice and not anything else ["first", "last", "error"]
+    rewrite_mode = ["full"] if whole and not anything else ["incremental", "full"]
+    return {
+        "null_keys": draw(st.sampled_from(null_keys)),
+        "duplicate_keys": draw(st.sampled_from(duplicate_keys)),
+        "rewrite_mode": draw(st.sampled_from(rewrite_mode)),
+    }
+
+
+def outcome(
+    io: DatasetHandler, dataset: GeneratedDataset, strategy: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """What a merge did, by names that all engines share; or what it refused."""
+    with open_store("exchange") as store:
+        dataset.write(store.local)
+        before = store.tree()
+        try:
+            result = io.merge_parquet_dataset(
+                dataset.source, store.local, dataset.key_columns, strategy, **options
+            )
+        except ValueError as error:
+            return {
+                "error": (type(error), str(error).replace(store.local, "")),
+                "untouched": store.tree() == before,
+            }
+        return {
+            "counts": (result.source_count, result.inserted, result.updated, result.deleted),
+            "rows": (result.target_count_before, result.target_count_after),
+            "preserved": {store.relative(path) for path in result.preserved_files},
+            "rewritten": {
+                old.removeprefix(store.local): content(store, new)
+                for old, new in result.metrics["renamed"].items()
+            },
+            "inserted": Counter(content(store, path) for path in result.inserted_files),
+            "files": len(data_files(store.tree())),
+        }
+
+
+def content(store: Store, path: str) -> str:
+    """The directory, the columns and the rows of a file, in their order."""
+    table = pq.ParquetFile(path).read()
+    directory = store.relative(path).rpartition("/")[0]
+    return repr((directory, str(table.schema), table.to_pylist()))

@@ -1,0 +1,135 @@
+"""Reading is as honest as merging: what contradicts itself is refused, names are only names."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IO = PyarrowDatasetIO()
+UTC = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def put(data: Path, name: str, table: pa.Table, **options: Any) -> None:
+    path = data / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, **options)
+
+
+@pytest.mark.parametrize(
+    ("directory", "stored"),
+    [
+        ("p=1", pa.array([2], pa.int32())),
+        ("p=1", pa.array([None], pa.int32())),
+        ("p=__HIVE_DEFAULT_PARTITION__", pa.array([1], pa.int32())),
+        ("p=x", pa.array([1], pa.int32())),
+        ("p=7", pa.array(["007"])),
+    ],
+)
+@pytest.mark.parametrize("statistics", [True, False])
+def test_a_path_and_a_file_that_disagree_are_refused(
+    data: Path, directory: str, stored: pa.Array, statistics: bool
+) -> None:
+    table = pa.table({"id": [1], "p": stored})
+    put(data, f"{directory}/a.parquet", table, write_statistics=statistics)
+    with pytest.raises(SchemaMismatchError, match=r"a\.parquet"):
+        IO.read_dataset(str(data))
+
+
+@pytest.mark.parametrize(
+    ("directory", "stored"),
+    [
+        ("p=1", pa.array([1], pa.int32())),
+        ("p=007", pa.array(["007"])),
+        ("p=__HIVE_DEFAULT_PARTITION__", pa.array([None], pa.int32())),
+        ("p=2026-01-02", pa.array([dt.date(2026, 1, 2)])),
+    ],
+)
+def test_a_path_and_a_file_that_agree_are_read_as_stored(
+    data: Path, directory: str, stored: pa.Array
+) -> None:
+    table = pa.table({"p": stored, "id": [1]})
+    put(data, f"{directory}/a.parquet", table)
+    assert IO.read_dataset(str(data)).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("_delta_log/00000000000000000000.json", "Delta"),
+        ("metadata/v1.metadata.json", "Iceberg"),
+        (".hoodie/hoodie.properties", "Hudi"),
+        ("_p=1/f.parquet", "_p=1"),
+    ],
+)
+def test_other_tables_are_refused(data: Path, name: str, what: str) -> None:
+    put(data, "a.parquet", pa.table({"id": [1]}))
+    (data / name).parent.mkdir()
+    (data / name).write_bytes(b"{}")
+    with pytest.raises(UnsupportedLayoutError, match=rf"read.*{what}.*Hint:"):
+        IO.read_dataset(str(data))
+
+
+def test_a_summary_file_is_in_the_way_of_a_merge_only(data: Path) -> None:
+    put(data, "a.parquet", pa.table({"id": [1]}))
+    (data / "_metadata").write_bytes(b"PAR1")
+    assert IO.read_dataset(str(data)).to_pylist() == [{"id": 1}]
+
+
+RESERVED = ["__filename", "__fragment_index", "__batch_index", "__last_in_fragment"]
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_columns_named_like_those_of_pyarrows_scanner(data: Path, name: str) -> None:
+    put(data, "p=1/a.parquet", pa.table({"id": [1, 2], name: ["x", "y"]}))
+    put(data, "p=2/b.parquet", pa.table({"id": pa.array([3], pa.int32()), name: ["z"]}))
+    assert IO.read_dataset(str(data)).to_pylist() == [
+        {"id": 1, name: "x", "p": 1},
+        {"id": 2, name: "y", "p": 1},
+        {"id": 3, name: "z", "p": 2},
+    ]
+    chosen = IO.read_dataset(str(data), columns=[name], filters=ds.field("id") > 2)
+    assert chosen.to_pylist() == [{name: "z"}]
+    with pytest.raises(InvalidArgumentError, match="zz"):
+        IO.read_dataset(str(data), columns=["zz"])
+
+
+@pytest.mark.parametrize("name", RESERVED)
+@pytest.mark.parametrize("key", ["id", "reserved"])
+def test_merges_of_columns_with_such_names(data: Path, name: str, key: str) -> None:
+    put(data, "a.parquet", pa.table({"id": [1, 2], name: ["x", "y"]}))
+    source = data.parent / "new.parquet"
+    pq.write_table(pa.table({"id": [2, 3], name: ["y", "z"]}), source)
+    result = IO.merge(source, str(data), "upsert", [name if key == "reserved" else key])
+    assert (result.updated, result.inserted) == (1, 1)
+
+
+def test_files_with_int96_beside_files_without(data: Path) -> None:
+    early = pa.array([dt.datetime(1500, 1, 1)], pa.timestamp("us"))
+    nested = pa.array([[dt.datetime(1500, 1, 1)]], pa.list_(pa.timestamp("us")))
+    put(
+        data, "a.parquet", pa.table({"t": early, "n": nested}), use_deprecated_int96_timestamps=True
+    )
+    put(data, "b.parquet", pa.table({"t": early.cast(UTC), "n": nested.cast(pa.list_(UTC))}))
+    table = IO.read_dataset(str(data))
+    assert table.schema.types == [UTC, pa.list_(UTC)]
+    first, second = table.to_pylist()
+    assert first == second
+    later = IO.read_dataset(str(data), filters=ds.field("t") > pa.scalar(0, UTC))
+    assert later.num_rows == 0

@@ -1,0 +1,215 @@
+"""What one writer does without the lock, between any two calls of another one.
+
+Two writers run in threads that take turns, call by call, in every order with few changes of turn.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.storage.checks import assert_tidy, read_plainly
+from tests.storage.figures import count
+from tests.storage.scenario import FLAT, fresh, parquet_bytes, put, run_commit
+
+from fsspeckit.errors import ConcurrentModificationError, InvalidArgumentError
+from fsspeckit.storage import (
+    Change,
+    commit,
+    open_storage,
+    recover_storage,
+    staging,
+    syscalls,
+    take_snapshot,
+)
+from fsspeckit.storage.staging import create_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from fsspeckit.storage import Storage
+    from fsspeckit.storage.syscalls import Call
+
+
+class Turns:
+    """Lets the calls of threads happen in a given order; what is not in it, as it comes."""
+
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
+        self._changed = threading.Condition()
+        self._over: set[str] = set()
+        self.errors: list[BaseException] = []
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        name = threading.current_thread().name
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._is_turn_of(name), 30)
+            try:
+                yield  # nobody else acts meanwhile
+            finally:
+                if self._order:
+                    self._order.pop(0)
+                self._changed.notify_all()
+
+    def _is_turn_of(self, name: str) -> bool:
+        while self._order and self._order[0] in self._over:
+            self._order.pop(0)
+        return not self._order or self._order[0] == name
+
+    def run(self, **actions: Callable[[], object]) -> None:
+        threads = [
+            threading.Thread(target=self._act, args=(action,), name=name)
+            for name, action in actions.items()
+        ]
+        with syscalls.observed(self):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _act(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BaseException as error:  # a thread's error must reach the test
+            self.errors.append(error)
+        finally:
+            with self._changed:
+                self._over.add(threading.current_thread().name)
+                self._changed.notify_all()
+
+
+def open_use_and_discard(storage: Storage) -> None:
+    """What a writer does with its staging directory, all of it without the lock."""
+    with staging(storage) as stage:
+        put(storage, stage.new_file(), parquet_bytes(0, "new"))
+        assert len(os.listdir(stage.path)) == 2
+
+
+@pytest.mark.slow
+def test_a_staging_directory_while_others_recover(quick_disk: str) -> None:
+    """It is there as long as its owner uses it, and nobody minds when it is gone."""
+    storage = open_storage(fresh(FLAT, f"{quick_disk}/x"))
+    storage.prepare()
+    for before, between, after in product(range(10), range(1, 10), range(1, 9)):
+        order = ["owner"] * before + ["other"] * between + ["owner"] * after + ["other"] * 20
+        turns = Turns(order)
+        turns.run(
+            owner=lambda: open_use_and_discard(storage), other=lambda: recover_storage(storage)
+        )
+        assert turns.errors == [], (before, between, after)
+        count("staging opened and removed while another recovers", tried=1, losses=0)
+    recover_storage(storage)
+    assert_tidy(storage.root.path)
+
+
+class Overtaking:
+    """The owner of a staging directory removes it when recovery is about to rename it."""
+
+    def __init__(self) -> None:
+        self.removed = ""
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        if call.name == "rename" and "~0" in call.paths[1] and not self.removed:
+            self.removed = call.paths[0]
+            shutil.rmtree(self.removed)
+        yield
+
+
+def test_an_owner_removes_what_recovery_is_about_to_sweep(tmp_path: Path) -> None:
+    storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
+    create_stage(storage).release()
+    overtaking = Overtaking()
+    with syscalls.observed(overtaking):
+        report = recover_storage(storage)
+    assert overtaking.removed
+    assert (report.discarded, report.in_use) == ((), ())
+    assert_tidy(storage.root.path)
+
+
+class Emptying:
+    """Somebody deletes the trash, right before a file is moved into it."""
+
+    def __init__(self, trash: str) -> None:
+        self._trash = trash
+        self.done = False
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        if call.paths[-1].endswith(".trash") and not self.done:
+            self.done = True
+            shutil.rmtree(self._trash)
+        yield
+
+
+@pytest.mark.parametrize("publish", ["auto", "plain"])
+def test_the_trash_is_emptied_while_it_is_filled(tmp_path: Path, publish: Any) -> None:
+    """What was replaced leaves the dataset all the same; its rows would be there twice."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    emptying = Emptying(open_storage(root).control.trash)
+    with syscalls.observed(emptying):
+        run_commit(FLAT, root, publish=publish)
+    assert emptying.done
+    assert read_plainly(root) == FLAT.new()
+
+
+class Removing:
+    """Another writer removes a file, right after its permissions were looked at."""
+
+    def __init__(self, victim: str) -> None:
+        self._victim = victim
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        if call.name == "fsync" and os.path.exists(self._victim):
+            os.unlink(self._victim)
+        yield
+
+
+def test_the_file_that_is_replaced_goes_while_its_successor_is_prepared(tmp_path: Path) -> None:
+    """Permissions are then those of the directory; the conflict itself is found under the lock."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    os.chmod(root, 0o750)
+    storage = open_storage(root)
+    snapshot = take_snapshot(storage)
+    with staging(storage) as stage:
+        files = [stage.new_file(like=name) for name in ("f0.parquet", "f1.parquet")]
+        staged = [put(storage, file, parquet_bytes(0, "new")) for file in files]
+        change = Change(staged, ["f0.parquet", "f1.parquet"])
+        with (
+            syscalls.observed(Removing(f"{root}/f1.parquet")),
+            pytest.raises(ConcurrentModificationError, match=r"gone: 'f1\.parquet'"),
+        ):
+            commit(storage, snapshot, stage, change)
+        assert os.stat(staged[1].path).st_mode & 0o777 == 0o640
+    assert os.path.exists(f"{root}/f0.parquet")
+
+
+@pytest.mark.parametrize("kind", ["pointer", "claim"])
+def test_two_writers_choose_a_control_directory_at_once(tmp_path: Path, kind: str) -> None:
+    """The first one decides, for all; the other is told before it changes anything."""
+    for number in range(2):
+        fresh(FLAT, str(tmp_path / f"x{number}"))
+    if kind == "pointer":  # one dataset, two places
+        opened = [
+            open_storage(tmp_path / "x0/data", control_dir=tmp_path / place) for place in "ab"
+        ]
+    else:  # two datasets, one place
+        opened = [
+            open_storage(tmp_path / f"x{number}/data", control_dir=tmp_path / "a")
+            for number in range(2)
+        ]
+    snapshots = [take_snapshot(storage) for storage in opened]
+    opened[0].prepare()
+    with pytest.raises(InvalidArgumentError, match="Hint"):
+        create_stage(opened[1])
+    with staging(opened[0]) as stage:
+        file = put(opened[0], stage.new_file(), parquet_bytes(70, "new"))
+        assert commit(opened[0], snapshots[0], stage, Change([file])).number == 1
