@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from fsspeckit.core.parquet.encoding import chunk_options, encode_columns, page_
 from fsspeckit.core.parquet.properties import Layout
 from fsspeckit.core.parquet.selfcheck import check_spliced
 from fsspeckit.core.parquet.splice import Splicer
-from fsspeckit.core.parquet.thrift import I16, I32, STRUCT, Struct, decode
+from fsspeckit.core.parquet.thrift import I16, I32, INT, STRUCT, Struct, decode
 from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
@@ -512,3 +513,50 @@ def test_what_is_not_known_of_a_writer_is_found_in_its_files(tmp_path: Path) -> 
     types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
     assert types == [chunk.metadata.values[1] for chunk in dissected(path).groups[0].chunks]
     assert read(new).slice(3, 1).to_pylist() == rows.to_pylist()
+
+
+def _beside(parts: list[Path], path: Path) -> None:
+    """Make one file of the columns of several, each of them one row group with as many rows."""
+    data, chunks, elements = b"PAR1", [], []
+    footer = dissected(parts[0]).footer
+    for part in parts:
+        anatomy, body = dissected(part), part.read_bytes()
+        elements += anatomy.elements[1:]
+        for found in anatomy.groups[0].chunks:
+            for number in (9, 10, 11):
+                if found.metadata.values.get(number, 0) > 0:
+                    found.metadata.values[number] += len(data) - found.data.start
+            data += body[found.data.start : found.data.end]
+            chunks.append(found.struct)
+    root = decode(footer.values[2][0], {5: INT})[0]
+    root.values[5] = len(elements)
+    footer.values[2] = [encode(root), *elements]
+    footer.values[4][0].values[1] = chunks
+    drop_fields(footer, [5, 7])
+    tail = encode(footer)
+    path.write_bytes(data + tail + len(tail).to_bytes(4, "little") + b"PAR1")
+
+
+@pytest.mark.parametrize("changed", ["i", "t"])
+def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed: str) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    parts = [tmp_path / "i.parquet", tmp_path / "t.parquet"]
+    for part in parts:
+        table = pa.table({part.stem: pa.array(range(9), pa.timestamp("us"))})
+        is_int96 = part.stem == "i"
+        pq.write_table(table, part, use_deprecated_int96_timestamps=is_int96, store_schema=False)
+    _beside(parts, path)
+    before = read(path)
+    rows = pa.table(
+        {
+            "i": pa.array([70 if changed == "i" else 3], pa.timestamp("us", "UTC")),
+            "t": pa.array([70 if changed == "t" else 3], pa.timestamp("us")),
+        }
+    )
+    done = Edit([3], rows).on_disk(path, new)
+    assert done.method == "column splice", done.reason
+    types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
+    assert types == [3, 2]
+    expected = before.to_pydict()
+    expected[changed][3] = dt.datetime(1970, 1, 1, 0, 0, 0, 70)
+    assert read(new).to_pydict() == expected
