@@ -362,6 +362,34 @@ def test_what_cannot_be_spliced_is_written_as_a_whole(tmp_path: Path, what: str)
     assert same(read(new), edit.in_memory(TABLE))
 
 
+def test_a_dictionary_without_room_is_written_as_a_whole(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    small = pa.dictionary(pa.int8(), pa.string())
+    words = pa.array([f"w{n % 120}" for n in range(240)]).dictionary_encode().cast(small)
+    table = pa.table({"id": range(240), "d": words})
+    pq.write_table(table, path, row_group_size=120)
+    fresh = pa.array([f"new {n}" for n in range(20)]).dictionary_encode().cast(small)
+    edit = Edit(list(range(20)), table.slice(0, 20).set_column(1, "d", fresh))
+    done = edit.on_disk(path, new)
+    assert (done.method, "too many values" in done.reason) == ("full", True)
+    assert read(new).slice(0, 20).column("d").to_pylist() == fresh.to_pylist()
+    elsewhere = Edit([3], table.slice(3, 1).set_column(0, "id", pa.array([-3])))
+    assert elsewhere.on_disk(path, new).method == "column splice"
+
+
+def test_extension_types_are_spliced(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    kind = pa.uuid()
+    values = pa.ExtensionArray.from_storage(
+        kind, pa.array([b"%016d" % n for n in range(9)], pa.binary(16))
+    )
+    table = pa.table({"id": range(9), "u": values})
+    pq.write_table(table, path, row_group_size=3)
+    edit = Edit([4], pa.table({"id": [4], "u": values.take(pa.array([0]))}))
+    assert edit.on_disk(path, new).method == "column splice"
+    assert read(new).column("u").to_pylist()[4] == values.to_pylist()[0]
+
+
 def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path)
     alter(path, lambda footer: set_field(metadata(footer), 4, 3))  # LZO

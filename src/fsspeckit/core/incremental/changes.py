@@ -21,7 +21,7 @@ from fsspeckit.core.incremental.payload import (
 from fsspeckit.core.incremental.scan import naming_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Probe = Callable[[int, Positions], Mapping[str, pa.ChunkedArray]]
     """Gives rows of a row group, of the columns for which that is cheaper than to read all."""
 
-__all__ = ["Change", "GroupChange", "Replacement", "stored_rows"]
+__all__ = ["Change", "GroupChange", "Replacement", "dictionaries_in", "stored_rows"]
 
 _REMEMBERED_BYTES = 64 * 1024 * 1024
 # Up to this many replaced rows, what lies between them is used as it is instead of copied.
@@ -231,7 +231,9 @@ def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
 
 def _replaced(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
     """The old rows with new ones at some places."""
-    if len(places) <= _FEW_PLACES and not any(map(_has_dictionary, old.schema.types)):
+    if len(places) <= _FEW_PLACES and not any(
+        any(dictionaries_in(kind)) for kind in old.schema.types
+    ):
         return _patched(old, new, places)
     index = np.arange(old.num_rows)
     index[places] = old.num_rows + np.arange(len(places))
@@ -263,7 +265,10 @@ def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
     return {found, wanted} in ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
 
 
-def _has_dictionary(data_type: pa.DataType) -> bool:
+def dictionaries_in(data_type: pa.DataType) -> Iterator[pa.DictionaryType]:
+    """The dictionary types that a type is or holds."""
     if pa.types.is_dictionary(data_type):
-        return True
-    return any(_has_dictionary(data_type.field(n).type) for n in range(data_type.num_fields))
+        yield data_type
+    elif pa.types.is_nested(data_type):
+        for number in range(data_type.num_fields):
+            yield from dictionaries_in(data_type.field(number).type)

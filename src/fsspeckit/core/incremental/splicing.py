@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fsspeckit.core.incremental.changes import dictionaries_in
 from fsspeckit.core.incremental.choice import UNIT_BYTES
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, dissect, read_footer
 from fsspeckit.core.parquet.columns import check_columns, columns_of
@@ -53,6 +54,7 @@ _PROBED_PLACES = 64
 # small row groups.
 _SMALL_SHARE = 4
 _SMALL_ROWS = 10_000
+_ROOMY_INDEX = 32
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Spliceable:
         names = {name for one in changes if one.rows for name in one.columns}
         for column in self.columns:
             if column.name in names:
+                _check_room(change.file.schema_arrow.field(column.name))
                 field_ = change.layout.schema.field(column.name)
                 check_encodable(column, field_, self.anatomy, change.layout)
 
@@ -148,6 +151,16 @@ def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
         columns = columns_of(anatomy.elements)
         check_columns(anatomy, columns)
         yield Spliceable(root, original, anatomy, columns)
+
+
+def _check_room(stored: pa.Field) -> None:
+    """See that the Arrow schema in the footer, which stays, has room for new values.
+
+    Raises:
+        CannotSpliceError: If it promises dictionaries so small that reading may fail.
+    """
+    if any(kind.index_type.bit_width < _ROOMY_INDEX for kind in dictionaries_in(stored.type)):
+        raise CannotSpliceError(f"the dictionary of {stored.name!r} may get too many values")
 
 
 @dataclass(frozen=True)

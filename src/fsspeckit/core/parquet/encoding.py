@@ -181,7 +181,7 @@ def check_encodable(column: Column, field: pa.Field, anatomy: Anatomy, layout: L
         CannotSpliceError: If they would not.
     """
     options: dict[str, Any] = {**_file_options(layout), **_type_options(column)}
-    written = _dissected(_encode(pa.schema([field]).empty_table(), options))
+    written = _dissected(_encode(pa.Table.from_batches([], pa.schema([field])), options))
     found = columns_of(written.elements)
     if [one.meaning for one in found] != [column.meaning]:
         raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
