@@ -168,6 +168,7 @@ def _spliced(
 ) -> Rewritten:
     if isinstance(source, CannotSpliceError):
         raise source
+    source.check_names(change.layout.schema)
     choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
     if choice.method == "full":
         return _streamed(change, destination, choice.reason)

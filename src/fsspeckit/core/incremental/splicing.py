@@ -83,14 +83,21 @@ class Spliceable:
             return {}
         return probe(self.anatomy, number, self.columns, places, self.original.read)
 
+    def check_names(self, schema: pa.Schema) -> None:
+        """See that pyarrow reads the columns that the footer names.
+
+        Raises:
+            CannotSpliceError: If it does not.
+        """
+        if [column.name for column in self.columns] != schema.names:
+            raise CannotSpliceError("pyarrow finds other columns than the footer names")
+
     def check(self, change: Change, changes: Sequence[GroupChange]) -> None:
         """See that the columns that change can be encoded, before anything is written.
 
         Raises:
             CannotSpliceError: With the reason why not.
         """
-        if [column.name for column in self.columns] != change.layout.schema.names:
-            raise CannotSpliceError("pyarrow finds other columns than the footer names")
         check_chunks(self.anatomy, self.original.read)
         names = {name for one in changes if one.rows for name in one.columns}
         for column in self.columns:
