@@ -47,8 +47,9 @@ def render() -> str:
 
 _FORMS = {
     True: "Written by the long form, `make torture`: every point.",
-    False: "Written by the short form, `pytest tests/storage`: recovery is killed at every call of "
-    "its own after every 23rd call of the commit, and some other experiments take every few points.",
+    False: "Written by the short form, `pytest tests/storage`: recovery is killed at every call "
+    "of its own after every 23rd call of the commit, and some other experiments take every few "
+    "points.",
 }
 
 
