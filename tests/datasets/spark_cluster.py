@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HOME = Path(pyspark.__file__).parent
-_PATIENCE = 90.0
+_PATIENCE = 300.0
 LOOPBACK = "127.0.0.1"
 
 

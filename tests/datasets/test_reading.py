@@ -11,7 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
+from fsspeckit.datasets.reading import OpenedDataset, as_expression, with_dataset
+from fsspeckit.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableFileError,
+    UnsupportedLayoutError,
+)
+from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,3 +140,43 @@ def test_files_with_int96_beside_files_without(data: Path) -> None:
     assert first == second
     later = IO.read_dataset(str(data), filters=ds.field("t") > pa.scalar(0, UTC))
     assert later.num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["v", "__filename"])
+def test_files_can_be_read_one_by_one(data: Path, name: str) -> None:
+    """As the workers of an engine do."""
+    put(data, "p=1/a.parquet", pa.table({"id": [1, 2], name: ["x", "y"]}))
+    put(data, "p=2/b.parquet", pa.table({"id": [3], name: ["z"]}))
+
+    def read(opened: OpenedDataset) -> list[list[dict[str, Any]]]:
+        expression = as_expression([("id", "!=", 1)])
+        parts = [opened.batches(number, [name, "p"], expression) for number in range(2)]
+        return [pa.Table.from_batches(part).to_pylist() for part in parts]
+
+    expected = [[{name: "y", "p": 1}], [{name: "z", "p": 2}]]
+    assert with_dataset(open_storage(data), read) == expected
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_state_whose_files_are_replaced_is_read_again(data: Path, times: int) -> None:
+    put(data, "a.parquet", pa.table({"id": [1]}))
+    vanished = 0
+
+    def read(opened: OpenedDataset) -> int:
+        nonlocal vanished
+        if vanished < times:
+            vanished += 1
+            raise FileNotFoundError("a file is gone")
+        return int(opened.table(None, None).num_rows)
+
+    if times == 1:
+        assert with_dataset(open_storage(data), read) == 1
+    else:
+        with pytest.raises(FileNotFoundError, match="gone"):
+            with_dataset(open_storage(data), read)
+
+
+def test_a_file_that_is_no_parquet_is_named(data: Path) -> None:
+    (data / "a.parquet").write_bytes(b"nothing of the kind")
+    with pytest.raises(UnreadableFileError, match=r"a\.parquet"):
+        IO.read_dataset(str(data))

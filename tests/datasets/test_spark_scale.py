@@ -155,6 +155,18 @@ class TestScatteredSources:
         assert (result.updated, result.inserted) == (other.updated, other.inserted) == (320, 10)
         assert rows_of(ours) == rows_of(theirs)
 
+    def test_on_a_server(
+        self,
+        spark_connect: SparkSession,
+        paths: tuple[str, str, str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        ours, _, source = paths
+        with caplog.at_level(logging.INFO, "fsspeckit.spark"):
+            result = large_io(spark_connect).merge(source, ours, "update", ["id"])
+        assert "route rows to files of" in caplog.text
+        assert (result.updated, result.inserted) == (320, 0)
+
     def test_a_source_in_order_is_read_in_place(
         self, spark: SparkSession, paths: tuple[str, str, str], caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -31,7 +31,7 @@ def run(program: str, directory: Path, **environment: str) -> tuple[Any, str]:
         text=True,
         cwd=directory,
         env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert told.returncode == 0, told.stderr[-4000:]

@@ -302,7 +302,7 @@ class TestRouting:
             if one.route >= 0
         }
         paths = {number: file.path for number, file in files.items()}
-        read = [batch for item in files.items() for batch in ReadPairs(root)(item)]
+        read = list(ReadPairs(root)(list(files.items())))
         in_source_order = pa.Table.from_batches(read).sort_by("row")
         route = RouteRows(source, root, stage, self.starts)
         references = pa.Table.from_batches(list(route(in_source_order.to_batches())))
@@ -336,7 +336,7 @@ class TestRouting:
 
     def test_only_pairs_that_move(self, root: Root, stage: str) -> None:
         _, _, told = self.matched(root, stage)
-        work = (0, RewriteFile("", (told[0].pairs,)))
+        work = [(0, RewriteFile("", (told[0].pairs,)))]
         assert sum(batch.num_rows for batch in ReadPairs(root, only_moved=True)(work)) == 0
         assert sum(batch.num_rows for batch in ReadPairs(root)(work)) == 4
 

@@ -81,7 +81,8 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: Any)
     terminalreporter.write_line(render())
     if os.environ.get("TORTURE") or os.environ.get("WRITE_FIGURES"):
         if _is_whole_proof(terminalreporter, exitstatus, config):
-            write_page(REPOSITORY / "docs" / "concepts" / "commit-protocol.md")
+            page = REPOSITORY / "docs" / "concepts" / "commit-protocol.md"
+            write_page(page, long=bool(os.environ.get("TORTURE")))
         else:
             terminalreporter.write_line("not written to the page: some tests did not run or failed")
 

@@ -45,11 +45,20 @@ def render() -> str:
     )
 
 
-def write_page(page: Path) -> None:
-    """Put the figures into the page that tells about the protocol."""
+_FORMS = {
+    True: "Written by the long form, `make torture`: every point.",
+    False: "Written by the short form, `pytest tests/storage`: recovery is killed at every call "
+    "of its own after every 23rd call of the commit, and some other experiments take every few "
+    "points.",
+}
+
+
+def write_page(page: Path, *, long: bool) -> None:
+    """Put the figures into the page that tells about the protocol, and say how they were made."""
     rows = ["| " + " | ".join(row) + " |" for row in [_COLUMNS, ("---",) * 6, *_lines()]]
     text = page.read_text() if page.exists() else ""
     if _BEGIN not in text:
         return
     before, after = text.split(_BEGIN)[0], text.split(_END)[1]
-    page.write_text(f"{before}{_BEGIN}\n" + "\n".join(rows) + f"\n{_END}{after}")
+    table = "\n".join(rows)
+    page.write_text(f"{before}{_BEGIN}\n{_FORMS[long]}\n\n{table}\n{_END}{after}")

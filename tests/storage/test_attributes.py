@@ -11,6 +11,7 @@ from tests.storage.checks import read_plainly
 from tests.storage.scenario import PARTITIONED, fresh, parquet_bytes, put, run_commit
 
 from fsspeckit.storage import Change, commit, open_storage, staging, take_snapshot
+from fsspeckit.storage.attributes import follow_directory, follow_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +110,12 @@ def test_a_default_access_list_is_followed(root: str, publish: Any) -> None:
     assert access == [] or "system.posix_acl_access" in access
     follower = add(root, "p=0", publish, like=os.path.relpath(path, root))
     assert mode(follower) == 0o750
+
+
+def test_what_is_gone_cannot_be_followed(root: str) -> None:
+    file = f"{root}/p=3/a.parquet"
+    before = mode(file)
+    assert not follow_file(file, f"{root}/gone.parquet")
+    assert not follow_directory(file, f"{root}/gone")
+    assert not follow_directory(file, f"{root}/_SUCCESS")
+    assert mode(file) == before

@@ -388,6 +388,8 @@ def test_permission_denied_half_way(tmp_path: Path, publish: Any) -> None:
     with syscalls.observed(both), pytest.raises(CommitPendingError, match="Permission denied"):
         run_commit(FLAT, root, publish=publish)
     assert refusing.refused == 1
+    with syscalls.observed(both), pytest.raises(PermissionError, match="Permission denied"):
+        recover(root)
     recover(root)
     assert read_plainly(root) == FLAT.new()
     assert_tidy(root)

@@ -17,7 +17,11 @@ from tests.storage.checks import assert_tidy, read_plainly
 from tests.storage.figures import count
 from tests.storage.scenario import FLAT, fresh, parquet_bytes, put, run_commit
 
-from fsspeckit.errors import ConcurrentModificationError, InvalidArgumentError
+from fsspeckit.errors import (
+    CommitPendingError,
+    ConcurrentModificationError,
+    InvalidArgumentError,
+)
 from fsspeckit.storage import (
     Change,
     commit,
@@ -27,6 +31,7 @@ from fsspeckit.storage import (
     syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.lock import locked
 from fsspeckit.storage.staging import create_stage
 
 if TYPE_CHECKING:
@@ -137,14 +142,14 @@ def test_an_owner_removes_what_recovery_is_about_to_sweep(tmp_path: Path) -> Non
 class Emptying:
     """Somebody deletes the trash, right before a file is moved into it."""
 
-    def __init__(self, trash: str) -> None:
+    def __init__(self, trash: str, times: int = 1) -> None:
         self._trash = trash
-        self.done = False
+        self.left = times
 
     @contextmanager
     def __call__(self, call: Call) -> Iterator[None]:
-        if call.paths[-1].endswith(".trash") and not self.done:
-            self.done = True
+        if call.paths[-1].endswith(".trash") and self.left:
+            self.left -= 1
             shutil.rmtree(self._trash)
         yield
 
@@ -156,8 +161,31 @@ def test_the_trash_is_emptied_while_it_is_filled(tmp_path: Path, publish: Any) -
     emptying = Emptying(open_storage(root).control.trash)
     with syscalls.observed(emptying):
         run_commit(FLAT, root, publish=publish)
-    assert emptying.done
+    assert not emptying.left
     assert read_plainly(root) == FLAT.new()
+
+
+def test_the_trash_cannot_be_filled(tmp_path: Path) -> None:
+    """The commit stays pending: no replaced file is left behind, and none is deleted for good."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    with (
+        syscalls.observed(Emptying(open_storage(root).control.trash, times=3)),
+        pytest.raises(CommitPendingError, match="No such file"),
+    ):
+        run_commit(FLAT, root, publish="plain")
+    recover_storage(open_storage(root))
+    assert read_plainly(root) == FLAT.new()
+    assert_tidy(root)
+
+
+def test_a_lock_that_was_deleted_is_noticed(tmp_path: Path) -> None:
+    storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
+    storage.prepare()
+    with locked(storage) as held:
+        held.check()
+        os.unlink(storage.control.lock)
+        with pytest.raises(ConcurrentModificationError, match="was deleted while it was held"):
+            held.check()
 
 
 class Removing:

@@ -19,7 +19,8 @@ from tests.storage.scenario import FLAT, ONE_PARTITION, build, run_commit
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage import open_storage, syscalls, take_snapshot
-from fsspeckit.storage.listing import check_mergeable, is_data_path, list_files
+from fsspeckit.storage.listing import DataFile, check_mergeable, is_data_path, list_files
+from fsspeckit.storage.ranges import read_range, read_tail
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
@@ -253,3 +254,15 @@ def test_no_message_tells_a_password() -> None:
     root = open_root("http://user:hush@127.0.0.1:9/lake/data")
     assert "hush" not in repr(root)
     assert root.shown == "http://127.0.0.1:9/lake/data"
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_parts_of_files(tmp_path: Path, where: str) -> None:
+    url = str(tmp_path) if where == "disk" else "memory://parts-of-files"
+    opened = open_root(url)
+    path = f"{opened.path}/x"
+    opened.filesystem.pipe_file(path, b"0123456789")
+    assert read_range(opened, path, 2, 3) == b"234"
+    assert read_range(opened, path, 8, 30) == b"89"
+    assert read_tail(opened, DataFile(path, 10), 4) == (b"6789", 10)
+    assert read_tail(opened, DataFile(path, 10), 40) == (b"0123456789", 10)

@@ -55,6 +55,7 @@ from fsspeckit.datasets.spark_work import (
     footer_work,
     insert_work,
     partition_work,
+    spread,
     subset,
     task_rows,
     together,
@@ -353,7 +354,7 @@ class SparkEngine:
         work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
         if not work:
             return 0
-        pairs = self._jobs.rows(ReadPairs(target.root, only_moved=True), work, _PAIRS)
+        pairs = self._jobs.rows(ReadPairs(target.root, only_moved=True), spread(work), _PAIRS)
         told: list[int] = self._jobs.over(
             "count keys that would move in",
             source.stage,
@@ -433,7 +434,7 @@ class SparkEngine:
         route = RouteRows(source.rows(), task.root, task.directory, parts)
         # Pairs in the order of the source, a task's share of them next to each other.
         bucket = F.floor(F.col("row") / F.lit(_KEY_ROWS))
-        pairs = self._jobs.rows(ReadPairs(task.root), list(files.items()), _PAIRS)
+        pairs = self._jobs.rows(ReadPairs(task.root), spread(list(files.items())), _PAIRS)
         shares = -(-source.num_rows // _KEY_ROWS)
         by_source = pairs.repartition(shares, bucket).sortWithinPartitions("row")
         pieces = self._jobs.mapped(by_source, route, PIECES)

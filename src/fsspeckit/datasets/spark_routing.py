@@ -113,10 +113,9 @@ class ReadPairs:
     only_moved: bool = False
     """Give only those whose row belongs to another partition."""
 
-    def __call__(self, work: tuple[int, RewriteFile]) -> Iterator[pa.RecordBatch]:
-        """Gives the pairs of a file, which is told by its number."""
-        route, file = work
-        for pairs in file.pairs:
+    def __call__(self, work: Sequence[tuple[int, RewriteFile]]) -> Iterator[pa.RecordBatch]:
+        """Gives the pairs of files, which are told by their numbers."""
+        for route, pairs in ((route, pairs) for route, file in work for pairs in file.pairs):
             for table in pairs.tables(self.root):
                 wanted = table.filter(table["moved"]) if self.only_moved else table
                 numbers = pa.repeat(pa.scalar(route, pa.int64()), wanted.num_rows)

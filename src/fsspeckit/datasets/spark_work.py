@@ -31,6 +31,7 @@ __all__ = [
     "footer_work",
     "insert_work",
     "partition_work",
+    "spread",
     "subset",
     "task_rows",
     "together",
@@ -46,7 +47,7 @@ _TINY_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 _WINDOW_ROWS = 131_072
 _FOOTERS = 64
-_FOOTER_TASKS = 64
+_MANY_TASKS = 64
 _PARTITIONS = 64
 _Item = TypeVar("_Item")
 
@@ -114,8 +115,13 @@ def windows(footer: FileFooter) -> Rows:
 
 def footer_work(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
     """Files whose footers one task reads."""
-    count = max(_FOOTERS, -(-len(files) // _FOOTER_TASKS))
-    return [files[start : start + count] for start in range(0, len(files), count)]
+    return spread(files, _FOOTERS)
+
+
+def spread(work: Sequence[_Item], at_least: int = 1) -> list[Sequence[_Item]]:
+    """Items, of which a task gets so many that there are not too many tasks."""
+    count = max(at_least, -(-len(work) // _MANY_TASKS))
+    return [work[start : start + count] for start in range(0, len(work), count)]
 
 
 def task_rows(total: int, rows_per_file: int) -> int:

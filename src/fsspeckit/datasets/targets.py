@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]
 
 _YOUNG_SECONDS = 60.0
-_PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
+"""How long to wait for a file that somebody else may still be writing."""
+
 _LOOK_AGAIN_SECONDS = 0.25
 _NAME_BYTES = 180
 _UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
@@ -62,7 +64,7 @@ def read_whole_target(
         ConcurrentModificationError: If a file is still being written by somebody.
         SchemaMismatchError: If paths and files contradict each other.
     """
-    patience = time.monotonic() + _PATIENCE_SECONDS
+    patience = time.monotonic() + PATIENCE_SECONDS
     while True:
         files = snapshot.listing.files
         target = read_target(storage.root, files, key_columns, schema, partition_columns, read)

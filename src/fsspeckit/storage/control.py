@@ -17,7 +17,7 @@ files below a root for data::
         trash/0000000007/            what commit 7 replaced
 
 No file of ours in it ends in a Parquet suffix, so a reader of the parent finds no staged and no
-trashed file. (A shadow holds final names, for the moment until it is swapped in and dismantled.)
+trashed file. (A shadow and an old tree hold final names, for as long as one commit publishes.)
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ __all__ = ["Layout", "layout_of", "layout_of_new_files", "sort_order", "sorting_
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
 _DATA_PAGE_V2 = 3
+_WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a plain value, where all have the same."""
+
 _DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SPECIAL_ENCODINGS = (
     "DELTA_BINARY_PACKED",
@@ -186,7 +189,9 @@ def _codec(chunk: pq.ColumnChunkMetaData) -> str:
 
 
 def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
-    with_dictionary = [path for path, c in chunks.items() if _DICTIONARY & set(c.encodings)]
+    with_dictionary = [
+        path for path, c in chunks.items() if _DICTIONARY & set(c.encodings) and _pays(c)
+    ]
     special = {
         path: encoding
         for path, chunk in chunks.items()
@@ -197,6 +202,16 @@ def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
     if not chunks:
         return {}
     return {"use_dictionary": with_dictionary or False, "column_encoding": special or None}
+
+
+def _pays(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether the dictionary of a chunk saves anything over plain values.
+
+    Where nearly every value is another it does not, and building it is most of the work of
+    encoding: writers make one by default, and keep it while it is small enough to try.
+    """
+    width = _WIDTHS.get(chunk.physical_type)
+    return width is None or bool(chunk.total_uncompressed_size < chunk.num_values * width)
 
 
 def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:

@@ -19,6 +19,7 @@ import pytest
 
 from fsspeckit import errors
 from fsspeckit.core.parquet.thrift import INT, decode
+from fsspeckit.datasets import targets
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
 from fsspeckit.testing.conformance.target import numbers
@@ -269,8 +270,10 @@ class UnreadableTests:
         self._damage(target, lambda data: data[:-20], age=120)
         assert target.decisions(target.plan(numbers(1)))["b.parquet"] == "affected"
 
-    @pytest.mark.slow
-    def test_a_young_file_without_a_footer_is_being_written(self, target: Target) -> None:
+    def test_a_young_file_without_a_footer_is_being_written(
+        self, target: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(targets, "PATIENCE_SECONDS", 0.5)
         self._damage(target, lambda data: data[:-20], age=0)
         target.refuses(errors.ConcurrentModificationError, numbers(1, v="new"), match=r"b\.parquet")
 
