@@ -49,7 +49,8 @@ _SPECIAL_ENCODINGS: Final = {
     7: "DELTA_BYTE_ARRAY",
     9: "BYTE_STREAM_SPLIT",
 }
-_INT32, _INT64, _INT96 = 1, 2, 3
+_INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(1, 6)
+_WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
 _DECIMAL: Final = 5
 _STATISTICS: Final = 12
 
@@ -90,7 +91,7 @@ def chunk_options(
         CannotSpliceError: If a codec cannot be written.
     """
     encodings = {chunk.path: set(chunk.metadata.values[2]) for chunk in chunks}
-    dictionary = [path for path, found in encodings.items() if found & _DICTIONARIES]
+    dictionary = [c.path for c in chunks if encodings[c.path] & _DICTIONARIES and _pays(c)]
     blooms = {c.path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for c in chunks if c.bloom}
     statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
     return {
@@ -149,6 +150,12 @@ def _codec(chunk: Chunk) -> str:
     if name is None or (name != "NONE" and not pa.Codec.is_available(name.lower())):
         raise CannotSpliceError(f"the codec {name or number} of {chunk.path!r} cannot be written")
     return name
+
+
+def _pays(chunk: Chunk) -> bool:
+    """Whether a dictionary saves anything over plain values, as a full rewrite sees it too."""
+    width = _WIDTHS.get(chunk.metadata.values[1])
+    return width is None or chunk.raw_bytes < chunk.metadata.values[5] * width
 
 
 def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:
