@@ -35,7 +35,6 @@ class SparkTests(EngineTests):
 
     engine_name = "spark"
     supports_memory_filesystem = False
-    rewrites_mixed_timestamps = False
 
     @pytest.fixture(autouse=True)
     def _fewer_examples(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,10 @@ class _Merge:
         """Stage the source and check what can be checked without the target."""
         with self.timed("stage"):
             self._source = self._engine.take(data, self._stage, self._request.schema)
-        check_columns("key_columns", self._request.key_columns, self._source.schema.names)
+        available = self._source.schema.names
+        check_columns("key_columns", self._request.key_columns, available)
+        if self._request.order_by:
+            check_columns("order_by", self._request.order_by, available)
         if self._request.deletes and not self._source.num_rows and not self._request.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"

@@ -293,6 +293,15 @@ class DuplicateKeyTests:
         assert samples
         assert len(samples[1].split(", ")) == 5
 
+    def test_an_order_by_no_column_names_those_that_are_there(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1, 5))
+        target.refuses(
+            errors.InvalidArgumentError,
+            self.SOURCE,
+            order_by=["nope"],
+            match=r"order_by \['nope'\] not found.*'id', 'v'",
+        )
+
     @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "deduplicate"])
     @pytest.mark.parametrize(
         "options",
