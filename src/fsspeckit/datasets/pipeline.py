@@ -387,6 +387,11 @@ class _Merge:
                 "total": sum(file.row_group_count for file in plan.files),
                 "affected": sum(len(f.row_groups) for f in plan.files if f.decision == "affected"),
                 "encoded": sum(done.encoded_row_groups for done in rewrites),
+                "copied": sum(done.copied_row_groups for done in rewrites),
+            },
+            "rewrites": {
+                self._root.spelled(path): done.shown()
+                for path, done in self._written.rewrites.items()
             },
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
             "files_unchanged": sum(not done.is_new for done in rewrites),

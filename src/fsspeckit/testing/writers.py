@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from fsspeckit.core.parquet.thrift import STRUCT, Struct, decode
+from fsspeckit.core.parquet.thrift import decode
+from fsspeckit.core.parquet.thriftwriter import encode
 from fsspeckit.errors import FsspeckitError
 
 if TYPE_CHECKING:
@@ -344,32 +345,7 @@ def drop_statistics(path: str, row_groups: Collection[int]) -> None:
         for number in row_groups:
             for chunk in footer.values[4][number].values[1]:
                 chunk.values[3].kinds.pop(12, None)
-        encoded = _encode(footer)
+        encoded = encode(footer)
         file.seek(start)
         file.truncate()
         file.write(encoded + len(encoded).to_bytes(4, "little") + b"PAR1")
-
-
-def _encode(struct: Struct) -> bytes:
-    """Write a struct of raw fields, structs and lists of structs in the compact protocol."""
-    parts, last = [], 0
-    for number, kind in struct.kinds.items():
-        parts.append(bytes([(number - last) << 4 | kind & 15]))
-        value = struct.values.get(number, struct.raw.get(number))
-        if isinstance(value, list):
-            parts.append(_list_header(len(value)))
-            parts.extend(map(_encode, value))
-        else:
-            parts.append(_encode(value) if isinstance(value, Struct) else bytes(value or b""))
-        last = number
-    return b"".join(parts) + b"\0"
-
-
-def _list_header(size: int) -> bytes:
-    if size < 15:
-        return bytes([size << 4 | STRUCT])
-    digits = [0xF0 | STRUCT]
-    while size > 127:
-        digits.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*digits, size])

@@ -1,58 +1,39 @@
 """The rewriter: one data file with some of its rows replaced, at their positions.
 
-Streams row group by row group, so that memory is bounded by one of them, and keeps what the file
-looked like. A file in which no value changes is left alone.
+What does not change is copied as bytes where the file allows it and where that is cheaper. Else
+the file is streamed row group by row group, so that memory is bounded by one of them. Both keep
+what the file looked like. A file in which no value changes is left alone.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.payload import (
-    check_same_columns,
-    different_values,
-    fit_table,
-    take_rows,
-)
-from fsspeckit.core.incremental.scan import naming_damage, open_data_file
+from fsspeckit.core.incremental.changes import Change, Replacement, stored_rows
+from fsspeckit.core.incremental.choice import choose
+from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
+from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.instants import Unit, finest_unit, has_nanoseconds
-from fsspeckit.core.parquet.properties import Layout, layout_of, sort_order, sorting_columns
+from fsspeckit.core.parquet.properties import Layout, layout_of, sorting_columns
+from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    import pyarrow as pa
 
+    from fsspeckit.core.incremental.changes import GroupChange, Positions, Probe, RowSource
+    from fsspeckit.core.incremental.choice import Costs, Method
+    from fsspeckit.core.incremental.splicing import Spliceable
     from fsspeckit.storage.roots import Root
 
-    Positions = NDArray[np.int64]
-    RowSource = Callable[[Positions], pa.Table]
-
 __all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """Which rows of a file are replaced by which rows of the source."""
-
-    positions: Positions
-    """Row numbers inside the file, ascending."""
-
-    source_rows: Positions
-    """The source row for each position."""
-
-    keep_others: bool = True
-    """Whether all other rows stay; if not, they are deleted."""
-
-    force: bool = False
-    """Whether the file is written anew even if no value changes."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +47,41 @@ class Rewritten:
     """Matching rows in which no value differs."""
 
     encoded_row_groups: int
-    """Row groups that were encoded again; none if nothing was written."""
+    """Row groups of which something was encoded again; none if nothing was written."""
 
     path: str | None = None
     """Where the new file is, if not where it was asked for: a task that is run twice writes two."""
 
+    method: Method = "kept"
+    """How the new file was written."""
+
+    reason: str = "no value changes"
+    """Why it was written that way."""
+
+    copied_row_groups: int = 0
+    """Row groups that were copied as bytes."""
+
+    encoded_bytes: int = 0
+    """Bytes of the new file that were encoded, and not copied; all of them for ``full``."""
+
+    copied_bytes: int = 0
+    """Bytes of the new file that were copied from the old one."""
+
     @property
     def is_new(self) -> bool:
         """Whether there is a new file."""
-        return self.encoded_row_groups > 0
+        return self.method != "kept"
+
+    def shown(self) -> dict[str, Any]:
+        """What the metrics of a merge say about it."""
+        return {
+            "method": self.method,
+            "reason": self.reason,
+            "row_groups_encoded": self.encoded_row_groups,
+            "row_groups_copied": self.copied_row_groups,
+            "bytes_encoded": self.encoded_bytes,
+            "bytes_copied": self.copied_bytes,
+        }
 
 
 def rewrite(
@@ -85,6 +92,7 @@ def rewrite(
     destination: str,
     *,
     key_columns: Collection[str] = (),
+    costs: Costs | None = None,
 ) -> Rewritten:
     """Write a file with some rows replaced, unless no value changes and nothing forces it.
 
@@ -95,20 +103,111 @@ def rewrite(
         rows: Gives source rows by their numbers, in that order.
         destination: Where to write the new file.
         key_columns: The columns whose values stay equal, so that a sort order by them holds.
+        costs: What decides how the file is written; by default measured ones.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
+        UnreadableFileError: If its footer is damaged.
+        ConcurrentModificationError: If somebody changes the file meanwhile.
     """
-    with _opened(root, path, replacement, rows, key_columns) as (file, layout):
-        change = _Change(root, path, file, layout, replacement, rows)
-        if not replacement.force and not any(map(change.alters, change.touched)):
-            return Rewritten(file.metadata.num_rows, len(replacement.positions), 0)
-        written = 0
-        with writing(root, destination, _sorted_as_far(change, key_columns)) as writer:
-            for table in change.row_groups():
+    with (
+        _taken_apart(root, path) as source,
+        _opened(root, path, replacement, rows, key_columns) as (file, layout),
+    ):
+        change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
+        changes = change.group_changes()
+        change.layout = _sorted_as_far(change, changes, key_columns)
+        if replacement.force:
+            return _streamed(change, destination, "every file is to be written anew")
+        if not changes:
+            return Rewritten(file.metadata.num_rows, change.unchanged_rows, 0)
+        try:
+            return _spliced(source, change, changes, destination, key_columns, costs)
+        except CannotSpliceError as error:
+            # Whatever was begun is overwritten.
+            return _streamed(change, destination, f"cannot be spliced: {error}")
+
+
+@contextmanager
+def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
+    """The parts of a file, or why there are none: that is no error before they are needed."""
+    with ExitStack() as stack:
+        source: Spliceable | CannotSpliceError
+        try:
+            source = stack.enter_context(open_spliceable(root, path))
+        except CannotSpliceError as error:
+            if error.is_unreadable:
+                raise UnreadableFileError(
+                    f"{root.spelled(path)!r} is not readable as Parquet: {error}."
+                ) from error
+            source = error
+        yield source
+
+
+def _probe_of(source: Spliceable | CannotSpliceError) -> Probe:
+    """Reads a few rows through the parts of a file, or nothing where that does not work."""
+
+    def probe(number: int, places: Positions) -> Mapping[str, pa.ChunkedArray]:
+        if isinstance(source, CannotSpliceError):
+            return {}
+        try:
+            return source.probe(number, places)
+        except CannotSpliceError:
+            return {}
+
+    return probe
+
+
+def _spliced(
+    source: Spliceable | CannotSpliceError,
+    change: Change,
+    changes: Sequence[GroupChange],
+    destination: str,
+    key_columns: Collection[str],
+    costs: Costs | None,
+) -> Rewritten:
+    if isinstance(source, CannotSpliceError):
+        raise source
+    source.check_names(change.layout.schema)
+    choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
+    if choice.method == "full":
+        return _streamed(change, destination, choice.reason)
+    source.check(change, changes)
+    done = source.write(change, changes, destination, key_columns)
+    return Rewritten(
+        done.rows,
+        change.unchanged_rows,
+        done.encoded_groups,
+        method=choice.method,
+        reason=choice.reason,
+        copied_row_groups=done.copied_groups,
+        encoded_bytes=done.encoded_bytes,
+        copied_bytes=done.copied_bytes,
+    )
+
+
+def _streamed(change: Change, destination: str, reason: str) -> Rewritten:
+    """Write all of the file anew, row group by row group."""
+    rows = 0
+    with writing(change.root, destination, change.layout) as writer:
+        for number in change.groups:
+            table = change.merged(number)
+            change.forget(number)
+            # A row group that loses all its rows goes; one that never had any stays.
+            if table.num_rows or not change.rows_of(number):
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
-                written += table.num_rows
-        return Rewritten(written, change.unchanged_rows, file.num_row_groups)
+                rows += table.num_rows
+    encoded = len(change.groups)
+    return Rewritten(rows, change.unchanged_rows, encoded, method="full", reason=reason)
+
+
+def _sorted_as_far(
+    change: Change, changes: Sequence[GroupChange], key_columns: Collection[str]
+) -> Layout:
+    """The layout of a file whose sort order is by the columns in which nothing changes."""
+    changed = {name for one in changes for name in one.changed} - {*key_columns}
+    kept = sorting_columns(change.file.metadata, {*change.layout.schema.names} - changed)
+    return replace(change.layout, options={**change.layout.options, "sorting_columns": kept})
 
 
 @contextmanager
@@ -148,20 +247,6 @@ def _decoded(
             )
 
 
-def _sorted_as_far(change: _Change, key_columns: Collection[str]) -> Layout:
-    """The layout of the new file, which is sorted by the columns in which nothing changes.
-
-    Those are known only after a look at every row group that changes, so they are looked for only
-    where the file is sorted by more than its keys.
-    """
-    layout = change.layout
-    if all(name in key_columns for name, _ in sort_order(change.metadata)):
-        return layout
-    unchanged = {*key_columns, *layout.schema.names} - (change.changed_columns() - {*key_columns})
-    kept = sorting_columns(change.metadata, unchanged)
-    return replace(layout, options={**layout.options, "sorting_columns": kept})
-
-
 def file_layout(
     root: Root, path: str, file: pq.ParquetFile, unchanged: Collection[str] = ()
 ) -> Layout:
@@ -198,113 +283,3 @@ class _Writer:
         self._writer.close()
         if self._handle is not None:
             self._handle.close()
-
-
-class _Change:
-    """A file and its replacement, looked at row group by row group."""
-
-    def __init__(
-        self,
-        root: Root,
-        path: str,
-        file: pq.ParquetFile,
-        layout: Layout,
-        replacement: Replacement,
-        rows: RowSource,
-    ) -> None:
-        self._root = root
-        self._path = path
-        self._file = file
-        self.layout = layout
-        self._replacement = replacement
-        self._rows = rows
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._known: dict[int, pa.Table] = {}
-        self._unchanged: dict[int, int] = {}
-        self._changed: set[str] = set()
-
-    @property
-    def metadata(self) -> pq.FileMetaData:
-        """The footer of the file."""
-        return self._file.metadata
-
-    @property
-    def touched(self) -> list[int]:
-        """The row groups that hold a match, or lose rows."""
-        numbers = range(self._file.num_row_groups)
-        if not self._replacement.keep_others:
-            return list(numbers)
-        return [number for number in numbers if self._cuts[number] < self._cuts[number + 1]]
-
-    @property
-    def unchanged_rows(self) -> int:
-        """Matching rows, of the row groups looked at, in which no value differs."""
-        return sum(self._unchanged.values())
-
-    def alters(self, number: int) -> bool:
-        """Whether a value of a row group changes, or a row is lost; remembers the new rows."""
-        table = self._merged(number)
-        rows = self._file.metadata.row_group(number).num_rows
-        matches = int(self._cuts[number + 1] - self._cuts[number])
-        if table.num_rows == rows and self._unchanged[number] == matches:
-            return False
-        self._known = {number: table}
-        return True
-
-    def changed_columns(self) -> set[str]:
-        """The columns in which a value changes; reads every row group that is touched."""
-        for number in self.touched:
-            self._merged(number)
-        return self._changed
-
-    def row_groups(self) -> Iterator[pa.Table]:
-        """The rows of the new file, row group by row group; none that lose all their rows."""
-        for number in range(self._file.num_row_groups):
-            table = self._known.pop(number) if number in self._known else self._merged(number)
-            if table.num_rows or not self._file.metadata.row_group(number).num_rows:
-                yield table
-
-    def _merged(self, number: int) -> pa.Table:
-        """The rows of one row group after the merge."""
-        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        with naming_damage(self._root, self._path):
-            old = self._file.read_row_group(number)
-        old = old.cast(self.layout.schema)
-        if start == end:
-            self._unchanged[number] = 0
-            return old if self._replacement.keep_others else old.slice(0, 0)
-        places = self._replacement.positions[start:end] - self._starts[number]
-        new = self._new_rows(start, end)
-        replaced = take_rows(old, pa.array(places))
-        differs = _different_values(replaced, new)
-        self._changed |= {name for name, where in differs.items() if where.any()}
-        self._unchanged[number] = int((~np.any(list(differs.values()), axis=0)).sum())
-        if not self._replacement.keep_others:
-            return new
-        index = np.arange(old.num_rows)
-        index[places] = old.num_rows + np.arange(end - start)
-        both = pa.concat_tables([old, new]).unify_dictionaries()
-        return take_rows(both, pa.array(index))
-
-    def _new_rows(self, start: int, end: int) -> pa.Table:
-        source = self._rows(self._replacement.source_rows[start:end])
-        check_same_columns(source.column_names, self.layout.schema.names, "file")
-        return stored_rows(source, self.layout)
-
-
-def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
-    """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
-    meant = fit_table(rows, layout.meaning())
-    return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
-
-
-def _different_values(left: pa.Table, right: pa.Table) -> dict[str, NDArray[np.bool_]]:
-    """For each column, where the rows differ."""
-    return {
-        name: different_values(
-            left.column(name).combine_chunks(), right.column(name).combine_chunks()
-        )
-        for name in left.column_names
-    }

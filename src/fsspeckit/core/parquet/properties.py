@@ -43,7 +43,7 @@ _SPECIAL_ENCODINGS = (
     "BYTE_STREAM_SPLIT",
 )
 _CODECS = {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4", "LZ4_HADOOP": "LZ4"}
-_BLOOM_FPP = 0.01
+BLOOM_FPP = 0.01
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def layout_of_new_files(
     options = {name: like.options[name] for name in kept if like and name in like.options}
     options["compression"] = compression
     options["bloom_filter_options"] = {
-        name: {"ndv": max(rows, 1), "fpp": _BLOOM_FPP} for name, rows in blooms.items()
+        name: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for name, rows in blooms.items()
     } or None
     if like is None:
         return Layout(schema, options)
@@ -223,7 +223,7 @@ def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | N
             if chunk.bloom_filter_offset is not None:
                 path = chunk.path_in_schema
                 rows = max(group.num_rows, 1, int(options.get(path, {}).get("ndv", 0)))
-                options[path] = {"ndv": rows, "fpp": _BLOOM_FPP}
+                options[path] = {"ndv": rows, "fpp": BLOOM_FPP}
     return options or None
 
 

@@ -1,0 +1,274 @@
+"""What a replacement does to a file: which row groups, which columns, which rows.
+
+Old and new values are compared before anything is written, so that a file, a row group or a column
+in which nothing changes can stay as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.incremental.payload import (
+    check_same_columns,
+    different_values,
+    fit_table,
+    take_rows,
+)
+from fsspeckit.core.incremental.scan import naming_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.parquet.properties import Layout
+    from fsspeckit.storage.roots import Root
+
+    Positions = NDArray[np.int64]
+    RowSource = Callable[[Positions], pa.Table]
+    Probe = Callable[[int, Positions], Mapping[str, pa.ChunkedArray]]
+    """Gives rows of a row group, of the columns for which that is cheaper than to read all."""
+
+__all__ = ["Change", "GroupChange", "Replacement", "dictionaries_in", "stored_rows"]
+
+_REMEMBERED_BYTES = 64 * 1024 * 1024
+# Up to this many replaced rows, what lies between them is used as it is instead of copied.
+_FEW_PLACES = 256
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Which rows of a file are replaced by which rows of the source."""
+
+    positions: Positions
+    """Row numbers inside the file, ascending."""
+
+    source_rows: Positions
+    """The source row for each position."""
+
+    keep_others: bool = True
+    """Whether all other rows stay; if not, they are deleted."""
+
+    force: bool = False
+    """Whether the file is written anew even if no value changes."""
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What happens to one row group."""
+
+    number: int
+    rows: int
+    """How many rows it has afterwards."""
+
+    columns: tuple[str, ...]
+    """The columns that must be encoded again; all of them if rows are lost."""
+
+    loses_rows: bool = False
+    changed: frozenset[str] = frozenset()
+    """The columns in which a value of a row that stays changes."""
+
+
+class Change:
+    """A file and its replacement, looked at row group by row group."""
+
+    def __init__(
+        self,
+        root: Root,
+        path: str,
+        file: pq.ParquetFile,
+        layout: Layout,
+        replacement: Replacement,
+        rows: RowSource,
+        probe: Probe = lambda number, places: {},
+    ) -> None:
+        self.root = root
+        self.path = path
+        self.file = file
+        self.layout = layout
+        self._replacement = replacement
+        self._rows = rows
+        self._probe = probe
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._cuts = np.searchsorted(replacement.positions, self._starts)
+        self._remembered: dict[int, pa.Table] = {}
+        self._remembered_bytes = 0
+        self.unchanged_rows = 0
+
+    @property
+    def groups(self) -> range:
+        """The numbers of all row groups."""
+        return range(self.file.num_row_groups)
+
+    @property
+    def matches(self) -> int:
+        """How many rows match."""
+        return len(self._replacement.positions)
+
+    def group_changes(self) -> list[GroupChange]:
+        """Compare old and new values; the row groups that do not stay as they are."""
+        touched = [n for n in self.groups if self._is_touched(n)]
+        return [found for number in touched if (found := self._group_change(number)) is not None]
+
+    def rows_of(self, number: int) -> int:
+        """How many rows a row group has now."""
+        return int(self._starts[number + 1] - self._starts[number])
+
+    def _is_touched(self, number: int) -> bool:
+        holds_match = bool(self._cuts[number] < self._cuts[number + 1])
+        return holds_match or (not self._replacement.keep_others and self.rows_of(number) > 0)
+
+    def _group_change(self, number: int) -> GroupChange | None:
+        matches = int(self._cuts[number + 1] - self._cuts[number])
+        loses_rows = not self._replacement.keep_others and matches < self.rows_of(number)
+        names = tuple(self.layout.schema.names)
+        if not matches:
+            return GroupChange(number, 0, names, loses_rows=True)
+        new = self._new_rows(number)
+        different = self._different(self._replaced_rows(number, new), new)
+        if loses_rows:
+            return GroupChange(number, matches, names, loses_rows=True, changed=different)
+        if not different:
+            self.forget(number)
+            return None
+        columns = tuple(name for name in names if name in different)
+        return GroupChange(number, self.rows_of(number), columns, changed=different)
+
+    def _replaced_rows(self, number: int, new: pa.Table) -> pa.Table:
+        """The old rows that are to be replaced."""
+        places = self._places(number)
+        values = {
+            name: found.cast(new.schema.field(name).type)
+            for name, found in self._probe(number, places).items()
+            if _means_the_same(found.type, new.schema.field(name).type)
+        }
+        others = [name for name in new.column_names if name not in values]
+        if others:
+            old = self._old_rows(number, others)
+            self._remember(number, old)
+            replaced = take_rows(old, pa.array(places))
+            values.update(zip(others, replaced.columns, strict=True))
+        return pa.table([values[name] for name in new.column_names], schema=new.schema)
+
+    def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
+        """The columns in which a matching row changes; counts the rows that do not."""
+        differs = np.zeros(new.num_rows, bool)
+        found = set()
+        for name, one, other in zip(new.column_names, old.columns, new.columns, strict=True):
+            different = different_values(one.combine_chunks(), other.combine_chunks())
+            if different.any():
+                found.add(name)
+                differs |= different
+        self.unchanged_rows += int((~differs).sum())
+        return frozenset(found)
+
+    def _remember(self, number: int, old: pa.Table) -> None:
+        if self._remembered_bytes + old.nbytes <= _REMEMBERED_BYTES:
+            self._remembered[number] = old
+            self._remembered_bytes += old.nbytes
+
+    def forget(self, number: int) -> None:
+        """Free what is remembered of a row group."""
+        old = self._remembered.pop(number, None)
+        if old is not None:
+            self._remembered_bytes -= old.nbytes
+
+    def merged(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one row group after the merge, or some columns of them."""
+        names = list(self.layout.schema.names if columns is None else columns)
+        if not self._is_touched(number):
+            return self._old_rows(number, names)
+        if not self._replacement.keep_others:
+            return self._new_rows(number).select(names)
+        new = self._new_rows(number).select(names)
+        return _replaced(self._known_rows(number, names), new, self._places(number))
+
+    def _known_rows(self, number: int, names: list[str]) -> pa.Table:
+        """Old rows, those columns that were read already not read again."""
+        known = self._remembered.get(number)
+        if known is None:
+            return self._old_rows(number, names)
+        missing = [name for name in names if name not in known.column_names]
+        if not missing:
+            return known.select(names)
+        read = self._old_rows(number, missing)
+        both = {**dict(zip(missing, read.columns, strict=True))}
+        both.update((name, known.column(name)) for name in names if name not in both)
+        schema = pa.schema([self.layout.schema.field(name) for name in names])
+        return pa.table([both[name] for name in names], schema=schema)
+
+    def _places(self, number: int) -> Positions:
+        start, end = self._cuts[number], self._cuts[number + 1]
+        places: Positions = self._replacement.positions[start:end] - self._starts[number]
+        return places
+
+    def _old_rows(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        names = list(self.layout.schema.names if columns is None else columns)
+        schema = pa.schema([self.layout.schema.field(name) for name in names])
+        with naming_damage(self.root, self.path):
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            old = self.file.read_row_group(number, columns=names).select(names)
+        return old.cast(schema)
+
+    def _new_rows(self, number: int) -> pa.Table:
+        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
+        source = self._rows(self._replacement.source_rows[start:end])
+        check_same_columns(source.column_names, self.layout.schema.names, "file")
+        return stored_rows(source, self.layout)
+
+
+def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+    """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
+    meant = fit_table(rows, layout.meaning())
+    return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
+
+
+def _replaced(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
+    """The old rows with new ones at some places."""
+    if len(places) <= _FEW_PLACES and not any(
+        any(dictionaries_in(kind)) for kind in old.schema.types
+    ):
+        return _patched(old, new, places)
+    index = np.arange(old.num_rows)
+    index[places] = old.num_rows + np.arange(len(places))
+    new = new.cast(old.schema)  # the metadata of the schema aside, they are the same
+    both = pa.concat_tables([old, new]).unify_dictionaries()
+    return take_rows(both, pa.array(index))
+
+
+def _patched(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
+    columns = []
+    for one, other in zip(old.columns, new.columns, strict=True):
+        chunks, end = [], 0
+        for number, place in enumerate(places.tolist()):
+            chunks += one.slice(end, place - end).chunks + other.slice(number, 1).chunks
+            end = place + 1
+        chunks += one.slice(end).chunks
+        columns.append(pa.chunked_array(chunks, type=one.type))
+    return pa.table(columns, schema=old.schema)
+
+
+def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values can be cast to the type that the file is read as, and stay what they are."""
+    if pa.types.is_dictionary(wanted):
+        wanted = wanted.value_type
+    if found.equals(wanted):
+        return True
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return bool(found.unit == wanted.unit and bool(found.tz) == bool(wanted.tz))
+    return {found, wanted} in ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
+
+
+def dictionaries_in(data_type: pa.DataType) -> Iterator[pa.DictionaryType]:
+    """The dictionary types that a type is or holds."""
+    if pa.types.is_dictionary(data_type):
+        yield data_type
+    elif pa.types.is_nested(data_type):
+        for number in range(data_type.num_fields):
+            yield from dictionaries_in(data_type.field(number).type)

@@ -1,0 +1,327 @@
+"""A file written anew by splicing: what does not change is copied as bytes.
+
+Decoding happens in this thread, which lets pyarrow use its own; encoding in a few others; copying
+and writing in the order of the file. Never more than a few units of columns are decoded at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fsspeckit.core.incremental.changes import dictionaries_in
+from fsspeckit.core.incremental.choice import UNIT_BYTES
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, dissect, read_footer
+from fsspeckit.core.parquet.columns import check_columns, columns_of
+from fsspeckit.core.parquet.copying import open_original, open_sink
+from fsspeckit.core.parquet.encoding import (
+    check_encodable,
+    chunk_options,
+    encode_columns,
+    merged_options,
+    page_options,
+)
+from fsspeckit.core.parquet.pages import check_chunks
+from fsspeckit.core.parquet.probing import probe
+from fsspeckit.core.parquet.selfcheck import check_spliced
+from fsspeckit.core.parquet.splice import Splicer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from fsspeckit.core.incremental.changes import Change, GroupChange, Positions
+    from fsspeckit.core.parquet.anatomy import Anatomy, Chunk, Group
+    from fsspeckit.core.parquet.columns import Column
+    from fsspeckit.core.parquet.copying import Original
+    from fsspeckit.core.parquet.encoding import EncodedChunk
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable"]
+
+ENCODERS = min(4, os.cpu_count() or 1)
+"""How many threads encode."""
+
+# Many places are in most of the pages, and finding these pages costs a request each elsewhere.
+_PROBED_PLACES = 64
+# A row group that lost rows is joined with the next one that did while one of them is smaller than
+# this share of the largest, or of this many rows: many small deletions would otherwise leave many
+# small row groups.
+_SMALL_SHARE = 4
+_SMALL_ROWS = 10_000
+_ROOMY_INDEX = 32
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """What a splice did."""
+
+    rows: int
+    encoded_groups: int
+    copied_groups: int
+    encoded_bytes: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class Spliceable:
+    """A file that can be taken apart."""
+
+    root: Root
+    original: Original
+    anatomy: Anatomy
+    columns: list[Column]
+
+    def probe(self, number: int, places: Positions) -> dict[str, pa.ChunkedArray]:
+        """Some rows of a row group, of the columns for which that is cheap."""
+        if not self.root.is_local or len(places) > _PROBED_PLACES:
+            return {}
+        return probe(self.anatomy, number, self.columns, places, self.original.read)
+
+    def check_names(self, schema: pa.Schema) -> None:
+        """See that pyarrow reads the columns that the footer names.
+
+        Raises:
+            CannotSpliceError: If it does not.
+        """
+        if [column.name for column in self.columns] != schema.names:
+            raise CannotSpliceError("pyarrow finds other columns than the footer names")
+
+    def check(self, change: Change, changes: Sequence[GroupChange]) -> None:
+        """See that the columns that change can be encoded, before anything is written.
+
+        Raises:
+            CannotSpliceError: With the reason why not.
+        """
+        check_chunks(self.anatomy, self.original.read)
+        names = {name for one in changes if one.rows for name in one.columns}
+        for column in self.columns:
+            if column.name in names:
+                _check_room(change.file.schema_arrow.field(column.name))
+                field_ = change.layout.schema.field(column.name)
+                check_encodable(column, field_, self.anatomy, change.layout)
+
+    def write(
+        self,
+        change: Change,
+        changes: Sequence[GroupChange],
+        destination: str,
+        ordered: Collection[str] = (),
+    ) -> Spliced:
+        """Write the new file.
+
+        Args:
+            change: What changes.
+            changes: The row groups that do not stay as they are.
+            destination: Where to write.
+            ordered: Columns whose values stay equal, so that a sort order by them holds.
+
+        Raises:
+            CannotSpliceError: If it could not be done; what was written must not be used.
+        """
+        with (
+            open_sink(self.root, destination, self.original) as sink,
+            ThreadPoolExecutor(ENCODERS, thread_name_prefix="fsspeckit-encode") as pool,
+        ):
+            splicer = Splicer(self.original, self.anatomy, sink)
+            work = _Work(self, change, splicer, pool, frozenset(ordered))
+            for step in _steps(self.anatomy, changes):
+                work.add(step)
+            work.finish()
+            splicer.finish()
+        self.original.check_unchanged()
+        check_spliced(self.root, destination, self.anatomy, work.rows)
+        return Spliced(
+            splicer.rows,
+            work.encoded_groups,
+            len(work.rows) - work.encoded_groups,
+            work.encoded_bytes,
+            splicer.copied_bytes,
+        )
+
+
+@contextmanager
+def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
+    """Open a file to take it apart.
+
+    Raises:
+        CannotSpliceError: If it cannot be.
+    """
+    with open_original(root, path) as original:
+        footer = read_footer(original.read, original.size)
+        anatomy = dissect(footer, original.size, original.read)
+        columns = columns_of(anatomy.elements)
+        check_columns(anatomy, columns)
+        yield Spliceable(root, original, anatomy, columns)
+
+
+def _check_room(stored: pa.Field) -> None:
+    """See that the Arrow schema in the footer, which stays, has room for new values.
+
+    Raises:
+        CannotSpliceError: If it promises dictionaries so small that reading may fail.
+    """
+    if any(kind.index_type.bit_width < _ROOMY_INDEX for kind in dictionaries_in(stored.type)):
+        raise CannotSpliceError(f"the dictionary of {stored.name!r} may get too many values")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One row group of the new file: an old one kept, or made from one or more that change."""
+
+    numbers: tuple[int, ...]
+    rows: int
+    change: GroupChange | None = None
+
+
+def _steps(anatomy: Anatomy, changes: Sequence[GroupChange]) -> list[_Step]:
+    """The row groups of the new file, in order."""
+    by_number = {change.number: change for change in changes}
+    largest = max((group.rows for group in anatomy.groups), default=0)
+    steps: list[_Step] = []
+    for number, group in enumerate(anatomy.groups):
+        change = by_number.get(number)
+        if change is None:
+            steps.append(_Step((number,), group.rows))
+        elif change.rows:
+            last = steps[-1] if steps else None
+            if last is not None and _should_join(last, change, largest):
+                steps[-1] = _joined(last, change)
+            else:
+                steps.append(_Step((number,), change.rows, change))
+    return steps
+
+
+def _should_join(last: _Step, change: GroupChange, largest: int) -> bool:
+    if last.change is None or not (last.change.loses_rows and change.loses_rows):
+        return False
+    wanted = max(largest, _SMALL_ROWS)
+    is_small = min(last.rows, change.rows) * _SMALL_SHARE < wanted
+    return is_small and last.rows + change.rows <= wanted
+
+
+def _joined(last: _Step, change: GroupChange) -> _Step:
+    return replace(
+        last, numbers=(*last.numbers, change.number), rows=last.rows + change.rows, change=change
+    )
+
+
+@dataclass
+class _Waiting:
+    """A row group whose columns are being encoded."""
+
+    step: _Step
+    units: list[tuple[list[Column], Future[list[EncodedChunk]]]] = field(default_factory=list)
+
+
+class _Work:
+    """Encodes in threads and writes in order."""
+
+    def __init__(
+        self,
+        source: Spliceable,
+        change: Change,
+        splicer: Splicer,
+        pool: ThreadPoolExecutor,
+        ordered: frozenset[str],
+    ) -> None:
+        self._source = source
+        self._change = change
+        self._splicer = splicer
+        self._pool = pool
+        self._ordered = ordered
+        self._columns = {column.name: column for column in source.columns}
+        self._waiting: deque[_Waiting] = deque()
+        self._encoding: deque[Future[list[EncodedChunk]]] = deque()
+        self.rows: list[int] = []
+        self.encoded_groups = 0
+        self.encoded_bytes = 0
+
+    def add(self, step: _Step) -> None:
+        """Begin a row group of the new file."""
+        waiting = _Waiting(step)
+        if step.change is not None:
+            self._begin(waiting)
+        self._waiting.append(waiting)
+        while self._waiting and all(future.done() for _, future in self._waiting[0].units):
+            self._write(self._waiting.popleft())
+
+    def finish(self) -> None:
+        """Wait for all row groups."""
+        while self._waiting:
+            self._write(self._waiting.popleft())
+
+    def _begin(self, waiting: _Waiting) -> None:
+        step = waiting.step
+        assert step.change is not None
+        group = self._source.anatomy.groups[step.numbers[0]]
+        for columns, options in self._units(group, step.change.columns, step.rows):
+            # What is decoded and not yet encoded is what takes memory.
+            while len(self._encoding) > ENCODERS:
+                self._encoding.popleft().result()
+            names = [column.name for column in columns]
+            table = pa.concat_tables([self._change.merged(n, names) for n in step.numbers])
+            future = self._pool.submit(encode_columns, table, options)
+            waiting.units.append((columns, future))
+            self._encoding.append(future)
+            del table
+        for number in step.numbers:
+            self._change.forget(number)
+
+    def _units(
+        self, group: Group, names: Sequence[str], rows: int
+    ) -> Iterator[tuple[list[Column], dict[str, Any]]]:
+        """Columns that are encoded together, with the options for them."""
+        layout = self._change.layout
+        unit: list[Column] = []
+        found: list[dict[str, Any]] = []
+        size = 0
+        for name in names:
+            column = self._columns[name]
+            chunks = [group.chunks[number] for number in column.numbers]
+            options = chunk_options(column, chunks, layout, rows)
+            if unit and (size >= UNIT_BYTES or merged_options([*found, options]) is None):
+                yield unit, self._complete(group, unit, found)
+                unit, found, size = [], [], 0
+            unit.append(column)
+            found.append(options)
+            size += sum(chunk.raw_bytes for chunk in chunks)
+        yield unit, self._complete(group, unit, found)
+
+    def _complete(
+        self, group: Group, columns: list[Column], found: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        options = merged_options(found)
+        assert options is not None
+        chunks = [group.chunks[number] for column in columns for number in column.numbers]
+        return {**options, **page_options(chunks, self._source.original.read)}
+
+    def _write(self, waiting: _Waiting) -> None:
+        step = waiting.step
+        groups = self._source.anatomy.groups
+        self.rows.append(step.rows)
+        if step.change is None:
+            self._splicer.keep(groups[step.numbers[0]])
+            return
+        chunks: list[Chunk | EncodedChunk] = list(groups[step.numbers[0]].chunks)
+        for columns, future in waiting.units:
+            leaves = [number for column in columns for number in column.numbers]
+            for number, encoded in zip(leaves, future.result(), strict=True):
+                chunks[number] = encoded
+                self.encoded_bytes += len(encoded.pages)
+        unsorted = self._unsorted(step)
+        self._splicer.change(groups[step.numbers[0]], step.rows, chunks, unsorted)
+        self.encoded_groups += 1
+
+    def _unsorted(self, step: _Step) -> set[int]:
+        """The leaf columns by which a row group may not be sorted any more."""
+        assert step.change is not None
+        if len(step.numbers) > 1:
+            return set(range(sum(column.leaves for column in self._source.columns)))
+        changed = step.change.changed - self._ordered
+        return {number for name in changed for number in self._columns[name].numbers}

@@ -1,0 +1,245 @@
+"""New column chunks that look like those they replace.
+
+pyarrow encodes some columns of one row group into memory, with options read off the old chunks of
+that very row group; the chunks are then cut out of the result. Whether such chunks may stand in the
+old file is asked before any work, with an empty table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk, dissect, read_footer
+from fsspeckit.core.parquet.columns import columns_of
+from fsspeckit.core.parquet.properties import BLOOM_FPP, Layout
+from fsspeckit.core.parquet.thrift import INT, Spec, ThriftError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.parquet.anatomy import Anatomy, Read
+    from fsspeckit.core.parquet.columns import Column
+
+__all__ = [
+    "EncodedChunk",
+    "check_encodable",
+    "chunk_options",
+    "encode_columns",
+    "merged_options",
+    "page_options",
+]
+
+_CODECS: Final = {
+    0: "NONE",
+    1: "SNAPPY",
+    2: "GZIP",
+    4: "BROTLI",
+    5: "LZ4",  # the deprecated framing: what pyarrow writes instead is legal beside it
+    6: "ZSTD",
+    7: "LZ4",
+}
+_DICTIONARIES: Final = {2, 8}
+_SPECIAL_ENCODINGS: Final = {
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    9: "BYTE_STREAM_SPLIT",
+}
+_INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(1, 6)
+_WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
+_DECIMAL: Final = 5
+_STATISTICS: Final = 12
+
+_PAGE_HEADER: Final[Spec] = {1: INT, 4: INT}
+_PAGE_HEADER_BYTES: Final = 4096
+_DATA_PAGE_V2: Final = 3
+
+_BY_PATH: Final = ("compression", "column_encoding", "bloom_filter_options")
+_LISTS_OF_PATHS: Final = ("use_dictionary", "write_statistics")
+_OF_THE_FILE: Final = ("version", "use_compliant_nested_type", "write_time_adjusted_to_utc")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChunk:
+    """A new column chunk, in memory."""
+
+    chunk: Chunk
+    """What the footer says of it, as if it were in a file of its own."""
+
+    pages: memoryview
+    bloom: bytes | None = None
+    column_index: bytes | None = None
+    offset_index: bytes | None = None
+
+
+def chunk_options(
+    column: Column, chunks: Sequence[Chunk], layout: Layout, rows: int
+) -> dict[str, Any]:
+    """The options of pyarrow's writer that make chunks like the ones of a column.
+
+    Args:
+        column: The column.
+        chunks: Its chunks in one row group.
+        layout: How the file was written, for what is the same in all of it.
+        rows: How many rows the new chunks will have.
+
+    Raises:
+        CannotSpliceError: If a codec cannot be written.
+    """
+    encodings = {chunk.path: set(chunk.metadata.values[2]) for chunk in chunks}
+    dictionary = [c.path for c in chunks if encodings[c.path] & _DICTIONARIES and _pays(c)]
+    blooms = {c.path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for c in chunks if c.bloom}
+    statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
+    return {
+        **_file_options(layout),
+        **_type_options(column),
+        "compression": {chunk.path: _codec(chunk) for chunk in chunks},
+        "use_dictionary": dictionary or False,
+        "column_encoding": _special_encodings(encodings, dictionary) or None,
+        "write_statistics": statistics or False,
+        "write_page_index": any(chunk.offset_index for chunk in chunks),
+        "bloom_filter_options": blooms or None,
+    }
+
+
+def merged_options(options: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """One set of options for several columns; None if they cannot be written together."""
+    merged = dict(options[0])
+    for other in options[1:]:
+        for name, value in other.items():
+            known = merged[name]
+            if name in _BY_PATH:
+                merged[name] = {**(known or {}), **(value or {})} or None
+            elif name in _LISTS_OF_PATHS:
+                merged[name] = [*(known or []), *(value or [])] or False
+            elif known != value:
+                return None
+    return merged
+
+
+def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
+    """Page version and checksums, from the header of one data page.
+
+    Raises:
+        CannotSpliceError: If there is no page header where one should be.
+    """
+    for chunk in chunks:
+        start = chunk.metadata.values[9]
+        try:
+            data = read(start, min(_PAGE_HEADER_BYTES, chunk.data.end - start))
+            header, _ = decode(data, _PAGE_HEADER)
+        except ThriftError:
+            continue  # a header longer than what was read
+        version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
+        return {"data_page_version": version, "write_page_checksum": 4 in header.values}
+    raise CannotSpliceError("the header of a page cannot be read")
+
+
+def _file_options(layout: Layout) -> dict[str, Any]:
+    known: dict[str, Any] = {n: layout.options[n] for n in _OF_THE_FILE if n in layout.options}
+    return {**known, "store_schema": False}
+
+
+def _codec(chunk: Chunk) -> str:
+    number = chunk.metadata.values[4]
+    name = _CODECS.get(number)
+    if name is None or (name != "NONE" and not pa.Codec.is_available(name.lower())):
+        raise CannotSpliceError(f"the codec {name or number} of {chunk.path!r} cannot be written")
+    return name
+
+
+def _pays(chunk: Chunk) -> bool:
+    """Whether a dictionary saves anything over plain values, as a full rewrite sees it too."""
+    width = _WIDTHS.get(chunk.metadata.values[1])
+    return width is None or chunk.raw_bytes < chunk.metadata.values[5] * width
+
+
+def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:
+    return {
+        path: name
+        for path, found in encodings.items()
+        if path not in dictionary
+        for number, name in _SPECIAL_ENCODINGS.items()
+        if number in found
+    }
+
+
+def _type_options(column: Column) -> dict[str, bool]:
+    """Options about physical types, for this column alone: others need not agree."""
+    decimals = [
+        physical
+        for _, physical, *_, logical in column.meaning
+        if isinstance(logical, tuple) and logical[0] == _DECIMAL
+    ]
+    return {
+        "store_decimal_as_integer": any(kind in (_INT32, _INT64) for kind in decimals),
+        "use_deprecated_int96_timestamps": _INT96 in column.physical,
+    }
+
+
+def check_encodable(column: Column, field: pa.Field, anatomy: Anatomy, layout: Layout) -> None:
+    """See that new chunks of a column would mean what the old footer says.
+
+    Raises:
+        CannotSpliceError: If they would not.
+    """
+    options: dict[str, Any] = {**_file_options(layout), **_type_options(column)}
+    written = _dissected(_encode(pa.Table.from_batches([], pa.schema([field])), options))
+    found = columns_of(written.elements)
+    if [one.meaning for one in found] != [column.meaning]:
+        raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
+    old, new = anatomy.column_orders, written.column_orders
+    if old is not None and new is not None and [old[n] for n in column.numbers] != new:
+        raise CannotSpliceError(f"new values of {column.name!r} would be ordered in another way")
+
+
+def encode_columns(table: pa.Table, options: dict[str, Any]) -> list[EncodedChunk]:
+    """Encode columns as one row group.
+
+    Args:
+        table: The columns, at least one row.
+        options: What `chunk_options` returned, merged for all of the columns.
+
+    Returns:
+        The chunks of all leaves, in order.
+
+    Raises:
+        CannotSpliceError: If pyarrow did not encode it, or not as one row group.
+    """
+    buffer = _encode(table, options)
+    anatomy = _dissected(buffer)
+    if [group.rows for group in anatomy.groups] != [table.num_rows]:
+        raise CannotSpliceError("the writer made more than one row group of one")
+    return [_cut_out(chunk, memoryview(buffer)) for chunk in anatomy.groups[0].chunks]
+
+
+def _cut_out(chunk: Chunk, file: memoryview) -> EncodedChunk:
+    # The pages are written soon; the rest waits for the end of the file, and must not hold them.
+    rest = (
+        None if part is None else bytes(file[part.start : part.end])
+        for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
+    )
+    return EncodedChunk(chunk, file[chunk.data.start : chunk.data.end], *rest)
+
+
+def _encode(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    try:
+        with pq.ParquetWriter(sink, table.schema, **options) as writer:
+            if table.num_rows:
+                writer.write_table(table, row_group_size=table.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        # Nothing but memory is written: these are pyarrow's words for what it cannot encode.
+        raise CannotSpliceError(f"pyarrow cannot encode {table.column_names}: {error}") from error
+    return sink.getvalue()
+
+
+def _dissected(buffer: pa.Buffer) -> Anatomy:
+    def read(start: int, length: int) -> bytes:
+        return bytes(memoryview(buffer)[start : start + length])
+
+    return dissect(read_footer(read, buffer.size), buffer.size, read)

@@ -1,0 +1,78 @@
+"""Rewrites that must splice, and the same edit made in memory to compare with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.incremental.choice import Costs
+from fsspeckit.core.incremental.payload import take_rows
+from fsspeckit.core.incremental.rewriting import Replacement, Rewritten, rewrite
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+ALWAYS = Costs(full=math.inf)
+"""Every file that can be spliced is."""
+
+NEVER = Costs(file=math.inf)
+"""Every file is written as a whole."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Rows that take the places of others; all other rows may go."""
+
+    positions: Sequence[int]
+    rows: pa.Table
+    keep_others: bool = True
+
+    def in_memory(self, old: pa.Table) -> pa.Table:
+        """What the file must hold afterwards."""
+        if not self.keep_others:
+            return self.rows
+        index = np.arange(old.num_rows)
+        index[list(self.positions)] = old.num_rows + np.arange(len(self.positions))
+        both = pa.concat_tables([old, self.rows.cast(old.schema)]).unify_dictionaries()
+        return take_rows(both, pa.array(index))
+
+    def on_disk(
+        self, path: Path, new: Path, costs: Costs | None = ALWAYS, keys: Sequence[str] = ()
+    ) -> Rewritten:
+        """Write the new file."""
+        positions = np.array(self.positions, np.int64)
+        return rewrite(
+            open_root(path.parent),
+            str(path),
+            Replacement(positions, np.arange(len(positions)), self.keep_others),
+            lambda numbers: take_rows(self.rows, pa.array(numbers)),
+            str(new),
+            key_columns=keys,
+            costs=costs,
+        )
+
+
+def read(path: Path) -> pa.Table:
+    """All rows, with page checksums verified and every array checked."""
+    with pq.ParquetFile(
+        path, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+    ) as file:
+        table = file.read()
+    table.validate(full=True)
+    return table
+
+
+def same(left: pa.Table, right: pa.Table) -> bool:
+    """Whether two tables hold the same rows; dictionaries may differ, NaN is NaN."""
+    return plainly(left) == plainly(right)
+
+
+def plainly(table: pa.Table) -> list[str]:
+    return [repr(row) for row in table.to_pylist()]

@@ -1,0 +1,111 @@
+"""Many merges into one file: it stays what a file of these rows would be."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.core.incremental.spliced import Edit, read, same
+from tests.core.parquet.altered import dissected
+from tests.core.parquet.thrift_writer import footer_of
+
+from fsspeckit.core.incremental import splicing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MERGES = 200
+ROWS, GROUP = 2000, 250
+OPTIONS: dict[str, Any] = {
+    "write_page_index": True,
+    "bloom_filter_options": {"id": {"ndv": GROUP, "fpp": 0.01}},
+    "data_page_size": 1024,
+    "compression": "zstd",
+}
+
+
+def _table() -> pa.Table:
+    random = np.random.default_rng(0)
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "n": random.random(ROWS),
+            "s": [f"s{n % 50}" for n in range(ROWS)],
+            "l": [[n] for n in range(ROWS)],
+        }
+    )
+
+
+def _dead_bytes(path: Path) -> int:
+    """Bytes of a file that nothing in its footer speaks of."""
+    anatomy = dissected(path)
+    parts = [
+        part
+        for group in anatomy.groups
+        for chunk in group.chunks
+        for part in (chunk.data, chunk.bloom, chunk.column_index, chunk.offset_index)
+        if part is not None
+    ]
+    data = path.read_bytes()
+    assert all(one.end <= other.start for one, other in pairwise(sorted(parts, key=_start)))
+    return len(data) - 12 - len(footer_of(data)) - sum(part.length for part in parts)
+
+
+def _start(part: Any) -> int:
+    return int(part.start)
+
+
+def _merge(path: Path, edit: Edit) -> None:
+    new = path.with_suffix(".new")
+    done = edit.on_disk(path, new)
+    assert done.method in ("splice", "column splice"), done.reason
+    new.replace(path)
+
+
+@pytest.mark.slow
+def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
+    path, random, table = tmp_path / "x.parquet", np.random.default_rng(1), _table()
+    pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
+    before = dissected(path).footer
+    for number in range(MERGES):
+        places = sorted(random.choice(ROWS, 3, replace=False).tolist())
+        rows = table.take(pa.array(places))
+        column = ["n", "s"][number % 2]
+        values = pa.array([number + 0.5] * 3 if column == "n" else [f"new {number}"] * 3)
+        edit = Edit(places, rows.set_column(rows.column_names.index(column), column, values))
+        _merge(path, edit)
+        table = edit.in_memory(table).combine_chunks()
+    assert same(read(path), table)
+    assert _dead_bytes(path) == 0
+    assert [group.rows for group in dissected(path).groups] == [GROUP] * (ROWS // GROUP)
+    after = dissected(path).footer
+    assert {n: v for n, v in after.values.items() if n != 4} == {
+        n: v for n, v in before.values.items() if n != 4
+    }
+    assert after.raw == before.raw
+    fresh = tmp_path / "fresh.parquet"
+    pq.write_table(table, fresh, row_group_size=GROUP, **OPTIONS)
+    assert path.stat().st_size <= 1.1 * fresh.stat().st_size
+
+
+@pytest.mark.slow
+def test_deletions_do_not_leave_ever_smaller_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splicing, "_SMALL_ROWS", GROUP)
+    path, random, table = tmp_path / "x.parquet", np.random.default_rng(2), _table()
+    pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
+    for _ in range(MERGES):
+        kept = np.sort(random.choice(table.num_rows, table.num_rows - 9, replace=False))
+        table = table.take(pa.array(kept)).combine_chunks()
+        _merge(path, Edit(kept.tolist(), table, keep_others=False))
+    assert same(read(path), table)
+    assert _dead_bytes(path) == 0
+    groups = [group.rows for group in dissected(path).groups]
+    assert sum(groups) == table.num_rows == ROWS - 9 * MERGES
+    # Neighbours are joined while one of them is below a quarter of what row groups should have.
+    assert len(groups) <= 2

@@ -1,0 +1,592 @@
+"""Splicing: what is copied, what is encoded, and what the new footer says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.core.incremental.spliced import ALWAYS, NEVER, Edit, read, same
+from tests.core.parquet.altered import alter, dissected, metadata
+from tests.core.parquet.thrift_writer import footer_of
+
+from fsspeckit.core.incremental import splicing
+from fsspeckit.core.incremental.choice import Costs
+from fsspeckit.core.incremental.rewriting import Replacement, rewrite
+from fsspeckit.core.parquet import splice
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk
+from fsspeckit.core.parquet.columns import columns_of
+from fsspeckit.core.parquet.copying import open_original, open_sink
+from fsspeckit.core.parquet.encoding import chunk_options, encode_columns, page_options
+from fsspeckit.core.parquet.properties import Layout
+from fsspeckit.core.parquet.selfcheck import check_spliced
+from fsspeckit.core.parquet.splice import Splicer
+from fsspeckit.core.parquet.thrift import I16, I32, INT, STRUCT, Struct, decode
+from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage.roots import open_root
+from fsspeckit.testing.writers import WRITERS, WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = 400
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "n": pa.array([n * 0.5 for n in range(ROWS)]),
+        "s": [f"s{n % 11}" for n in range(ROWS)],
+        "l": [[n, n + 1] for n in range(ROWS)],
+        "t": [{"a": n, "b": f"{n}"} for n in range(ROWS)],
+    }
+).replace_schema_metadata({"who": "somebody"})
+
+RICH: dict[str, Any] = {
+    "write_page_index": True,
+    "write_page_checksum": True,
+    "bloom_filter_options": {"id": True, "s": True},
+    "sorting_columns": [pq.SortingColumn(0)],
+    "data_page_size": 256,
+}
+
+
+def _write(directory: Path, **options: Any) -> Path:
+    path = directory / "old.parquet"
+    pq.write_table(TABLE, path, row_group_size=100, **options)
+    return path
+
+
+def _patch(positions: list[int], **columns: Any) -> Edit:
+    rows = TABLE.take(pa.array(positions))
+    for name, values in columns.items():
+        number = rows.column_names.index(name)
+        rows = rows.set_column(number, name, pa.array(values, TABLE.schema.field(name).type))
+    return Edit(positions, rows)
+
+
+def _keep_all(directory: Path, path: Path) -> bytes:
+    """Splice nothing into a file."""
+    root, anatomy = open_root(directory), dissected(path)
+    with (
+        open_original(root, str(path)) as original,
+        open_sink(root, str(directory / "new.parquet"), original) as sink,
+    ):
+        splicer = Splicer(original, anatomy, sink)
+        for group in anatomy.groups:
+            splicer.keep(group)
+        splicer.finish()
+    return (directory / "new.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, RICH, {**RICH, "data_page_version": "2.0", "compression": "zstd"}]
+)
+def test_splicing_nothing_into_a_file_of_pyarrow_gives_its_bytes(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = _write(tmp_path, **options)
+    assert _keep_all(tmp_path, path) == path.read_bytes()
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+def test_splicing_nothing_into_a_file_of_duckdb_gives_its_bytes(
+    tmp_path: Path, version: str
+) -> None:
+    import duckdb
+
+    path = tmp_path / "old.parquet"
+    with duckdb.connect() as connection:
+        connection.execute(
+            "COPY (SELECT range AS id, 's' || range % 9 AS s, [range] AS l FROM range(9000)) "
+            f"TO '{path}' (FORMAT parquet, PARQUET_VERSION {version}, ROW_GROUP_SIZE 2048)"
+        )
+    assert len(dissected(path).groups) > 2
+    assert _keep_all(tmp_path, path) == path.read_bytes()
+
+
+def test_one_value_costs_one_chunk(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    edit = _patch([123], n=[-1.0])
+    done = edit.on_disk(path, new)
+    assert (done.method, done.encoded_row_groups, done.copied_row_groups) == ("column splice", 1, 3)
+    assert same(read(new), edit.in_memory(TABLE))
+    encoded = [
+        (number, old_chunk.path)
+        for number, (one, other) in enumerate(
+            zip(dissected(path).groups, dissected(new).groups, strict=True)
+        )
+        for old_chunk, new_chunk in zip(one.chunks, other.chunks, strict=True)
+        if _pages(path, old_chunk) != _pages(new, new_chunk)
+    ]
+    assert encoded == [(1, "n")]
+
+
+def _pages(path: Path, chunk: Chunk) -> bytes:
+    return path.read_bytes()[chunk.data.start : chunk.data.end]
+
+
+@pytest.mark.parametrize("column", ["l", "t"])
+def test_a_nested_column_is_replaced_with_all_its_leaves(tmp_path: Path, column: str) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    values = {"l": [[]], "t": [{"a": None, "b": "other"}]}[column]
+    edit = _patch([250], **{column: values})
+    assert edit.on_disk(path, new).method == "column splice"
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_all_columns_of_a_row_group(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    edit = _patch([7], id=[-7], n=[0.1], s=["?"], l=[None], t=[None])
+    done = edit.on_disk(path, new)
+    assert (done.method, done.encoded_row_groups, done.copied_row_groups) == ("splice", 1, 3)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_the_footer_keeps_what_is_not_about_places(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    alter(path, lambda footer: set_field(footer, 6, b"parquet-mr version 1.12.3 (build x)"))
+    _patch([7], n=[0.1]).on_disk(path, new)
+    old, found = dissected(path).footer, dissected(new).footer
+    assert found.values[2] == old.values[2]
+    assert found.values[6] == old.values[6]
+    assert found.raw == old.raw
+    assert pq.read_schema(new).equals(pq.read_schema(path), check_metadata=True)
+
+
+def test_fields_of_a_later_format_stay_with_what_is_copied(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+
+    def later(footer: Struct) -> None:
+        set_field(footer, 60, 1, I32)
+        for number in (0, 1):
+            set_field(footer.values[4][number], 61, 2, I32)
+            set_field(metadata(footer, number), 62, 3, I32)
+
+    alter(path, later)
+    _patch([150], n=[0.1]).on_disk(path, new)
+    footer = decode(footer_of(new.read_bytes()), {4: [{1: [{3: {}}]}]})[0]
+    kept, changed = footer.values[4][0], footer.values[4][1]
+    assert 60 in footer.kinds
+    assert (61 in kept.kinds, 61 in changed.kinds) == (True, False)
+    assert 62 in kept.values[1][0].values[3].kinds
+
+
+@pytest.mark.parametrize(
+    ("changed", "keys", "is_sorted"),
+    [("n", [], True), ("id", [], False), ("id", ["id"], True)],
+)
+def test_a_sort_order_stays_if_it_holds(
+    tmp_path: Path, changed: str, keys: list[str], is_sorted: bool
+) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    _patch([150], **{changed: [3]}).on_disk(path, new, keys=keys)
+    found = pq.read_metadata(new)
+    assert found.row_group(0).sorting_columns
+    assert bool(found.row_group(1).sorting_columns) == is_sorted
+
+
+def _ordinals(path: Path) -> list[int | None]:
+    return [group.struct.values.get(7) for group in dissected(path).groups]
+
+
+def _number(footer: Struct, count: int = 4) -> None:
+    for number in range(count):
+        set_field(footer.values[4][number], 7, number, I16)
+
+
+def test_row_groups_are_numbered_anew(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    alter(path, _number)
+    positions = [*range(100), *range(250, 400)]
+    Edit(positions, TABLE.take(pa.array(positions)), keep_others=False).on_disk(path, new)
+    assert _ordinals(new) == [0, 1, 2]
+
+
+def test_row_groups_are_all_numbered_or_none_is(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    alter(path, lambda footer: _number(footer, 3))
+    assert _ordinals(path) == [0, 1, 2, None]
+    _patch([150], n=[0.1]).on_disk(path, new)
+    assert _ordinals(new) == [None] * 4
+
+
+def test_many_row_groups_are_not_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splice, "_LARGEST_ORDINAL", 3)
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    alter(path, _number)
+    _patch([150], n=[0.1]).on_disk(path, new)
+    assert _ordinals(new) == [None] * 4
+
+
+def test_row_groups_that_lose_all_rows_are_dropped(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    kept = [*range(100), *range(300, 400)]
+    edit = Edit(kept, TABLE.take(pa.array(kept)), keep_others=False)
+    done = edit.on_disk(path, new)
+    assert (done.is_new, done.encoded_row_groups, done.copied_row_groups) == (True, 0, 2)
+    assert same(read(new), edit.rows)
+
+
+def test_a_file_that_loses_all_rows_keeps_its_schema(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    done = Edit([], TABLE.slice(0, 0), keep_others=False).on_disk(path, new)
+    assert (done.is_new, done.rows) == (True, 0)
+    assert read(new).schema.equals(TABLE.schema)
+
+
+def test_small_row_groups_are_joined(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    kept = [5, 6, 105, 205, *range(300, 390)]
+    edit = Edit(kept, TABLE.take(pa.array(kept)), keep_others=False)
+    edit.on_disk(path, new)
+    assert same(read(new), edit.rows)
+    assert [group.rows for group in dissected(new).groups] == [94]
+    assert not pq.read_metadata(new).row_group(0).sorting_columns
+
+
+def test_row_groups_of_some_size_are_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splicing, "_SMALL_ROWS", 0)
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
+    Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)
+    assert [group.rows for group in dissected(new).groups] == [60, 60, 30, 100]
+
+
+def test_each_row_group_is_encoded_like_itself(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    parts = []
+    for number, options in enumerate(
+        [
+            {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0"},
+            {"compression": {"id": "gzip"}, "write_page_checksum": True},
+        ]
+    ):
+        part = tmp_path / f"{number}.parquet"
+        pq.write_table(TABLE.slice(number * 100, 100), part, **options)
+        parts.append(part)
+    _glue(parts, path)
+    edit = _patch([50, 150], id=[-1, -2], s=["s1", "s2"])
+    assert edit.on_disk(path, new).encoded_row_groups == 2
+    assert same(read(new), edit.in_memory(TABLE.slice(0, 200)))
+    for one, other in zip(dissected(path).groups, dissected(new).groups, strict=True):
+        for old_chunk, new_chunk in zip(one.chunks, other.chunks, strict=True):
+            assert old_chunk.metadata.values[4] == new_chunk.metadata.values[4]
+            # A dictionary of numbers that all differ is not built again.
+            if old_chunk.path != "id":
+                assert old_chunk.metadata.values[2] == new_chunk.metadata.values[2]
+            looks = [_look(path, old_chunk), _look(new, new_chunk)]
+            assert looks[0] == looks[1]
+
+
+def _look(path: Path, chunk: Chunk) -> dict[str, Any]:
+    return page_options([chunk], lambda start, n: path.read_bytes()[start : start + n])
+
+
+def _glue(parts: list[Path], path: Path) -> None:
+    """Make one file of the row groups of several, as appending tools do."""
+    data, groups = b"PAR1", []
+    footer = dissected(parts[0]).footer
+    for part in parts:
+        anatomy, body = dissected(part), part.read_bytes()
+        for group in anatomy.groups:
+            for found in group.chunks:
+                for number in (9, 10, 11):
+                    if found.metadata.values.get(number, 0) > 0:
+                        found.metadata.values[number] += len(data) - found.data.start
+                data += body[found.data.start : found.data.end]
+            drop_fields(group.struct, [5, 7])
+            groups.append(group.struct)
+    footer.values[4] = groups
+    set_field(footer, 3, sum(group.values[3] for group in groups))
+    tail = encode(footer)
+    path.write_bytes(data + tail + len(tail).to_bytes(4, "little") + b"PAR1")
+
+
+WIDE = pa.decimal128(30, 2)
+
+
+def _wide_decimals(path: Path) -> pa.Table:
+    table = pa.table({"id": range(4), "d": pa.array([Decimal(n) for n in range(4)], WIDE)})
+    WRITERS["duckdb"](table, str(path))
+    return table
+
+
+def test_a_type_that_would_be_stored_otherwise_is_written_as_a_whole(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    table = _wide_decimals(path)
+    rows = table.slice(1, 1).set_column(1, "d", pa.array([Decimal(9)], WIDE))
+    done = Edit([1], rows).on_disk(path, new)
+    assert done.method == "full"
+    assert "'d' would be stored as another type" in done.reason
+    assert same(read(new), Edit([1], rows).in_memory(table))
+
+
+def test_such_a_type_is_no_matter_in_a_column_that_stays(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    table = _wide_decimals(path)
+    rows = table.slice(1, 1).set_column(0, "id", pa.array([99]))
+    assert Edit([1], rows).on_disk(path, new).method == "column splice"
+    assert same(read(new), Edit([1], rows).in_memory(table))
+
+
+def _other_order(footer: Struct) -> None:
+    other = encode(Struct({2: Struct()}, {}, {2: STRUCT}))
+    footer.values[7] = [other] * len(footer.values[7])
+
+
+FALLBACKS: dict[str, tuple[Callable[[Struct], object], str]] = {
+    "order": (_other_order, "would be ordered in another way"),
+    "old writer": (
+        lambda f: set_field(f, 6, b"parquet-mr version 1.2.8"),
+        "parquet-mr up to 1.2.8",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FALLBACKS)
+def test_what_cannot_be_spliced_is_written_as_a_whole(tmp_path: Path, what: str) -> None:
+    change, reason = FALLBACKS[what]
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    alter(path, change)
+    edit = _patch([150], n=[0.1])
+    done = edit.on_disk(path, new)
+    assert done.method == "full"
+    assert reason in done.reason
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_a_dictionary_without_room_is_written_as_a_whole(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    small = pa.dictionary(pa.int8(), pa.string())
+    words = pa.array([f"w{n % 120}" for n in range(240)]).dictionary_encode().cast(small)
+    table = pa.table({"id": range(240), "d": words})
+    pq.write_table(table, path, row_group_size=120)
+    fresh = pa.array([f"new {n}" for n in range(20)]).dictionary_encode().cast(small)
+    edit = Edit(list(range(20)), table.slice(0, 20).set_column(1, "d", fresh))
+    done = edit.on_disk(path, new)
+    assert (done.method, "too many values" in done.reason) == ("full", True)
+    assert read(new).slice(0, 20).column("d").to_pylist() == fresh.to_pylist()
+    elsewhere = Edit([3], table.slice(3, 1).set_column(0, "id", pa.array([-3])))
+    assert elsewhere.on_disk(path, new).method == "column splice"
+
+
+def test_extension_types_are_spliced(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    kind = pa.uuid()
+    values = pa.ExtensionArray.from_storage(
+        kind, pa.array([b"%016d" % n for n in range(9)], pa.binary(16))
+    )
+    table = pa.table({"id": range(9), "u": values})
+    pq.write_table(table, path, row_group_size=3)
+    edit = Edit([4], pa.table({"id": [4], "u": values.take(pa.array([0]))}))
+    assert edit.on_disk(path, new).method == "column splice"
+    assert read(new).column("u").to_pylist()[4] == values.to_pylist()[0]
+
+
+def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path)
+    alter(path, lambda footer: set_field(metadata(footer), 4, 3))  # LZO
+    anatomy = dissected(path)
+    column = columns_of(anatomy.elements)[0]
+    with pytest.raises(CannotSpliceError, match="codec 3 of 'id'"):
+        chunk_options(column, anatomy.groups[0].chunks[:1], Layout(TABLE.schema, {}), 1)
+
+
+def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class InHalves(pq.ParquetWriter):  # type: ignore[misc]
+        def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
+            super().write_table(table, row_group_size=1)
+
+    monkeypatch.setattr(pq, "ParquetWriter", InHalves)
+    with pytest.raises(CannotSpliceError, match="more than one row group"):
+        encode_columns(pa.table({"x": [1, 2]}), {})
+
+
+def test_what_pyarrow_cannot_encode_is_refused() -> None:
+    with pytest.raises(CannotSpliceError, match="cannot encode"):
+        encode_columns(
+            pa.table({"x": [1.5, 2.5]}),
+            {"column_encoding": {"x": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
+        )
+
+
+def test_a_page_header_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    chunks = dissected(_write(tmp_path)).groups[0].chunks
+    with pytest.raises(CannotSpliceError, match="header of a page"):
+        page_options(chunks, lambda start, length: b"\xff" * length)
+
+
+def test_a_file_that_fails_its_check_is_written_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_a_row(self: Splicer) -> None:
+        self.rows -= 1
+        finish(self)
+
+    finish = Splicer.finish
+    monkeypatch.setattr(Splicer, "finish", lose_a_row)
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    edit = _patch([150], n=[0.1])
+    done = edit.on_disk(path, new)
+    assert (done.method, "rows" in done.reason) == ("full", True)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_the_check_sees_rows_schema_and_what_pyarrow_cannot_read(tmp_path: Path) -> None:
+    path, root = _write(tmp_path), open_root(tmp_path)
+    old = dissected(path)
+    rows = [100] * 4
+    check_spliced(root, str(path), old, rows)
+    with pytest.raises(CannotSpliceError, match="rows it should have"):
+        check_spliced(root, str(path), old, [100, 300])
+    other = tmp_path / "other.parquet"
+    pq.write_table(TABLE.select(["id"]), other, row_group_size=100)
+    with pytest.raises(CannotSpliceError, match="schema of the old one"):
+        check_spliced(root, str(path), dissected(other), rows)
+    alter(path, lambda footer: drop_fields(footer.values[4][0], [2]))
+    with pytest.raises(CannotSpliceError, match="pyarrow cannot read"):
+        check_spliced(root, str(path), old, rows)
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    rows = _patch([150], n=[0.1]).rows
+
+    def touching(numbers: Any) -> pa.Table:
+        os.utime(path, ns=(1, 1))
+        return rows.take(pa.array(numbers))
+
+    replacement = Replacement(np.array([150]), np.array([0]))
+    with pytest.raises(ConcurrentModificationError, match=r"old\.parquet"):
+        rewrite(open_root(tmp_path), str(path), replacement, touching, str(new), costs=ALWAYS)
+
+
+@pytest.mark.parametrize("costs", [ALWAYS, NEVER])
+def test_other_filesystems(tmp_path: Path, costs: Costs) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/spliced/old.parquet", _write(tmp_path, **RICH).read_bytes())
+    edit = _patch([7, 150], n=[0.1, 0.2])
+    done = rewrite(
+        open_root("memory://spliced"),
+        "/spliced/old.parquet",
+        Replacement(np.array(edit.positions), np.arange(2)),
+        lambda numbers: edit.rows.take(pa.array(numbers)),
+        "/spliced/new.parquet",
+        costs=costs,
+    )
+    assert done.method == ("column splice" if costs is ALWAYS else "full")
+    (tmp_path / "new.parquet").write_bytes(memory.cat_file("/spliced/new.parquet"))
+    assert same(read(tmp_path / "new.parquet"), edit.in_memory(TABLE))
+
+
+def test_the_way_is_chosen_by_its_cost(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    edit = _patch([150], n=[0.1])
+    assert edit.on_disk(path, new, Costs(file=1.0)).method == "full"
+    assert edit.on_disk(path, new, Costs(full=1.0)).method == "column splice"
+    reason = edit.on_disk(path, new, None).reason
+    assert reason.startswith("1 of 5 columns in 1 of 4 row groups change: about ")
+
+
+def test_a_large_file_is_spliced_and_a_small_one_is_not(tmp_path: Path) -> None:
+    small, large = _write(tmp_path), tmp_path / "large.parquet"
+    table = pa.table({f"c{n}": np.random.default_rng(n).random(100_000) for n in range(8)})
+    pq.write_table(table, large, row_group_size=25_000)
+    rows = table.slice(5, 1).set_column(3, "c3", pa.array([2.0]))
+    assert Edit([5], rows).on_disk(large, tmp_path / "1", None).method == "column splice"
+    assert _patch([150], n=[0.1]).on_disk(small, tmp_path / "2", None).method == "full"
+
+
+def test_a_forced_rewrite_is_a_full_one(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    nothing = np.empty(0, np.int64)
+    done = rewrite(
+        open_root(tmp_path),
+        str(path),
+        Replacement(nothing, nothing, force=True),
+        lambda numbers: TABLE.take(pa.array(numbers)),
+        str(new),
+        costs=ALWAYS,
+    )
+    assert (done.method, done.rows) == ("full", ROWS)
+    assert same(read(new), TABLE)
+
+
+def test_what_is_not_known_of_a_writer_is_found_in_its_files(tmp_path: Path) -> None:
+    """INT96, decimals as integers and times in UTC stay what they are, column by column."""
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    table = pa.table(
+        {
+            "id": pa.array(range(20), pa.int64()),
+            "d": pa.array([Decimal(n) for n in range(20)], pa.decimal128(9, 2)),
+            "i": pa.array(range(20), pa.timestamp("us")),
+        }
+    )
+    WRITERS["pyarrow"](table, str(path), WriteOptions(int96=True, decimal_as_integer=True))
+    rows = table.slice(3, 1)
+    for number, values in (
+        (1, pa.array([Decimal(5)], pa.decimal128(9, 2))),
+        (2, pa.array([7], pa.timestamp("us"))),
+    ):
+        rows = rows.set_column(number, table.column_names[number], values)
+    edit = Edit([3], rows.set_column(2, "i", rows.column("i").cast(pa.timestamp("us", "UTC"))))
+    assert edit.on_disk(path, new).method == "column splice"
+    types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
+    assert types == [chunk.metadata.values[1] for chunk in dissected(path).groups[0].chunks]
+    assert read(new).slice(3, 1).to_pylist() == rows.to_pylist()
+
+
+def _beside(parts: list[Path], path: Path) -> None:
+    """Make one file of the columns of several, each of them one row group with as many rows."""
+    data, chunks, elements = b"PAR1", [], []
+    footer = dissected(parts[0]).footer
+    for part in parts:
+        anatomy, body = dissected(part), part.read_bytes()
+        elements += anatomy.elements[1:]
+        for found in anatomy.groups[0].chunks:
+            for number in (9, 10, 11):
+                if found.metadata.values.get(number, 0) > 0:
+                    found.metadata.values[number] += len(data) - found.data.start
+            data += body[found.data.start : found.data.end]
+            chunks.append(found.struct)
+    root = decode(footer.values[2][0], {5: INT})[0]
+    root.values[5] = len(elements)
+    footer.values[2] = [encode(root), *elements]
+    footer.values[4][0].values[1] = chunks
+    drop_fields(footer, [5, 7])
+    tail = encode(footer)
+    path.write_bytes(data + tail + len(tail).to_bytes(4, "little") + b"PAR1")
+
+
+@pytest.mark.parametrize("changed", ["i", "t"])
+def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed: str) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    parts = [tmp_path / "i.parquet", tmp_path / "t.parquet"]
+    for part in parts:
+        table = pa.table({part.stem: pa.array(range(9), pa.timestamp("us"))})
+        is_int96 = part.stem == "i"
+        pq.write_table(table, part, use_deprecated_int96_timestamps=is_int96, store_schema=False)
+    _beside(parts, path)
+    before = read(path)
+    rows = pa.table(
+        {
+            "i": pa.array([70 if changed == "i" else 3], pa.timestamp("us", "UTC")),
+            "t": pa.array([70 if changed == "t" else 3], pa.timestamp("us")),
+        }
+    )
+    done = Edit([3], rows).on_disk(path, new)
+    assert done.method == "column splice", done.reason
+    types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
+    assert types == [3, 2]
+    expected = before.to_pydict()
+    expected[changed][3] = dt.datetime(1970, 1, 1, 0, 0, 0, 70)
+    assert read(new).to_pydict() == expected

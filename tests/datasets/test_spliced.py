@@ -1,0 +1,34 @@
+"""The contract of every engine, kept by splices alone.
+
+The files of the conformance suite are small, so that writing them as a whole is cheaper and mostly
+chosen. Here they are spliced wherever that can be done.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsspeckit.core.incremental import choice
+from fsspeckit.core.incremental.choice import Costs
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.testing.conformance import EngineTests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.slow
+class TestSpliced(EngineTests):
+    engine_name = "pyarrow"
+    first_case_only = True
+
+    @pytest.fixture(autouse=True)
+    def _always(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "COSTS", Costs(full=math.inf))
+
+    @pytest.fixture
+    def connect(self) -> Callable[..., Any]:
+        return PyarrowDatasetIO
