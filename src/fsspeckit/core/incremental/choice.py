@@ -25,7 +25,7 @@ Method = Literal["kept", "column splice", "splice", "full"]
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, as `benchmarks/bench_splice.py` measured them."""
+    """Seconds on one machine; only their ratios matter, see `benchmarks/bench_splice.py`."""
 
     encode: float = 6.0e-9
     """For each byte that is encoded, before compression."""
