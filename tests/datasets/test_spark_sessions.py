@@ -40,7 +40,7 @@ def run(program: str, directory: Path, **environment: str) -> tuple[Any, str]:
 
 
 _NEW_SESSION = """
-import json, sys
+import glob, json, os, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from fsspeckit.datasets.spark import SparkDatasetIO
 
@@ -56,19 +56,23 @@ print(json.dumps({
     "rows": pq.read_table(path).sort_by("id").to_pydict(),
     "conf": [spark.conf.get(name) for name in names],
     "again": SparkDatasetIO().jobs.spark is spark,
+    "log": len(glob.glob(os.environ["TMPDIR"] + "/fsspeckit-spark-*/spark.log")),
 }))
 spark.stop()
 """
 
 
 def test_without_a_session_a_local_one_is_started_that_is_silent(tmp_path: Path) -> None:
-    found, beside = run(_NEW_SESSION, tmp_path)
+    (tmp_path / "tmp").mkdir()
+    found, beside = run(_NEW_SESSION, tmp_path, TMPDIR=str(tmp_path / "tmp"))
     assert found["counts"] == [1, 1]
     assert found["rows"] == {"id": [1, 2, 3], "v": ["a", "a", "b"]}
     cores = str(len(os.sched_getaffinity(0)))
     assert found["conf"] == [f"local[{cores}]", "false", "true", "UTC", cores, "127.0.0.1"]
     assert found["again"]
     assert beside == ""
+    assert found["log"] == 1
+    assert not list((tmp_path / "tmp").glob("fsspeckit-*"))
 
 
 _UNFIT = """

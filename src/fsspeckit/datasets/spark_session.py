@@ -105,7 +105,7 @@ def _local_session() -> SparkSession:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send what Java says while it starts, and ever after, into a file."""
+    """Send what Java says while it starts, and ever after, into a file that ends with us."""
     directory = tempfile.mkdtemp(prefix="fsspeckit-spark-")
     logger.debug("the output of Spark goes to %s", directory)
     sys.stderr.flush()
@@ -114,6 +114,8 @@ def _quiet() -> Iterator[None]:
         with open(Path(directory) / "spark.log", "ab") as log:
             os.dup2(log.fileno(), 2)
         yield
+        # Where a start fails, the file stays: it is all that tells why.
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
