@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _HOME = Path(pyspark.__file__).parent
 _PATIENCE = 300.0
@@ -103,46 +104,77 @@ def connect_server(directory: Path) -> Iterator[str]:
 
 @dataclass
 class Cluster:
-    """A standalone cluster."""
+    """A standalone cluster: a master and workers of one core each, on one host each."""
 
-    url: str
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    directory: Path
+    size: int
+    memory: str
+    stack: ExitStack
+    url: str = ""
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """By name, those that run, and those that have been lost."""
 
-    def kill_worker(self) -> None:
-        """End a worker, and its executors with it, as a machine that loses power does."""
-        self.workers[0].kill()
+    def start_master(self) -> None:
+        """Start the one that workers register with."""
+        port, page = free_port(), free_port()
+        where = ("--host", LOOPBACK, "--port", str(port), "--webui-port", str(page))
+        kind = "org.apache.spark.deploy.master.Master"
+        master = self.stack.enter_context(running(self.directory, "master", kind, *where))
+        wait_for(self.directory, "master", master, "I have been elected leader")
+        self.url = f"spark://{LOOPBACK}:{port}"
+
+    def mend(self) -> None:
+        """Start workers that are not there, or no longer, and wait until the master knows them."""
+        missing = [n for n in range(self.size) if self._is_missing(f"worker{n}")]
+        for number in missing:
+            self._start_worker(number)
+        for number in missing:
+            name = f"worker{number}"
+            ready = "Successfully registered with master"
+            wait_for(self.directory, name, self.workers[name], ready)
+
+    def _is_missing(self, name: str) -> bool:
+        return name not in self.workers or self.workers[name].poll() is not None
+
+    def _start_worker(self, number: int) -> None:
+        name = f"worker{number}"
+        # Spark runs a second copy of a task on another host only.
+        host = f"127.0.0.{number + 1}"
+        place = ("--host", host, "--webui-port", str(free_port()))
+        size = ("--cores", "1", "--memory", self.memory, "--work-dir", str(self.directory / name))
+        arguments = ("org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
+        self.workers[name] = self.stack.enter_context(
+            running(self.directory, name, *arguments, host=host)
+        )
 
 
 @contextmanager
 def standalone_cluster(
     directory: Path, *, workers: int = 2, memory: str = "2g"
 ) -> Iterator[Cluster]:
-    """A master and some workers of one core each."""
-    port, page = free_port(), free_port()
-    where = ("--host", LOOPBACK, "--port", str(port), "--webui-port", str(page))
+    """A master and some workers."""
     with ExitStack() as stack:
-        master = stack.enter_context(
-            running(directory, "master", "org.apache.spark.deploy.master.Master", *where)
-        )
-        wait_for(directory, "master", master, "I have been elected leader")
-        cluster = Cluster(f"spark://{LOOPBACK}:{port}")
-        for number in range(workers):
-            name = f"worker{number}"
-            # Spark runs a second copy of a task on another host only.
-            host = f"127.0.0.{number + 1}"
-            place = ("--host", host, "--webui-port", str(free_port()))
-            size = ("--cores", "1", "--memory", memory, "--work-dir", str(directory / name))
-            process = stack.enter_context(
-                running(
-                    directory,
-                    name,
-                    "org.apache.spark.deploy.worker.Worker",
-                    *place,
-                    *size,
-                    cluster.url,
-                    host=host,
-                )
-            )
-            wait_for(directory, name, process, "Successfully registered with master")
-            cluster.workers.append(process)
+        cluster = Cluster(directory, workers, memory, stack)
+        cluster.start_master()
+        cluster.mend()
         yield cluster
+
+
+def lose_power(machines: Sequence[int], process: int) -> None:
+    """End one of some processes, and all below it, at once: that one which another descends from.
+
+    Args:
+        machines: The ids of processes.
+        process: The id of a process below one of them.
+    """
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    parents = {pid: parent for pid, parent in pairs if pid != 0}
+    while process not in machines:
+        process = parents[process]
+    lost = [process]
+    for one in lost:
+        lost += [pid for pid, parent in parents.items() if parent == one]
+    for one in lost:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)

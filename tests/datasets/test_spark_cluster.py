@@ -1,6 +1,6 @@
-"""A real cluster: executors that are lost, tasks that are slow or fail, a driver that holds little.
+"""A real cluster: executors that are lost, tasks that are slow or fail, and little memory.
 
-One driver, a process of its own, does everything below on one cluster, and tells what it saw.
+Two drivers, each a process of its own, work on one cluster and tell what they saw.
 """
 
 from __future__ import annotations
@@ -8,68 +8,77 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.datasets.spark_cluster import LOOPBACK, standalone_cluster
+from tests.datasets import spark_driver
+from tests.datasets.spark_cluster import Cluster, standalone_cluster
+from tests.datasets.spark_driver import FILES, ROWS, SMALL_ROWS, SOURCE, WIDE_ROWS, WIDE_SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-_FILES = 40
-_ROWS = 50_000
 _REPOSITORY = Path(__file__).parents[2]
-_SOURCE = "id bigint, v string, x double"
+_PHASES = {
+    "stage the source for",
+    "resolve the keys for",
+    "match keys of",
+    "rewrite files of",
+    "insert rows into",
+}
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the driver tells about each of its merges."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster")
-    _write_target(directory / "target")
-    with standalone_cluster(directory) as cluster:
-        program = "from tests.datasets.test_spark_cluster import drive; drive()"
-        told = subprocess.run(
-            [sys.executable, "-c", program],
-            input=json.dumps(
-                {
-                    "url": cluster.url,
-                    "directory": str(directory),
-                    "python": str(_python_without_us(directory)),
-                    "worker": cluster.workers[0].pid,
-                }
-            ),
-            capture_output=True,
-            text=True,
-            cwd=_REPOSITORY,
-            timeout=900,
-            check=False,
-        )
-    assert told.returncode == 0, told.stderr[-6000:]
-    yield {**json.loads(told.stdout.splitlines()[-1]), "stderr": told.stderr}
+    with standalone_cluster(directory) as started:
+        yield started
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _write_target(path: Path) -> None:
-    path.mkdir()
-    for number in range(_FILES):
-        ids = pa.array(range(number * _ROWS, (number + 1) * _ROWS))
-        values = {"id": ids, "v": pa.repeat("old", _ROWS), "x": ids.cast(pa.float64())}
-        pq.write_table(pa.table(values), path / f"f{number:02}.parquet", row_group_size=_ROWS // 2)
+@pytest.fixture(scope="module")
+def seen(cluster: Cluster) -> dict[str, Any]:
+    """What the driver tells whose tasks go wrong."""
+    spark_driver.write_numbers(cluster.directory / "target")
+    return _driven(cluster, "drive")
+
+
+@pytest.fixture(scope="module")
+def narrow(cluster: Cluster) -> dict[str, Any]:
+    """What the driver tells whose executors and workers have little memory."""
+    spark_driver.write_wide(cluster.directory / "wide" / "data")
+    return _driven(cluster, "drive_narrow")
+
+
+def _driven(cluster: Cluster, name: str) -> dict[str, Any]:
+    """Run a driver, and give what it tells."""
+    cluster.mend()
+    about = {
+        "url": cluster.url,
+        "directory": str(cluster.directory),
+        "python": str(_python_without_us(cluster.directory)),
+        "workers": [process.pid for process in cluster.workers.values()],
+    }
+    told = subprocess.run(
+        [sys.executable, "-c", f"from tests.datasets import spark_driver as d; d.{name}()"],
+        input=json.dumps(about),
+        capture_output=True,
+        text=True,
+        cwd=_REPOSITORY,
+        timeout=900,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr[-6000:]
+    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return found
 
 
 def _python_without_us(directory: Path) -> Path:
@@ -84,165 +93,69 @@ def _python_without_us(directory: Path) -> Path:
     return path
 
 
-class _Driver:
-    """The driver's side: merges into copies of the target, and looks at what they hold then."""
+class TestTwoMillionRows:
+    """Upserted into forty files, of which each keeps half of its rows."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        from pyspark.sql import SparkSession
-
-        from fsspeckit.datasets.spark import SparkDatasetIO
-
-        os.environ["PYSPARK_PYTHON"] = told["python"]
-        self.directory = Path(told["directory"])
-        self.worker = told["worker"]
-        self.spark = (
-            SparkSession.builder.master(told["url"])
-            .config("spark.executor.memory", "1g")
-            .config("spark.driver.maxResultSize", "8m")
-            .config("spark.driver.host", LOOPBACK)
-            .config("spark.driver.bindAddress", LOOPBACK)
-            .config("spark.ui.enabled", "false")
-            .config("spark.speculation", "true")
-            .config("spark.speculation.multiplier", "3")
-            .config("spark.speculation.quantile", "0.5")
-            .config("spark.sql.shuffle.partitions", "4")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-        self.io = SparkDatasetIO(self.spark)
-
-    def merge(self, name: str, source: Any, **options: Any) -> dict[str, Any]:
-        path = self.directory / name / "data"
-        shutil.copytree(self.directory / "target", path)
-        result = self.io.merge(source, str(path), "upsert", ["id"], **options)
-        rows = pq.read_table(path)
-        new = rows.filter(pc.equal(rows["v"], "new"))
-        # The next commit takes away what tasks may have left that nobody waited for.
-        self.io.merge(rows.slice(0, 1).set_column(1, "v", [["again"]]), str(path), "update", ["id"])
-        return {
-            "counts": [result.inserted, result.updated, result.deleted],
-            "rewritten": len(result.rewritten_files),
-            "rows": rows.num_rows,
-            "distinct": pc.count_distinct(rows["id"]).as_py(),
-            "new": new.num_rows,
-            "sum": pc.sum(new["id"]).as_py(),
-            "listed": len(result.files) == len(list(path.glob("*.parquet"))),
-            "staging": [str(left) for left in path.parent.glob(".*/.staging*")],
-            "seconds": result.metrics["seconds"],
+    @pytest.mark.parametrize("name", ["plain", "failing", "slow", "killed"])
+    def test_ends_in_the_right_rows(self, seen: dict[str, Any], name: str) -> None:
+        found = {key: seen[name][key] for key in seen[name] if key not in ("ends", "left")}
+        inserted = SOURCE - FILES * ROWS // 2
+        assert found == {
+            "counts": [inserted, FILES * ROWS // 2, 0],
+            "rewritten": FILES,
+            "rows": FILES * ROWS + inserted,
+            "equal": True,
+            "listed": True,
+            "staging": [],
         }
 
-    def numbers(self, start: int, end: int, partitions: int = 4) -> Any:
-        frame = self.spark.range(start, end, 1, partitions)
-        return frame.selectExpr("id", "'new' AS v", "double(id) AS x")
+    @pytest.mark.parametrize("name", ["failing", "slow", "killed"])
+    def test_what_was_left_is_gone(self, seen: dict[str, Any], name: str) -> None:
+        left = seen[name]["left"]
+        assert left
+        assert all(f"/{name}/.data.fsspeckit/.staging_" in path for path, _ in left)
+        assert not any(exists for _, exists in left)
+
+    def test_spark_says_which_phase_of_which_dataset_a_job_is(self, seen: dict[str, Any]) -> None:
+        assert set(seen["plain"]["ends"]) >= _PHASES
+
+    def test_nothing_fails_where_nothing_was_to_fail(self, seen: dict[str, Any]) -> None:
+        """A task may be run twice here too, if the machine is slow; one of the two is ended."""
+        ends = {end for ends in seen["plain"]["ends"].values() for end in ends}
+        assert ends <= {"Success", "Success again", "TaskKilled", "TaskKilled again"}
+
+    def test_tasks_of_every_phase_failed_first(self, seen: dict[str, Any]) -> None:
+        ends = seen["failing"]["ends"]
+        failed = {phase for phase in ends if ends[phase].get("ExceptionFailure", 0)}
+        assert failed >= _PHASES
+        assert len(seen["failing"]["left"]) >= FILES // 10
+
+    def test_a_task_was_slow_and_run_again(self, seen: dict[str, Any]) -> None:
+        assert seen["slow"]["ends"]["rewrite files of"]["Success again"] >= 1
+
+    def test_a_worker_was_lost_while_it_rewrote(self, seen: dict[str, Any]) -> None:
+        assert seen["killed"]["ends"]["rewrite files of"]["ExecutorLostFailure"] == 1
 
 
-def drive() -> None:
-    """Read where the cluster is, merge, and tell what came of it."""
-    driver = _Driver(json.load(sys.stdin))
-    told = {
-        "large": driver.merge("large", driver.numbers(1_000_000, 3_000_000)),
-        "fails first": driver.merge("fails", _mapped(driver, _failing_first())),
-        "slow": driver.merge("slow", _mapped(driver, _slow_first(driver.directory))),
-        "skewed": driver.merge("skewed", driver.numbers(0, 55_000)),
-        "killed": _with_a_worker_killed(driver),
-        "second attempt": (driver.directory / "second-attempt").exists(),
-    }
-    sys.stdout.write(f"\n{json.dumps(told)}\n")
-    driver.spark.stop()
+class TestLittleMemory:
+    """Limits are real: the kernel refuses a worker more addresses than Spark allows it."""
 
+    def test_the_source_is_several_times_larger_than_an_executor(
+        self, narrow: dict[str, Any]
+    ) -> None:
+        assert WIDE_SOURCE * spark_driver.WIDTH > 2.8 * 480 * 2**20
+        inserted = WIDE_SOURCE - WIDE_ROWS
+        assert narrow["counts"] == [inserted, WIDE_ROWS, 1]
+        assert narrow["rows"] == narrow["distinct"] == 39 * SMALL_ROWS + WIDE_SOURCE
 
-def _mapped(driver: _Driver, function: Callable[[Any], Any]) -> Any:
-    return driver.numbers(1_900_000, 2_100_000).mapInArrow(function, _SOURCE)
+    def test_a_file_larger_than_a_workers_memory_changes_in_every_row(
+        self, narrow: dict[str, Any]
+    ) -> None:
+        assert {tuple(limit) for limit in narrow["limits"]} == {(768 * 2**20,)}
+        assert narrow["decoded"] > 1.5 * 768 * 2**20
+        assert narrow["changed"] >= WIDE_ROWS
 
-
-def _failing_first() -> Callable[[Any], Any]:
-    def pass_on(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        for number, batch in enumerate(batches):
-            if context is not None and context.attemptNumber() == 0 and number == 1:
-                raise OSError("the first attempt fails half-way")
-            yield batch
-
-    return pass_on
-
-
-def _slow_first(directory: Path) -> Callable[[Any], Any]:
-    """One partition is slow until another attempt at it has begun."""
-    mark = str(directory / "second-attempt")
-
-    def pass_on(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        if context is not None and context.partitionId() == 0:
-            if context.attemptNumber() > 0:
-                Path(mark).touch()
-            end = time.monotonic() + 60
-            while not Path(mark).exists() and time.monotonic() < end:
-                time.sleep(0.1)
-        yield from batches
-
-    return pass_on
-
-
-def _with_a_worker_killed(driver: _Driver) -> dict[str, Any]:
-    """Kill a worker as soon as the first file is being rewritten."""
-    phases = threading.Event()
-    killed: list[bool] = []
-
-    def progress(phase: str, *_: int) -> None:
-        if phase == "rewrite":
-            phases.set()
-
-    def kill() -> None:
-        phases.wait(300)
-        control = driver.directory / "killed"
-        end = time.monotonic() + 60
-        while not list(control.glob(".*/.staging*/part-*")) and time.monotonic() < end:
-            time.sleep(0.005)
-        os.kill(driver.worker, signal.SIGKILL)
-        killed.append(True)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    found = driver.merge("killed", driver.numbers(1_000_000, 2_100_000), progress=progress)
-    thread.join()
-    return {**found, "killed": killed}
-
-
-def _expected(start: int, end: int) -> dict[str, Any]:
-    held = _FILES * _ROWS
-    updated = min(end, held) - start
-    inserted = max(end - held, 0)
-    return {
-        "counts": [inserted, updated, 0],
-        "rewritten": -(-min(end, held) // _ROWS) - start // _ROWS,
-        "rows": held + inserted,
-        "distinct": held + inserted,
-        "new": end - start,
-        "sum": sum(range(start, end)),
-        "listed": True,
-        "staging": [],
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "start", "end"),
-    [
-        ("large", 1_000_000, 3_000_000),
-        ("fails first", 1_900_000, 2_100_000),
-        ("slow", 1_900_000, 2_100_000),
-        ("skewed", 0, 55_000),
-        ("killed", 1_000_000, 2_100_000),
-    ],
-)
-def test_an_upsert(seen: dict[str, Any], name: str, start: int, end: int) -> None:
-    found = {key: value for key, value in seen[name].items() if key not in ("seconds", "killed")}
-    assert found == _expected(start, end)
-
-
-def test_what_was_to_happen_did_happen(seen: dict[str, Any]) -> None:
-    assert seen["killed"]["killed"] == [True]
-    assert seen["second attempt"]
+    def test_most_of_the_source_is_in_one_file_of_forty(self, narrow: dict[str, Any]) -> None:
+        """Joined by Spark, and routed, because the source is in no order."""
+        assert "match keys of" in narrow["phases"]
+        assert "route rows to files of" in narrow["phases"]
