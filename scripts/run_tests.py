@@ -56,7 +56,8 @@ def run(options: list[str]) -> list[str]:
 def judge() -> int:
     """Add up what was measured and compare it with the floors."""
     coverage = [sys.executable, "-m", "coverage"]
-    report = ROOT / ".coverage.json"
+    report = ROOT / "build" / "coverage.json"
+    report.parent.mkdir(exist_ok=True)
     subprocess.run([*coverage, "combine", "--quiet"], cwd=ROOT, check=True)
     subprocess.run([*coverage, "json", "--quiet", "-o", str(report)], cwd=ROOT, check=True)
     return coverage_gate.main([str(report)])

@@ -22,7 +22,9 @@ _PLACES = [place for place in sys.path if place.endswith("site-packages")]
 
 def run(program: str, directory: Path, **environment: str) -> tuple[Any, str]:
     """What a program of its own process tells in its last line, and all that it says beside."""
-    inherited = {k: v for k, v in os.environ.items() if k != "PYSPARK_PYTHON"}
+    # Not the settings that measure workers: these here cannot import what measures.
+    own = {"PYSPARK_PYTHON", "SPARK_CONF_DIR"}
+    inherited = {k: v for k, v in os.environ.items() if k not in own}
     source = str(_REPOSITORY / "src")
     paths = [source, str(_REPOSITORY), *filter(None, [inherited.get("PYTHONPATH")])]
     told = subprocess.run(

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "GroupChange", "Replacement", "dictionaries_in", "stored_rows"]
 
-_REMEMBERED_BYTES = 64 * 1024 * 1024
+# What is compared is read again for writing, unless it is little: workers of Spark have not much.
+_REMEMBERED_BYTES = 16 * 1024 * 1024
 # Up to this many replaced rows, what lies between them is used as it is instead of copied.
 _FEW_PLACES = 256
 
@@ -184,9 +185,9 @@ class Change:
         names = list(self.layout.schema.names if columns is None else columns)
         if not self._is_touched(number):
             return self._old_rows(number, names)
-        if not self._replacement.keep_others:
-            return self._new_rows(number).select(names)
         new = self._new_rows(number).select(names)
+        if not self._replacement.keep_others or new.num_rows == self.rows_of(number):
+            return new
         return _replaced(self._known_rows(number, names), new, self._places(number))
 
     def _known_rows(self, number: int, names: list[str]) -> pa.Table:
@@ -218,6 +219,8 @@ class Change:
 
     def _new_rows(self, number: int) -> pa.Table:
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
+        if start == end:  # the source is not asked for nothing
+            return self.layout.schema.empty_table()
         source = self._rows(self._replacement.source_rows[start:end])
         check_same_columns(source.column_names, self.layout.schema.names, "file")
         return stored_rows(source, self.layout)

@@ -55,6 +55,7 @@ _PROBED_PLACES = 64
 _SMALL_SHARE = 4
 _SMALL_ROWS = 10_000
 _ROOMY_INDEX = 32
+_MOST_DECODED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class _Work:
         self._ordered = ordered
         self._columns = {column.name: column for column in source.columns}
         self._waiting: deque[_Waiting] = deque()
-        self._encoding: deque[Future[list[EncodedChunk]]] = deque()
+        self._encoding: deque[tuple[int, Future[list[EncodedChunk]]]] = deque()
         self.rows: list[int] = []
         self.encoded_groups = 0
         self.encoded_bytes = 0
@@ -261,17 +262,25 @@ class _Work:
         assert step.change is not None
         group = self._source.anatomy.groups[step.numbers[0]]
         for columns, options in self._units(group, step.change.columns, step.rows):
-            # What is decoded and not yet encoded is what takes memory.
-            while len(self._encoding) > ENCODERS:
-                self._encoding.popleft().result()
+            size = sum(group.chunks[n].raw_bytes for column in columns for n in column.numbers)
+            size *= len(step.numbers)
+            self._make_room(size)
             names = [column.name for column in columns]
             table = pa.concat_tables([self._change.merged(n, names) for n in step.numbers])
             future = self._pool.submit(encode_columns, table, options)
             waiting.units.append((columns, future))
-            self._encoding.append(future)
+            self._encoding.append((size, future))
             del table
         for number in step.numbers:
             self._change.forget(number)
+
+    def _make_room(self, size: int) -> None:
+        """Wait until few bytes are decoded and not yet encoded: these are what takes memory."""
+        while self._encoding and (
+            len(self._encoding) > ENCODERS
+            or size + sum(size for size, _ in self._encoding) > _MOST_DECODED_BYTES
+        ):
+            self._encoding.popleft()[1].result()
 
     def _units(
         self, group: Group, names: Sequence[str], rows: int
