@@ -138,7 +138,12 @@ class TestTwoMillionRows:
 
 
 class TestLittleMemory:
-    """Limits are real: the kernel refuses a worker more addresses than Spark allows it."""
+    """Limits are real: the kernel refuses a worker more addresses than Spark allows it.
+
+    Minutes of work, because data must be larger than memory: FSSPECKIT_EXAMPLES=2 runs it.
+    """
+
+    __test__ = float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1
 
     def test_the_source_is_several_times_larger_than_an_executor(
         self, narrow: dict[str, Any]
