@@ -47,8 +47,8 @@ KINDS: dict[str, tuple[pa.DataType, pa.DataType]] = {
 @pytest.mark.parametrize(("kind", "expected"), KINDS.values(), ids=KINDS)
 def test_the_nearest_type_that_spark_has(kind: pa.DataType, expected: pa.DataType) -> None:
     found = _nearest(kind)
-    names = ["item", "element"]  # what a list calls its values is no part of its meaning
-    assert str(found).replace(*names) == str(expected).replace(*names)
+    # What a list calls its values is no part of its meaning.
+    assert str(found).replace("item", "element") == str(expected).replace("item", "element")
 
 
 @pytest.mark.spark
