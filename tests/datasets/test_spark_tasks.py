@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -119,6 +120,14 @@ class TestMessages:
         assert [opened(data, mailbox) for data in told] == [short, long]
         assert len(list(Path(stage).iterdir())) == 1
 
+    def test_a_file_that_is_not_the_message_is_not_unpickled(self, root: Root, stage: str) -> None:
+        mailbox = Mailbox(root, stage)
+        (told,) = messages(["x" * 100_000], mailbox)
+        (file,) = Path(stage).iterdir()
+        file.write_bytes(pickle.dumps("of somebody else"))
+        with pytest.raises(errors.ConcurrentModificationError, match=file.name):
+            opened(told.column(0)[0].as_py(), mailbox)
+
     def test_what_a_repetition_would_not_mend_is_an_answer(self) -> None:
         def refuse(_: Any) -> Iterator[int]:
             yield 1
@@ -146,7 +155,30 @@ class TestMessages:
 
     def test_a_text_without_an_error(self) -> None:
         assert carried_error("another error") is None
-        assert carried_error("fsspeckit-error:gARLAS4=: a number") is None
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            pickle.dumps(OSError("code of somebody else")),
+            b'["OSError"]',
+            b'["print", ["no error"]]',
+            b'["UnicodeDecodeError", ["too little"]]',
+            b'[3, ["no name"]]',
+        ],
+    )
+    def test_a_text_that_only_looks_like_an_error(self, words: bytes) -> None:
+        assert carried_error(f"fsspeckit-error:{base64.b64encode(words).decode()}: x") is None
+
+    def test_an_error_of_arrow(self) -> None:
+        def fail(_: Any) -> Iterator[int]:
+            yield 1
+            raise pa.ArrowInvalid("too wide")
+
+        with pytest.raises(RuntimeError) as caught:
+            list(each(fail, ["only"])(task_batches(0)))
+        found = carried_error(str(caught.value))
+        assert isinstance(found, pa.ArrowInvalid)
+        assert str(found) == "too wide"
 
     def test_flags(self) -> None:
         flags = np.arange(21) % 3 == 0

@@ -7,6 +7,9 @@ name, and only the files that the message of a successful task names are ever us
 from __future__ import annotations
 
 import base64
+import builtins
+import hashlib
+import json
 import pickle
 import re
 import uuid
@@ -24,7 +27,7 @@ from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.datasets.positions import find_positions, moving_keys
 from fsspeckit.datasets.spark_source import stage_part
-from fsspeckit.errors import FsspeckitError
+from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
 from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.staging import WorkerStage
 
@@ -83,11 +86,22 @@ class Mailbox:
         path = new_name(self.directory, "message")
         with self.root.filesystem.open(path, "wb") as handle:
             handle.write(data)
-        return _Left(path)
+        return _Left(path, hashlib.sha256(data).digest())
 
     def fetch(self, left: _Left) -> Any:
-        """Read such a message."""
-        return pickle.loads(self.root.filesystem.cat_file(left.path))
+        """Read such a message.
+
+        Raises:
+            ConcurrentModificationError: If it is not what the task has left. Who may write files
+                may not yet run code here, so nothing else is unpickled.
+        """
+        data = self.root.filesystem.cat_file(left.path)
+        if hashlib.sha256(data).digest() != left.digest:
+            raise ConcurrentModificationError(
+                f"{left.path!r} in staging is not what a task of Spark has left there.\n"
+                "Hint: nothing but fsspeckit may write into its control directory."
+            )
+        return pickle.loads(data)
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,7 @@ class _Left:
     """A message that is in a file."""
 
     path: str
+    digest: bytes
 
 
 def opened(data: bytes, mailbox: Mailbox) -> Any:
@@ -173,17 +188,30 @@ def _carrying_errors(produced: Iterable[Any]) -> Iterator[Any]:
     except FsspeckitError:
         raise
     except Exception as error:  # whatever it is, the driver shall raise it as what it is
-        text = base64.b64encode(pickle.dumps(error)).decode()
-        raise RuntimeError(f"fsspeckit-error:{text}: {error}") from error
+        raise RuntimeError(f"fsspeckit-error:{_told(error)}: {error}") from error
+
+
+def _told(error: Exception) -> str:
+    """An error as words: its type and arguments. A text may come from anywhere: no pickle."""
+    arguments = list(error.args)
+    if isinstance(error, OSError) and error.filename is not None:
+        arguments = [error.errno, error.strerror, error.filename]
+    plain = [one if isinstance(one, int | float | str | None) else str(one) for one in arguments]
+    return base64.b64encode(json.dumps([type(error).__name__, plain]).encode()).decode()
 
 
 def carried_error(text: str) -> BaseException | None:
-    """The error that a failed task's text carries."""
+    """The error that a failed task's text carries, if it is one of Python or of Arrow."""
     found = _CARRIED.search(text)
     if found is None:
         return None
-    error = pickle.loads(base64.b64decode(found.group(1)))
-    return error if isinstance(error, BaseException) else None
+    try:
+        name, arguments = json.loads(base64.b64decode(found.group(1)))
+        kind: Any = getattr(builtins, name, None) or getattr(pa.lib, name, None)
+        is_error = isinstance(kind, type) and issubclass(kind, Exception)
+        return kind(*arguments) if is_error else None
+    except (ValueError, TypeError):  # not our words, or not all that its type asks for
+        return None
 
 
 @dataclass(frozen=True)
@@ -482,13 +510,10 @@ class InsertRows:
         if writer.partition_columns:
             # At once, so that no partition gets more files than it needs: there are not many.
             tables = [pa.concat_tables(tables).unify_dictionaries()] if len(share) else []
-        try:
+        with writer:
             for table in tables:
                 writer.write(table)
             yield from writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
 
 
 def insertable(root: Root, source: SourceRows, share: InsertShare) -> Iterator[pa.Table]:
