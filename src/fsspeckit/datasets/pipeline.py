@@ -276,17 +276,13 @@ class _Merge:
     def _insert(self, planned: _Planned) -> None:
         assert planned.matches is not None
         request = self._request
-        writer = new_files(
+        with new_files(
             self._storage, self._stage, planned.target, self._source.schema, request.files
-        )
-        try:
+        ) as writer:
             if request.inserts and planned.matches.unmatched:
                 self._written.inserted = self._engine.insert(self._source, planned.matches, writer)
             elif self._would_be_empty(planned.target):
                 self._keep_last_file(writer)
-        except BaseException:
-            writer.abort()
-            raise
 
     def _keep_last_file(self, writer: NewFiles) -> None:
         """Let the last file stay, without rows: it keeps the schema."""

@@ -294,10 +294,7 @@ class InsertPieces:
     def __call__(self, pieces: Sequence[Piece]) -> Iterator[NewFile]:
         """Gives the files that were written."""
         writer = self.writer.elsewhere(partial(WorkerStage, self.directory))
-        try:
+        with writer:
             for piece in pieces:
                 writer.write(read_piece(self.root, piece))
             yield from writer.finish()
-        except BaseException:
-            writer.abort()
-            raise

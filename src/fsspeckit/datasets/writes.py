@@ -57,15 +57,11 @@ def _write(
     check_mergeable(snapshot.listing, storage.root)
     footers = partial(engine.footers, stage=stage)
     target = _write_target(storage, snapshot, source.schema, request, footers)
-    writer = new_files(storage, stage, target, source.schema, request.files)
-    try:
+    with new_files(storage, stage, target, source.schema, request.files) as writer:
         written = engine.insert(source, None, writer)
         if not source.num_rows and not target.footers:
             writer.write_empty()
             written = writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
 
     adds = [complete(storage.root, new.staged, new.rows) for new in written]
 

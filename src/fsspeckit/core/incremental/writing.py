@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -174,8 +174,11 @@ class NewFiles:
             directory = self._directories.directory(nulls) if nulls else ""
         self._file(directory, {})
 
-    def abort(self) -> None:
-        """Close what is open without caring for it: staging is removed anyway."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close what is still open without caring for it: staging is removed anyway."""
         for file in self._open.values():
             file.close()
         self._open.clear()
