@@ -159,7 +159,7 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
 
 def _directories_of(shadow: Shadow, record: CommitRecord) -> list[str]:
     """The directories in a shadow, those that it got for new files too; some may be gone again."""
-    linked = {name.rstrip("/") for name in shadow.entries if name.endswith("/")}
+    linked = {name[:-1] for name in shadow.entries if name[-1] == "/"}
     added = (below(shadow.directory, add.final) for add in record.adds)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]

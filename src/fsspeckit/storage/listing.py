@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsspeckit.errors import UnsupportedLayoutError
@@ -23,6 +23,7 @@ __all__ = ["DataFile", "Listing", "check_mergeable", "check_readable", "is_data_
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_HIDDEN = (".", "_")
 _SUMMARY = "the summary file"
 _SUMMARY_FILES = ("_metadata", "_common_metadata")
 
@@ -65,7 +66,7 @@ class Listing:
 
 def is_hidden(name: str) -> bool:
     """Whether a file or directory of this name is never data."""
-    return name.startswith((".", "_"))
+    return name.startswith(_HIDDEN)
 
 
 def is_data_path(relative: str) -> bool:
@@ -81,18 +82,12 @@ def list_files(root: Root) -> Listing:
         NotADirectoryError: If the root is a file.
         OSError: What the filesystem raised, with the path in it.
     """
-    walk = _walk_local(root.path) if root.is_local else _walk_remote(root)
     files: list[DataFile] = []
-    obstacles: set[str] = set()
-    exists = False
-    for relative, entry in walk:
-        exists = True
-        if entry is not None:
-            files.append(entry)
-        elif obstacle := _obstacle(relative):
-            obstacles.add(obstacle)
-    files.sort(key=attrgetter("path"))
-    return Listing(tuple(files), tuple(sorted(obstacles)), exists)
+    walk = _walk_local(root.path, files) if root.is_local else _walk_remote(root, files)
+    others = list(walk)
+    files.sort(key=itemgetter(0))  # by path
+    obstacles = sorted({obstacle for other in others if (obstacle := _obstacle(other))})
+    return Listing(tuple(files), tuple(obstacles), bool(others))
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:
@@ -148,11 +143,11 @@ def _obstacle(relative: str) -> str | None:
     return None
 
 
-def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
-    """Entries below a local directory: relative path, and the file or None if it is no data."""
+def _walk_local(root: str, files: list[DataFile]) -> Iterator[str]:
+    """Add the data files below a local directory to a list; gives what is no data, and the root."""
     if not os.path.lexists(root):
         return
-    yield "", None
+    yield ""
     seen = set()
     pending = [("", root)]
     while pending:
@@ -166,41 +161,46 @@ def _walk_local(root: str) -> Iterator[tuple[str, DataFile | None]]:
             if (status.st_dev, status.st_ino) in seen:
                 continue  # a symbolic link that leads back up
             seen.add((status.st_dev, status.st_ino))
-            for entry in entries:
-                relative, hidden = prefix + entry.name, entry.name.startswith((".", "_"))
+            for entry in entries:  # as few steps as possible: the lock may be held
+                name = entry.name
+                hidden = name[0] in _HIDDEN
                 if entry.is_dir():
-                    yield f"{relative}/", None
+                    yield f"{prefix}{name}/"
                     if not hidden:
-                        pending.append((f"{relative}/", entry.path))
-                elif hidden or not entry.name.lower().endswith(DATA_SUFFIXES):
-                    yield relative, None
-                elif (file := _local_file(entry)) is not None:
-                    yield relative, file
+                        pending.append((f"{prefix}{name}/", entry.path))
+                elif hidden or not name.lower().endswith(DATA_SUFFIXES):
+                    yield prefix + name
+                else:
+                    _add_local(entry, files)
 
 
-def _local_file(entry: os.DirEntry[str]) -> DataFile | None:
-    """A file as a listing found it; None if it was removed since, or is a dangling link."""
+def _add_local(entry: os.DirEntry[str], files: list[DataFile]) -> None:
+    """Add a file to a list, unless it was removed since or is a dangling link."""
     try:
         status = entry.stat()
     except FileNotFoundError:
-        return None
-    return DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
+        return
+    files.append(DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino))
 
 
-def _walk_remote(root: Root) -> Iterator[tuple[str, DataFile | None]]:
+def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
+    """Like :func:`_walk_local`, of any filesystem."""
     root.filesystem.invalidate_cache(root.path)
     found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
     base = root.path.rstrip("/")
+    if found:
+        yield ""
     for path, info in found.items():
         relative = root.relative(path)
         if path.rstrip("/") == base:
             if info.get("type") == "file":
                 raise NotADirectoryError(f"{root.spelled(path)!r} is a file, not a directory.")
-            yield "", None
         elif info.get("type") == "directory":
-            yield f"{relative.rstrip('/')}/", None
+            yield f"{relative.rstrip('/')}/"
+        elif is_data_path(relative):
+            files.append(remote_file(path, info))
         else:
-            yield relative, remote_file(path, info) if is_data_path(relative) else None
+            yield relative
 
 
 def remote_file(path: str, info: dict[str, Any]) -> DataFile:
