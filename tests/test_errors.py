@@ -15,6 +15,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.DuplicateKeyError, ValueError),
     (errors.SchemaMismatchError, ValueError),
     (errors.PartitionMoveError, ValueError),
+    (errors.RewriteLimitError, ValueError),
     (errors.UnsupportedLayoutError, ValueError),
     (errors.UnreadableFileError, ValueError),
     (errors.ConcurrentModificationError, RuntimeError),
@@ -68,6 +69,10 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
     (
         errors.DuplicateKeyError.found(["a", "b"], 1, [(1, "x")]),
         ["for example: (1, 'x')."],
+    ),
+    (
+        errors.RewriteLimitError.exceeded("max_rewrite_bytes", "1 bytes", "2,000 bytes", 3),
+        ["may rewrite 2,000 bytes in 3 file(s)", "max_rewrite_bytes allows 1 bytes", "Hint:"],
     ),
     (
         errors.PartitionMoveError.found(["day"], 3, [(1,)]),

@@ -42,6 +42,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     trust_partitions: bool = False,
     allow_empty: bool = False,
     bloom_columns: Sequence[str] | None = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
     progress: Progress | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -68,6 +70,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         trust_partitions: Do not look for keys in partitions that the source has no rows for.
         allow_empty: Let ``full_merge`` delete every row.
         bloom_columns: The columns that get bloom filters in new files.
+        max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+        max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
         progress: Called with phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -103,6 +107,8 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     trust_partitions: bool = False,
     allow_empty: bool = False,
     bloom_columns: Sequence[str] | None = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
     progress: Progress | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,

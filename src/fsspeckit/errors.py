@@ -25,6 +25,7 @@ __all__ = [
     "LostFileError",
     "NullKeyError",
     "PartitionMoveError",
+    "RewriteLimitError",
     "SchemaMismatchError",
     "UnreadableFileError",
     "UnsupportedLayoutError",
@@ -102,6 +103,19 @@ class PartitionMoveError(FsspeckitError, ValueError):
             f"for example: {shown}.\n"
             "Hint: delete the rows from their old partition first, or make the partition columns "
             "part of the key if the same key may live in several partitions."
+        )
+
+
+class RewriteLimitError(FsspeckitError, ValueError):
+    """A merge would rewrite more of the target than its caller allows; nothing was changed."""
+
+    @classmethod
+    def exceeded(cls, name: str, limit: str, needed: str, files: int) -> RewriteLimitError:
+        """Tell what was allowed, and what the merge may need."""
+        return cls(
+            f"the merge may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "
+            "Nothing was changed.\n"
+            f"Hint: look at the plan; then raise {name}, or merge fewer keys at a time."
         )
 
 

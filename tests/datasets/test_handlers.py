@@ -116,3 +116,26 @@ def test_a_merge_with_a_template_names_its_inserts(io: PyarrowDatasetIO, tmp_pat
         basename_template="day-{i}.parquet",
     )
     assert result.files[0].path.rpartition("/")[2].startswith("day-0-")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_rewrite_fraction": 1.5}, "from 0 to 1, got 1.5"),
+        ({"max_rewrite_fraction": float("nan")}, "from 0 to 1, got nan"),
+        ({"max_rewrite_fraction": True}, "from 0 to 1, got True"),
+        ({"max_rewrite_bytes": -1}, "0 or more, got -1"),
+        ({"max_rewrite_bytes": 1.5}, "0 or more, got 1.5"),
+    ],
+)
+def test_limits_that_are_none(
+    io: PyarrowDatasetIO, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        io.merge(rows(1), f"{tmp_path}/d", "upsert", ["id"], **options)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "5", True, None])
+def test_a_lock_timeout_is_a_number_of_seconds(tmp_path: Path, seconds: Any) -> None:
+    with pytest.raises(ValueError, match="lock_timeout must be a number of seconds"):
+        PyarrowDatasetIO(lock_timeout=seconds).read_dataset(f"{tmp_path}/d")

@@ -12,6 +12,7 @@ from fsspeckit.datasets.reading import read_table
 from fsspeckit.datasets.request import (
     FileOptions,
     MergeRequest,
+    RewriteLimits,
     WriteRequest,
     check_write_or_merge,
     one_spelling,
@@ -47,6 +48,7 @@ class DatasetIO:
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds new
             files first and removes old ones then.
+        lock_timeout: How many seconds to wait for another writer.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class DatasetIO:
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
     ) -> None:
         options: Any = storage_options
         if options is not None and not isinstance(options, Mapping):
@@ -68,6 +71,7 @@ class DatasetIO:
         self._storage_options = storage_options
         self._control_dir = control_dir
         self._publish: PublishMode = publish
+        self._lock_timeout = lock_timeout
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +102,8 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -124,6 +130,8 @@ class DatasetIO:
             trust_partitions: Do not look for keys in partitions that the source has no rows for.
             allow_empty: Let ``full_merge`` delete every row.
             bloom_columns: The columns that get bloom filters in new files.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
             progress: Called with phase, done and total.
 
         Returns:
@@ -172,6 +180,8 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> MergePlan:
         """Tell what :meth:`merge` would do with the same arguments; the dataset is not changed.
@@ -472,6 +482,7 @@ class DatasetIO:
             self._storage_options,
             control_dir=self._control_dir,
             publish=self._publish,
+            lock_timeout=self._lock_timeout,
         )
 
 
@@ -494,6 +505,9 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
         arguments["trust_partitions"],
         arguments["allow_empty"],
         arguments["progress"],
+        limits=RewriteLimits(
+            arguments.get("max_rewrite_fraction"), arguments.get("max_rewrite_bytes")
+        ),
     )
 
 

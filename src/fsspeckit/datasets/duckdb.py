@@ -49,6 +49,7 @@ class DuckDBDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        lock_timeout: How many seconds to wait for another writer.
 
     Examples:
         A connection of the caller's, with its limits:
@@ -72,9 +73,12 @@ class DuckDBDatasetIO(DatasetIO):
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
     ) -> None:
         self._duckdb = DuckDBEngine(connection, filesystem)
-        super().__init__(self._duckdb, filesystem, storage_options, control_dir, publish)
+        super().__init__(
+            self._duckdb, filesystem, storage_options, control_dir, publish, lock_timeout
+        )
 
     def close(self) -> None:
         """Close the connection, if it is an own one; the next merge would open another.
@@ -94,6 +98,7 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        lock_timeout: How many seconds to wait for another writer.
 
     Examples:
         >>> import pyarrow as pa
@@ -111,12 +116,14 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
         *,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
     ) -> None:
         super().__init__(
             filesystem=filesystem,
             storage_options=storage_options,
             control_dir=control_dir,
             publish=publish,
+            lock_timeout=lock_timeout,
         )
 
     def _generate_unique_filename(self, basename_template: str | None = None, i: int = 0) -> str:

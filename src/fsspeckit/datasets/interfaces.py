@@ -68,6 +68,8 @@ class DatasetHandler(Protocol):
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.
@@ -97,6 +99,8 @@ class DatasetHandler(Protocol):
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         progress: Progress | None = None,
     ) -> MergePlan:
         """Tell what :meth:`merge` would do; its affected files include all that it rewrites.

@@ -169,6 +169,8 @@ class _Merge:
     def attempt(self, snapshot: Snapshot) -> Change:
         """Plan on a snapshot and write what the plan needs into staging."""
         planned = self.planned(snapshot)
+        if self._request.updates:
+            self._request.limits.check(planned.plan)
         self._written = _Written(planned)
         if planned.matches is not None:
             with self.timed("rewrite"):

@@ -33,6 +33,7 @@ class PyarrowDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        lock_timeout: How many seconds to wait for another writer.
     """
 
     def __init__(
@@ -42,5 +43,8 @@ class PyarrowDatasetIO(DatasetIO):
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
     ) -> None:
-        super().__init__(ArrowEngine(filesystem), filesystem, storage_options, control_dir, publish)
+        super().__init__(
+            ArrowEngine(filesystem), filesystem, storage_options, control_dir, publish, lock_timeout
+        )

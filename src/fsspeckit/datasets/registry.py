@@ -52,9 +52,18 @@ ENGINES: dict[str, EngineEntry] = {
 
 
 def open_engine(
-    name: str, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+    name: str,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> DatasetIO:
     """Open an engine by its name.
+
+    Args:
+        name: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
+        filesystem: An fsspec or pyarrow filesystem for paths.
+        storage_options: What fsspec needs to open the filesystem of a URL.
+        options: What else every engine takes, such as ``control_dir`` and ``lock_timeout``.
 
     Raises:
         InvalidArgumentError: If there is no such engine.
@@ -69,4 +78,6 @@ def open_engine(
             f'{entry.install}, or pass engine="pyarrow", which needs nothing else.',
         )
     opened = getattr(import_module(entry.module), entry.class_name)
-    return cast("DatasetIO", opened(filesystem=filesystem, storage_options=storage_options))
+    return cast(
+        "DatasetIO", opened(filesystem=filesystem, storage_options=storage_options, **options)
+    )

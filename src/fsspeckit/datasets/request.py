@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -12,13 +12,14 @@ import pyarrow as pa
 from fsspeckit.core.incremental.keys import check_names
 from fsspeckit.core.incremental.writing import FileLimits, basename_of
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
     from fsspeckit.core.incremental.matching import DuplicatePolicy
+    from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.source import NullPolicy
 
-__all__ = ["FileOptions", "MergeRequest", "Progress", "WriteMode", "WriteRequest"]
+__all__ = ["FileOptions", "MergeRequest", "Progress", "RewriteLimits", "WriteMode", "WriteRequest"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the phase, how much of it is done, and how much there is."""
@@ -61,6 +62,59 @@ def _is_count(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class RewriteLimits:
+    """How much of a target a merge may rewrite: a guard against keys that match too much."""
+
+    max_rewrite_fraction: float | None = None
+    """The share of the target's bytes, from 0 to 1."""
+
+    max_rewrite_bytes: int | None = None
+    """Bytes of files."""
+
+    def __post_init__(self) -> None:
+        fraction: Any = self.max_rewrite_fraction
+        if fraction is not None and not (_is_number(fraction) and 0 <= fraction <= 1):
+            raise InvalidArgumentError(
+                f"max_rewrite_fraction must be a number from 0 to 1, got {fraction!r}.\n"
+                "Hint: 0.25 lets a merge rewrite a quarter of the bytes."
+            )
+        most: Any = self.max_rewrite_bytes
+        whole = isinstance(most, Integral) and not isinstance(most, bool)
+        if most is not None and not (whole and most >= 0):
+            raise InvalidArgumentError(
+                f"max_rewrite_bytes must be a whole number of bytes, 0 or more, got {most!r}."
+            )
+
+    def check(self, plan: MergePlan) -> None:
+        """Refuse a plan whose affected files are too many bytes.
+
+        They are an upper bound: a file in which no value changes is not rewritten.
+
+        Raises:
+            RewriteLimitError: Naming the limit.
+        """
+        affected = plan.with_decision("affected")
+        needed = sum(file.bytes for file in affected)
+        most = self.max_rewrite_bytes
+        if most is not None and needed > most:
+            raise RewriteLimitError.exceeded(
+                "max_rewrite_bytes", f"{most:,} bytes", f"{needed:,} bytes", len(affected)
+            )
+        share = needed / max(1, sum(file.bytes for file in plan.files))
+        if self.max_rewrite_fraction is not None and share > self.max_rewrite_fraction:
+            raise RewriteLimitError.exceeded(
+                "max_rewrite_fraction",
+                f"{self.max_rewrite_fraction:g} of it",
+                f"{share:.3g} of the target's bytes",
+                len(affected),
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True)
 class MergeRequest:
     """A merge, as the caller wants it."""
 
@@ -80,6 +134,9 @@ class MergeRequest:
 
     only_plans: bool = False
     """Whether nothing will be written, so that an engine need not prepare for it."""
+
+    limits: RewriteLimits = RewriteLimits()
+    """How much may be rewritten; a plan is never refused for it."""
 
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)

@@ -38,6 +38,7 @@ class SparkDatasetIO(DatasetIO):
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        lock_timeout: How many seconds to wait for another writer.
         driver_footers: The footers of more files than this are read by tasks.
 
     Raises:
@@ -53,6 +54,7 @@ class SparkDatasetIO(DatasetIO):
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
         publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
         driver_footers: int = DRIVER_FOOTERS,
     ) -> None:
         if driver_footers < 0:
@@ -61,7 +63,7 @@ class SparkDatasetIO(DatasetIO):
             )
         self.jobs = Jobs(open_session(spark))
         engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
-        super().__init__(engine, filesystem, storage_options, control_dir, publish)
+        super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
 
     def read_dataset(
         self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None

@@ -109,6 +109,7 @@ def recover(
     *,
     control_dir: str | os.PathLike[str] | None = None,
     abandon: bool = False,
+    lock_timeout: float = 30.0,
 ) -> RecoveryReport:
     """Complete what an interrupted writer committed, and remove what it did not.
 
@@ -118,6 +119,7 @@ def recover(
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
         abandon: Whether to go back to the state before a commit whose files were lost.
+        lock_timeout: How many seconds to wait for another writer.
 
     Raises:
         CorruptRecordError: If a record cannot be understood; nothing was changed.
@@ -126,7 +128,9 @@ def recover(
         FileNotFoundError: If there is neither a dataset nor a control directory.
         PermissionError: If a directory cannot be written that a commit changes.
     """
-    storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
+    storage = open_storage(
+        path, filesystem, storage_options, control_dir=control_dir, lock_timeout=lock_timeout
+    )
     storage.check_exists()
     return recover_storage(storage, abandon=abandon)
 

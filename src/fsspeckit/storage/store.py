@@ -138,6 +138,11 @@ def open_storage(
     """
     if publish not in _MODES:
         raise InvalidArgumentError.choice("publish", publish, _MODES)
+    seconds: Any = lock_timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise InvalidArgumentError(
+            f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}."
+        )
     root = open_root(path, filesystem, storage_options)
     disk: Disk = LocalDisk() if root.is_local else RemoteDisk(root.filesystem)
     control, default = find_control_directory(root, disk, control_dir)

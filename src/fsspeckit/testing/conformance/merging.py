@@ -17,6 +17,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.errors import RewriteLimitError
 from fsspeckit.storage import history, recover
 from fsspeckit.testing.conformance.stores import STORES, data_files
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
@@ -291,6 +292,20 @@ class OptionTests:
         path = str(tmp_path / "source.parquet")
         pq.write_table(source, path, use_deprecated_int96_timestamps=True)
         assert target.merge(source, data=path).updated == 1
+
+    @pytest.mark.parametrize(
+        "limit", [{"max_rewrite_fraction": 0.5}, {"max_rewrite_bytes": 1000}], ids=str
+    )
+    def test_a_merge_that_would_rewrite_too_much_is_refused(
+        self, target: Target, limit: dict[str, Any]
+    ) -> None:
+        three_files(target)
+        target.refuses(
+            RewriteLimitError, numbers(1, 4, 6, v="new"), match=next(iter(limit)), **limit
+        )
+        assert len(target.plan(numbers(1, 4, 6, v="new"), **limit).with_decision("affected")) == 3
+        target.merge(numbers(1, 4, 6, 8, v="new"), "insert", **limit)
+        target.merge(numbers(1, v="new"), **{name: value * 2 for name, value in limit.items()})
 
     def test_a_source_is_never_modified(self, target: Target) -> None:
         three_files(target)
