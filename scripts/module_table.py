@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "fsspeckit"
 PAGE = REPOSITORY / "docs" / "architecture.md"
 
-LAYERS = ("errors", "storage", "core", "datasets", "cli", "testing")
+LAYERS = ("errors", "display", "storage", "core", "datasets", "cli", "testing")
 """The order of the table: a reader meets what others build on first."""
 
 TABLE = re.compile(r"(<!-- modules: .*? -->\n)(.*?)(<!-- end of modules -->)", re.DOTALL)

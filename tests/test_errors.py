@@ -19,6 +19,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.UnsupportedLayoutError, ValueError),
     (errors.UnreadableFileError, ValueError),
     (errors.ConcurrentModificationError, RuntimeError),
+    (errors.StalePlanError, RuntimeError),
     (errors.LockTimeoutError, TimeoutError),
     (errors.CommitPendingError, RuntimeError),
     (errors.CommitUnknownError, RuntimeError),
@@ -47,6 +48,7 @@ def test_committed_not_committed_and_unknown_are_told_apart_by_type() -> None:
     assert issubclass(errors.CommitUnknownError, errors.CommitPendingError)
     assert not issubclass(errors.CommitPendingError, errors.ConcurrentModificationError)
     assert issubclass(errors.LockTimeoutError, errors.ConcurrentModificationError)
+    assert issubclass(errors.StalePlanError, errors.ConcurrentModificationError)
 
 
 MESSAGES: list[tuple[Exception, list[str]]] = [
@@ -69,6 +71,14 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
     (
         errors.DuplicateKeyError.found(["a", "b"], 1, [(1, "x")]),
         ["for example: (1, 'x')."],
+    ),
+    (
+        errors.StalePlanError.changed("/data", "added: 'a.parquet'"),
+        ["'/data' has changed since it was made: added: 'a.parquet'", "Hint: plan again"],
+    ),
+    (
+        errors.StalePlanError.decided_otherwise("/data", [f"{n}.parquet" for n in range(7)]),
+        ["decide otherwise about '0.parquet'", "'4.parquet' and 2 more", "Hint: plan again"],
     ),
     (
         errors.RewriteLimitError.exceeded("max_rewrite_bytes", "1 bytes", "2,000 bytes", 3),

@@ -5,11 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import history, merge, plan_merge, read_dataset, recover, write_dataset
+    from fsspeckit.api import (
+        execute,
+        history,
+        merge,
+        plan_merge,
+        read_dataset,
+        recover,
+        write_dataset,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = ["history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+__all__ = [
+    "execute",
+    "history",
+    "merge",
+    "plan_merge",
+    "read_dataset",
+    "recover",
+    "write_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.datasets.plans import planned_merge
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.storage.history import history
 from fsspeckit.storage.recovery import recover
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.request import Progress, WriteMode
     from fsspeckit.datasets.results import WriteDatasetResult
 
-__all__ = ["history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+__all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
@@ -44,7 +45,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     bloom_columns: Sequence[str] | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
 ) -> MergeResult:
@@ -72,7 +73,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         bloom_columns: The columns that get bloom filters in new files.
         max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
         max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
-        progress: Called with phase, done and total.
+        progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
 
@@ -109,7 +110,7 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     bloom_columns: Sequence[str] | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
 ) -> MergePlan:
@@ -132,6 +133,22 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         return opened.plan_merge(**arguments)
 
 
+def execute(plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
+    """Do what a plan of :func:`plan_merge` says, or nothing if the files have changed since.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.execute`. The engine is that of the plan.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        >>> plan = plan_merge(rows, "memory://doc-execute", "upsert", ["id"], engine="pyarrow")
+        >>> execute(plan).inserted
+        2
+    """
+    with open_engine(planned_merge(plan).engine) as opened:
+        return opened.execute(plan, progress=progress)
+
+
 def write_dataset(  # noqa: PLR0913 - one signature for every engine
     data: Any,
     path: str,
@@ -144,6 +161,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int = 5_000_000,
     row_group_size: int = 500_000,
     bloom_columns: Sequence[str] | None = None,
+    progress: Progress | bool | None = None,
     engine: str = "spark",
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -27,6 +27,7 @@ __all__ = [
     "PartitionMoveError",
     "RewriteLimitError",
     "SchemaMismatchError",
+    "StalePlanError",
     "UnreadableFileError",
     "UnsupportedLayoutError",
 ]
@@ -129,6 +130,29 @@ class UnreadableFileError(FsspeckitError, ValueError):
 
 class ConcurrentModificationError(FsspeckitError, RuntimeError):
     """Somebody else changed the dataset meanwhile; nothing was changed by this call."""
+
+
+class StalePlanError(ConcurrentModificationError):
+    """The dataset is no longer as it was when a plan was made; nothing was changed."""
+
+    @classmethod
+    def changed(cls, path: str, difference: object) -> StalePlanError:
+        """Tell what has happened since."""
+        return cls(
+            f"the plan cannot be executed: {path!r} has changed since it was made: "
+            f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
+            "Hint: plan again and look at the new plan."
+        )
+
+    @classmethod
+    def decided_otherwise(cls, path: str, files: Sequence[str]) -> StalePlanError:
+        """Tell about which files the merge would decide otherwise than the plan."""
+        more = f" and {len(files) - 5:,} more" if len(files) > 5 else ""
+        return cls(
+            f"the plan cannot be executed: a merge into {path!r} would now decide otherwise about "
+            f"{', '.join(map(repr, files[:5]))}{more}. Nothing was changed by this call.\n"
+            "Hint: plan again and look at the new plan."
+        )
 
 
 class LockTimeoutError(ConcurrentModificationError, TimeoutError):

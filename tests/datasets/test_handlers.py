@@ -48,6 +48,7 @@ def io() -> PyarrowDatasetIO:
 def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "close",
+        "execute",
         "merge",
         "merge_parquet_dataset",
         "plan_merge",

@@ -24,7 +24,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
 }
 """Where a library may be imported, as prefixes of module paths."""
 
-LAYERS = ("errors", "storage", "core", "datasets", "api", "cli")
+LAYERS = ("errors", "display", "storage", "core", "datasets", "api", "cli")
 """From the bottom up: a layer imports itself and those before it."""
 
 PUBLIC_PATHS_OF = {"utils": "datasets"}

@@ -104,7 +104,7 @@ class DatasetIO:
         bloom_columns: Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
 
@@ -132,7 +132,7 @@ class DatasetIO:
             bloom_columns: The columns that get bloom filters in new files.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
-            progress: Called with phase, done and total.
+            progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
             Counts of rows, and every file with what happened to it.
@@ -182,7 +182,7 @@ class DatasetIO:
         bloom_columns: Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergePlan:
         """Tell what :meth:`merge` would do with the same arguments; the dataset is not changed.
 
@@ -204,6 +204,34 @@ class DatasetIO:
         source = self._located(data, storage, filesystem)
         return pipeline.plan(self._engine, storage, source, request)
 
+    def execute(self, plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
+        """Do what a plan says, or nothing if the files have changed since it was made.
+
+        Args:
+            plan: What :meth:`plan_merge` of this engine returned, in this process. It holds the
+                source as it was read then; the same plan is not executed twice.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            What :meth:`merge` would have returned.
+
+        Raises:
+            StalePlanError: If the files of the dataset are not those that were planned on; a
+                ``ConcurrentModificationError``. Nothing was changed.
+            InvalidArgumentError: If the plan cannot be executed, or not by this engine.
+            CommitPendingError: If the merge is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2]})
+            >>> plan = io.plan_merge(rows, "memory://doc-io-execute", "upsert", ["id"])
+            >>> io.execute(plan).inserted
+            2
+        """
+        return pipeline.run_plan(self._engine, plan, progress)
+
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
         data: Any,
@@ -217,6 +245,7 @@ class DatasetIO:
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         bloom_columns: Sequence[str] | None = None,
+        progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files.
 
@@ -233,6 +262,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows.
             row_group_size: No row group gets more rows.
             bloom_columns: The columns that get bloom filters.
+            progress: True for a bar on standard error, or a function of phase, done and total.
 
         Raises:
             ValueError: If an argument or the data is not fit; nothing was changed.
@@ -253,6 +283,7 @@ class DatasetIO:
                 compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
             ),
             schema,
+            progress,
         )
         storage = self._storage(path, None)
         return writes.run_write(self._engine, storage, self._located(data, storage), request)
@@ -389,7 +420,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
 
@@ -413,7 +444,7 @@ class DatasetIO:
             trust_partitions: As for :meth:`merge`.
             allow_empty: Let ``full_merge`` delete every row.
             bloom_columns: The columns that get bloom filters in new files.
-            progress: Called with phase, done and total.
+            progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
             Counts of rows, and every file with what happened to it.

@@ -70,7 +70,7 @@ class DatasetHandler(Protocol):
         bloom_columns: Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.
 
@@ -101,11 +101,18 @@ class DatasetHandler(Protocol):
         bloom_columns: Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergePlan:
         """Tell what :meth:`merge` would do; its affected files include all that it rewrites.
 
         The dataset is not changed. Every data file is in the plan once.
+        """
+        ...
+
+    def execute(self, plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
+        """Do what a plan says; refused, with nothing changed, if the files have changed since.
+
+        The plan was made by the same engine in the same process, and is executed once.
         """
         ...
 
@@ -122,6 +129,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         bloom_columns: Sequence[str] | None = None,
+        progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files with names that no file had before.
 
@@ -220,7 +228,7 @@ class DatasetHandler(Protocol):
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: Sequence[str] | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Do what :meth:`merge` does; with ``rewrite_mode="full"`` write every file anew.
 

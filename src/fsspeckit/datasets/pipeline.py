@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.datasets.attempts import MOST_PLANS, Patience, complete, lazy_staging, retried
+from fsspeckit.datasets.phases import Phases
+from fsspeckit.datasets.plans import PlannedMerge, planned_merge
 from fsspeckit.datasets.targets import (
     check_fits,
     new_files,
@@ -25,7 +27,8 @@ from fsspeckit.datasets.targets import (
     read_any_target,
     read_whole_target,
 )
-from fsspeckit.errors import InvalidArgumentError, PartitionMoveError
+from fsspeckit.display.progress import reporting
+from fsspeckit.errors import InvalidArgumentError, PartitionMoveError, StalePlanError
 from fsspeckit.storage.commit import Change, CommitOutcome, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.records import CommitFacts
@@ -33,7 +36,7 @@ from fsspeckit.storage.recovery import take_snapshot
 from fsspeckit.storage.snapshot import list_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.planning import MergePlan
@@ -42,34 +45,87 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.core.incremental.writing import NewFile, NewFiles
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
-    from fsspeckit.datasets.request import MergeRequest
+    from fsspeckit.datasets.request import MergeRequest, Progress
     from fsspeckit.storage.snapshot import Difference, Snapshot
     from fsspeckit.storage.staging import StagedFile
     from fsspeckit.storage.store import Storage
 
-__all__ = ["plan", "run_merge"]
+__all__ = ["plan", "run_merge", "run_plan"]
 
 
 def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
     """Merge data into a dataset."""
-    with lazy_staging(storage) as stage:
-        merge = _Merge(engine, storage, stage, request)
+    with reporting(request.progress) as tell, lazy_staging(storage) as stage:
+        merge = _Merge(engine, storage, stage, request, tell)
         merge.take(data)
         return merge.result(retried(storage, merge.run))
 
 
 def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
-    """Tell what a merge would do; nothing of the dataset is written."""
-    with lazy_staging(storage) as stage:
-        merge = _Merge(engine, storage, stage, replace(request, only_plans=True))
+    """Tell what a merge would do; nothing of the dataset is written.
+
+    The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.plans`.
+    """
+    with reporting(request.progress) as tell, ExitStack() as stack:
+        stage = stack.enter_context(lazy_staging(storage))
+        merge = _Merge(engine, storage, stage, replace(request, only_plans=True), tell)
         merge.take(data)
-        return merge.planned(_snapshot_to_read(storage), strict=False).plan
+        made = merge.planned(_snapshot_to_read(storage), strict=False).plan
+        kept = replace(request, progress=None)
+        origin = PlannedMerge(engine.name, storage, kept, merge.source, stack.pop_all())
+        return replace(made, origin=origin)
+
+
+def run_plan(engine: Engine, plan: MergePlan, progress: Progress | bool | None) -> MergeResult:
+    """Execute a plan on the files it was made for, or change nothing."""
+    kept = planned_merge(plan, engine.name)
+    request = replace(kept.request, progress=progress)
+    with reporting(progress) as tell, lazy_staging(kept.storage) as stage:
+        merge = _Merge(engine, kept.storage, stage, request, tell, reviewed=plan)
+        merge.source = kept.source
+        result = merge.result(_once(kept.storage, plan, merge.run))
+    kept.release()
+    return result
+
+
+def _once(
+    storage: Storage, plan: MergePlan, run: Callable[[Snapshot], CommitOutcome]
+) -> CommitOutcome:
+    """Work on the files of a plan as long as nobody changes them.
+
+    Raises:
+        StalePlanError: If they have changed since, or change meanwhile.
+    """
+    assert plan.snapshot is not None
+    shown = storage.root.shown
+    snapshot = take_snapshot(storage)
+    if difference := plan.snapshot.compare(snapshot):
+        raise StalePlanError.changed(shown, difference)
+    try:
+        return run(snapshot)
+    except FileNotFoundError as error:
+        if difference := snapshot.compare(list_snapshot(storage)[0]):
+            raise StalePlanError.changed(shown, difference) from error
+        raise
 
 
 def _snapshot_to_read(storage: Storage) -> Snapshot:
     """The state of a dataset; only a commit that is not complete yet makes this write."""
     snapshot, pending = list_snapshot(storage)
     return take_snapshot(storage) if pending else snapshot
+
+
+def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
+    """Refuse to do anything else than a person has looked at.
+
+    Raises:
+        StalePlanError: Naming the files about which the plans differ.
+    """
+    seen = {file.path: file.decision for file in reviewed.files}
+    now = {file.path: file.decision for file in again.files}
+    if seen != now:
+        odd = [path for path in sorted(seen | now) if seen.get(path) != now.get(path)]
+        raise StalePlanError.decided_otherwise(again.path, odd)
 
 
 @dataclass
@@ -105,42 +161,36 @@ class _Merge:
     """One merge, from the source to the result; attempts are repeated if others were faster."""
 
     def __init__(
-        self, engine: Engine, storage: Storage, stage: OpenStage, request: MergeRequest
+        self,
+        engine: Engine,
+        storage: Storage,
+        stage: OpenStage,
+        request: MergeRequest,
+        tell: Progress,
+        reviewed: MergePlan | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._root = storage.root
         self._stage = stage
         self._request = request
+        self._phases = Phases(tell)
+        # The plan that the merge must keep to; None for one that may plan as often as it needs.
+        self._reviewed = reviewed
         self._started = time.time()
         self._patience = Patience(storage)
-        self._seconds: dict[str, float] = {}
-        self._source: Source
+        self.source: Source
         self._written: _Written
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Measure a phase and tell about its start and end."""
-        self._progress(phase, 0, 1)
-        start = time.perf_counter()
-        yield
-        spent = time.perf_counter() - start
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + spent
-        self._progress(phase, 1, 1)
-
-    def _progress(self, phase: str, done: int, total: int) -> None:
-        if self._request.progress is not None:
-            self._request.progress(phase, done, total)
 
     def take(self, data: Any) -> None:
         """Stage the source and check what can be checked without the target."""
-        with self.timed("stage"):
-            self._source = self._engine.take(data, self._stage, self._request.schema)
-        available = self._source.schema.names
+        with self._phases.timed("stage"):
+            self.source = self._engine.take(data, self._stage, self._request.schema)
+        available = self.source.schema.names
         check_columns("key_columns", self._request.key_columns, available)
         if self._request.order_by:
             check_columns("order_by", self._request.order_by, available)
-        if self._request.deletes and not self._source.num_rows and not self._request.allow_empty:
+        if self._request.deletes and not self.source.num_rows and not self._request.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
                 "Hint: pass allow_empty=True if that is what you want."
@@ -151,7 +201,7 @@ class _Merge:
         change = self.attempt(snapshot)
         if not change.adds and not change.removes:
             return CommitOutcome(snapshot.number, None)
-        with self.timed("commit"):
+        with self._phases.timed("commit"):
             return commit(
                 self._storage,
                 snapshot,
@@ -163,19 +213,23 @@ class _Merge:
             )
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
+        if self._reviewed is not None:
+            raise StalePlanError.changed(self._root.shown, difference)
         self._patience.spend(difference)
         return self.attempt(snapshot)
 
     def attempt(self, snapshot: Snapshot) -> Change:
         """Plan on a snapshot and write what the plan needs into staging."""
         planned = self.planned(snapshot)
+        if self._reviewed is not None:
+            _check_reviewed(self._reviewed, planned.plan)
         if self._request.updates:
             self._request.limits.check(planned.plan)
         self._written = _Written(planned)
         if planned.matches is not None:
-            with self.timed("rewrite"):
+            with self._phases.timed("rewrite"):
                 self._rewrite(planned)
-            with self.timed("insert"):
+            with self._phases.timed("insert"):
                 self._insert(planned)
         return self._change()
 
@@ -186,12 +240,12 @@ class _Merge:
             snapshot: The state of the dataset.
             strict: Refuse files that a merge could not rewrite; else they are affected.
         """
-        with self.timed("plan"):
+        with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
-            if not self._source.num_rows and not self._request.deletes:
+            if not self.source.num_rows and not self._request.deletes:
                 return _Planned(target, None, self._empty_plan(target, snapshot), None)
-            check_fits(self._source.schema, target)
-            keys = self._engine.keys(self._source, target, self._request)
+            check_fits(self.source.schema, target)
+            keys = self._engine.keys(self.source, target, self._request)
             draft = plan_files(
                 target,
                 keys,
@@ -199,8 +253,8 @@ class _Merge:
                 trust_partitions=self._request.trust_partitions,
                 snapshot=snapshot,
             )
-        with self.timed("match"):
-            matches = self._engine.match(self._source, keys, target, draft, self._progress)
+        with self._phases.timed("match"):
+            matches = self._engine.match(self.source, keys, target, draft, self._phases.tell)
         if matches.moved and self._request.updates:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
@@ -226,7 +280,7 @@ class _Merge:
             self._storage,
             snapshot,
             self._request.key_columns,
-            self._source.schema,
+            self.source.schema,
             self._request.partition_columns,
             partial(self._engine.footers, stage=self._stage),
         )
@@ -251,12 +305,12 @@ class _Merge:
             ]
         staged = {footer.file.path: self._staged_like(footer) for footer in affected}
         self._written.rewrites = self._engine.rewrite(
-            self._source,
+            self.source,
             planned.target,
             planned.matches,
             staged,
             not self._request.deletes,
-            self._progress,
+            self._phases.tell,
             self._request.rewrite_all,
         )
         for path, done in self._written.rewrites.items():
@@ -279,10 +333,10 @@ class _Merge:
         assert planned.matches is not None
         request = self._request
         with new_files(
-            self._storage, self._stage, planned.target, self._source.schema, request.files
+            self._storage, self._stage, planned.target, self.source.schema, request.files
         ) as writer:
             if request.inserts and planned.matches.unmatched:
-                self._written.inserted = self._engine.insert(self._source, planned.matches, writer)
+                self._written.inserted = self._engine.insert(self.source, planned.matches, writer)
             elif self._would_be_empty(planned.target):
                 self._keep_last_file(writer)
 
@@ -338,7 +392,7 @@ class _Merge:
             by_operation[file.operation].append(file.path)
         return MergeResult(
             strategy=self._request.strategy.value,
-            source_count=self._source.num_rows,
+            source_count=self.source.num_rows,
             target_count_before=counts["before"],
             target_count_after=counts["before"] + counts["inserted"] - counts["deleted"],
             inserted=counts["inserted"],
@@ -397,7 +451,7 @@ class _Merge:
                 self._root.spelled(old): self._root.spelled(self._storage.path(file.final))
                 for old, (file, _) in self._written.rewritten.items()
             },
-            "seconds": dict(self._seconds),
+            "seconds": dict(self._phases.seconds),
             "commit": {
                 "number": outcome.number,
                 "published": outcome.published,

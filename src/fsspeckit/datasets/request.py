@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,17 +11,17 @@ import pyarrow as pa
 from fsspeckit.core.incremental.keys import check_names
 from fsspeckit.core.incremental.writing import FileLimits, basename_of
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
+from fsspeckit.display.progress import Progress
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fsspeckit.core.incremental.matching import DuplicatePolicy
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.source import NullPolicy
 
 __all__ = ["FileOptions", "MergeRequest", "Progress", "RewriteLimits", "WriteMode", "WriteRequest"]
-
-Progress = Callable[[str, int, int], None]
-"""Called with the phase, how much of it is done, and how much there is."""
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
@@ -128,7 +127,7 @@ class MergeRequest:
     order_by: tuple[str, ...] = ()
     trust_partitions: bool = False
     allow_empty: bool = False
-    progress: Progress | None = None
+    progress: Progress | bool | None = None
     rewrite_all: bool = False
     """Whether files with rows are written anew even if no value changes; not by ``insert``."""
 
@@ -141,10 +140,7 @@ class MergeRequest:
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
-        if self.progress is not None and not callable(self.progress):
-            raise InvalidArgumentError(
-                f"progress must be a function of phase, done and total, got {self.progress!r}."
-            )
+        _check_progress(self.progress)
         for name in ("trust_partitions", "allow_empty"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(
@@ -188,11 +184,13 @@ class WriteRequest:
     partition_columns: tuple[str, ...] | None = None
     files: FileOptions = field(default_factory=FileOptions)
     schema: pa.Schema | None = None
+    progress: Progress | bool | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
         _check_schema(self.schema)
+        _check_progress(self.progress)
 
 
 def _check_schema(schema: object) -> None:
@@ -200,6 +198,13 @@ def _check_schema(schema: object) -> None:
         raise InvalidArgumentError(
             f"schema must be a pyarrow.Schema, got {schema!r}.\n"
             'Hint: pass pyarrow.schema([("id", pyarrow.int64()), ...]).'
+        )
+
+
+def _check_progress(progress: object) -> None:
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise InvalidArgumentError(
+            f"progress must be True or a function of phase, done and total, got {progress!r}."
         )
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.datasets.attempts import complete, lazy_staging, retried
+from fsspeckit.datasets.phases import Phases
 from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
 from fsspeckit.datasets.targets import check_fits, new_files, read_whole_target
+from fsspeckit.display.progress import reporting
 from fsspeckit.storage.commit import Change, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.records import CommitFacts
@@ -39,11 +41,12 @@ def run_write(
     engine: Engine, storage: Storage, data: Any, request: WriteRequest
 ) -> WriteDatasetResult:
     """Write data as new files, beside the old ones or instead of them."""
-    with lazy_staging(storage) as stage:
-        source = engine.take(data, stage, request.schema)
-        return retried(
-            storage, lambda snapshot: _write(engine, storage, stage, source, request, snapshot)
-        )
+    with reporting(request.progress) as tell, lazy_staging(storage) as stage:
+        phases = Phases(tell)
+        with phases.timed("stage"):
+            source = engine.take(data, stage, request.schema)
+        write = partial(_write, engine, storage, stage, source, request, phases)
+        return retried(storage, write)
 
 
 def _write(
@@ -52,12 +55,15 @@ def _write(
     stage: OpenStage,
     source: Source,
     request: WriteRequest,
+    phases: Phases,
     snapshot: Snapshot,
 ) -> WriteDatasetResult:
-    check_mergeable(snapshot.listing, storage.root)
-    footers = partial(engine.footers, stage=stage)
-    target = _write_target(storage, snapshot, source.schema, request, footers)
-    with new_files(storage, stage, target, source.schema, request.files) as writer:
+    with phases.timed("plan"):
+        check_mergeable(snapshot.listing, storage.root)
+        footers = partial(engine.footers, stage=stage)
+        target = _write_target(storage, snapshot, source.schema, request, footers)
+    files = new_files(storage, stage, target, source.schema, request.files)
+    with phases.timed("insert"), files as writer:
         written = engine.insert(source, None, writer)
         if not source.num_rows and not target.footers:
             writer.write_empty()
@@ -76,7 +82,8 @@ def _write(
             engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
         )
         replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
-        commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
+        with phases.timed("commit"):
+            commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
     return _write_result(storage, written, adds, request)
 
 

@@ -89,6 +89,9 @@ class MergePlan:
     snapshot: Snapshot | None = None
     """The state of the dataset the plan was made on."""
 
+    origin: Any = field(default=None, repr=False, compare=False)
+    """What it takes to execute the plan: its source and options; None for a plan that cannot be."""
+
     @property
     def target_rows(self) -> int:
         """The rows of all files."""

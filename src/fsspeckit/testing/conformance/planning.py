@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from fsspeckit.errors import StalePlanError
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import days, write_days
 from fsspeckit.testing.conformance.target import numbers
@@ -120,6 +121,23 @@ class PlanningTests:
         text = str(target.plan(numbers(4)))
         assert all(name in text for name in ("a.parquet", "b.parquet", "c.parquet"))
         assert "statistics of id" in text
+
+    def test_an_executed_plan_does_what_a_merge_does(self, target: Target) -> None:
+        three_files(target)
+        source = numbers(2, 4, 8, v="new")
+        result = target.merge(source, data=source.to_reader(max_chunksize=2), by_plan=True)
+        assert (len(result.rewritten_files), len(result.inserted_files)) == (2, 1)
+
+    def test_a_plan_is_refused_once_the_files_have_changed(self, target: Target) -> None:
+        three_files(target)
+        plan = target.plan(numbers(4, v="new"))
+        target.write("d.parquet", numbers(10, 11))
+        before = target.store.tree()
+        with pytest.raises(StalePlanError, match=r"added: 'd\.parquet'"):
+            target.io.execute(plan)
+        assert target.store.tree() == before
+        del plan
+        assert target.store.leftovers() == []
 
     def test_a_plan_counts_rows_and_row_groups(self, target: Target) -> None:
         target.write("a.parquet", numbers(*range(10)), row_group_size=2)

@@ -135,6 +135,7 @@ class Target:
         keys: Sequence[str] = ("id",),
         *,
         data: Any = None,
+        by_plan: bool = False,
         **options: Any,
     ) -> MergeResult:
         """Merge, compare everything with the model, and merge again: that must change nothing.
@@ -144,6 +145,7 @@ class Target:
             strategy: The strategy.
             keys: The key columns.
             data: The same rows in another form, for the first merge.
+            by_plan: Plan the first merge, then execute the plan.
             options: Passed on.
         """
         schema = self.schema(source)
@@ -151,7 +153,11 @@ class Target:
         expected = expect(self.files(schema), rows, strategy, keys, options)
         before = self.store.tree()
         given = source if data is None else data
-        result: MergeResult = self.io.merge(given, self.store.path, strategy, keys, **options)
+        result: MergeResult = (
+            self.io.execute(self.plan(given, strategy, keys, **options))
+            if by_plan
+            else self.io.merge(given, self.store.path, strategy, keys, **options)
+        )
         assert (result.strategy, result.source_count) == (strategy, source.num_rows)
         self._check_counts(result, expected)
         self._check_files(result, expected, before, schema)

@@ -133,6 +133,12 @@ class WriteTests:
         result = write(target, numbers(1, 2), schema=wanted)
         assert target.store.schema(target.store.relative(result.files[0].path)).equals(wanted)
 
+    def test_a_write_tells_the_beginning_and_the_end_of_every_phase(self, target: Target) -> None:
+        seen: list[tuple[str, int, int]] = []
+        write(target, numbers(1, 2), progress=lambda *event: seen.append(event))
+        phases = ("stage", "plan", "insert", "commit")
+        assert seen == [(phase, done, 1) for phase in phases for done in (0, 1)]
+
     def test_mode_must_exist(self, target: Target) -> None:
         with pytest.raises(ValueError, match=r"append.*overwrite|overwrite.*append"):
             target.io.write_dataset(numbers(1), target.store.path, mode="truncate")

@@ -1,0 +1,39 @@
+"""How results look: as text, on a terminal and in a notebook, and how a call tells its progress.
+
+A result says what there is to see as a :class:`~fsspeckit.display.card.Card`; how it looks is
+decided in here, once for all results. Nothing is imported from rich before something is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsspeckit.display.card import Card, FileGroup, Listing
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["Card", "Displayed", "FileGroup", "Listing"]
+
+
+class Displayed:
+    """Gives a result its looks: ``str``, a table of rich, and HTML for notebooks."""
+
+    __slots__ = ()
+
+    def _card(self) -> Card:
+        """What there is to see."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._card().text()
+
+    def __rich__(self) -> RenderableType:
+        from fsspeckit.display.terminal import as_rich
+
+        return as_rich(self._card())
+
+    def _repr_html_(self) -> str:
+        from fsspeckit.display.html import as_html
+
+        return as_html(self._card())

@@ -1,0 +1,96 @@
+"""A card: what there is to see of a result, without a word about how it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "size"]
+
+_T = TypeVar("_T")
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+Tone = Literal[
+    "changed", "added", "removed", "open", "partition", "statistics", "bloom", "scan", "kept"
+]
+"""What a group of files means, for its colour: files that change, files that may, and by which
+evidence the others are left alone."""
+
+MOST_LINES = 20
+"""A table shows no more lines than this, and how many it leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files that have the same fate for the same reason."""
+
+    label: str
+    tone: Tone
+    count: int
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table: a header, some lines, and how many lines it leaves out."""
+
+    columns: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    left_out: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        columns: tuple[str, ...],
+        items: Collection[_T],
+        line: Callable[[_T], tuple[str, ...]],
+    ) -> Listing:
+        """The first few items, a line for each."""
+        shown = tuple(line(item) for item in islice(items, MOST_LINES))
+        return cls(columns, shown, len(items) - len(shown))
+
+
+@dataclass(frozen=True)
+class Card:
+    """What there is to see of a result."""
+
+    title: str
+    """The whole of it in one line."""
+
+    groups: tuple[FileGroup, ...] = ()
+    """Its files, by what happens to them and why; the picture shows these."""
+
+    listing: Listing | None = None
+    """Its files or its entries, one by one."""
+
+    notes: tuple[str, ...] = ()
+    """What a person should know besides."""
+
+    @property
+    def files(self) -> int:
+        """How many files there are in all groups."""
+        return sum(group.count for group in self.groups)
+
+    def text(self) -> str:
+        """The card as a few lines of plain text, without its listing."""
+        lines = [self.title]
+        if self.groups:
+            lines.append(f"{self.files:,} files: {', '.join(map(str, self.groups))}")
+        return "\n".join([*lines, *self.notes])
+
+
+def size(count: int | None) -> str:
+    """A number of bytes, for a person."""
+    if count is None:
+        return ""
+    if count < 1000:
+        return f"{count} B"
+    power = next((power for power in (1, 2, 3) if count < 999.95 * 1000**power), 4)
+    return f"{count / 1000**power:,.1f} {_UNITS[power]}"

@@ -1,0 +1,109 @@
+"""Cards in a notebook: HTML with a small picture, complete in itself, every text escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from fsspeckit.display.card import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fsspeckit.display.card import Card, FileGroup, Listing, Tone
+
+__all__ = ["COLOURS", "as_html", "picture"]
+
+COLOURS: dict[Tone, str] = {
+    "changed": "#e69f00",
+    "added": "#009e73",
+    "removed": "#d55e00",
+    "open": "#cc79a7",
+    "partition": "#56b4e9",
+    "statistics": "#0072b2",
+    "bloom": "#5e6fc4",
+    "scan": "#7f9fb0",
+    "kept": "#9a9a9a",
+}
+"""A palette that people who see few colours can tell apart."""
+
+_MOST_SQUARES = 240
+_PER_ROW = 40
+_SQUARE, _STEP = 10, 12
+_WIDTH = _PER_ROW * _STEP
+_BAR_HEIGHT = 16
+_LEAST = 3.0
+
+
+def as_html(card: Card) -> str:
+    """A card as HTML: title, picture, legend, and the files one by one to unfold."""
+    parts = [f"<strong>{escape(card.title)}</strong>"]
+    if card.files:
+        parts += [f"<div>{picture(card.groups)}</div>", _legend(card.groups)]
+    if card.listing is not None and card.listing.lines:
+        parts.append(_listing(card.listing))
+    parts += [f"<div><em>{escape(note)}</em></div>" for note in card.notes]
+    return f'<div class="fsspeckit">{"".join(parts)}</div>'
+
+
+def picture(groups: Sequence[FileGroup]) -> str:
+    """Files as an inline SVG: a square for each, or one bar where there are too many."""
+    files = sum(group.count for group in groups)
+    few = files <= _MOST_SQUARES
+    shapes = list(_squares(groups) if few else _bar(groups, files))
+    height = -(-files // _PER_ROW) * _STEP if few else _BAR_HEIGHT
+    told = escape(f"{files:,} files: {', '.join(map(str, groups))}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}"><title>{told}</title>{"".join(shapes)}</svg>'
+    )
+
+
+def _squares(groups: Sequence[FileGroup]) -> Iterator[str]:
+    number = 0
+    for group in groups:
+        shapes = []
+        for _ in range(group.count):
+            x, y = number % _PER_ROW * _STEP, number // _PER_ROW * _STEP
+            shapes.append(f'<rect x="{x}" y="{y}" width="{_SQUARE}" height="{_SQUARE}" rx="2"/>')
+            number += 1
+        yield _coloured(group, "".join(shapes))
+
+
+def _bar(groups: Sequence[FileGroup], files: int) -> Iterator[str]:
+    """One bar, shared by count; a group of a single file among thousands can still be seen."""
+    wide = [max(_LEAST, _WIDTH * group.count / files) for group in groups if group.count]
+    scale = _WIDTH / sum(wide)
+    x = 0.0
+    for group, width in zip((group for group in groups if group.count), wide, strict=True):
+        shape = f'<rect x="{x:.1f}" y="0" width="{width * scale:.1f}" height="{_BAR_HEIGHT}"/>'
+        yield _coloured(group, shape)
+        x += width * scale
+
+
+def _coloured(group: FileGroup, shapes: str) -> str:
+    return f'<g fill="{COLOURS[group.tone]}"><title>{escape(str(group))}</title>{shapes}</g>'
+
+
+def _legend(groups: Sequence[FileGroup]) -> str:
+    entries = [
+        f'<span style="color:{COLOURS[group.tone]}">&#9632;</span> {escape(str(group))}'
+        + (f" ({size(group.bytes)})" if group.bytes is not None else "")
+        for group in groups
+    ]
+    return f"<div>{' &nbsp; '.join(entries)}</div>"
+
+
+def _listing(listing: Listing) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in listing.columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in listing.lines
+    )
+    if listing.left_out:
+        body += (
+            f'<tr><td colspan="{len(listing.columns)}">… and {listing.left_out:,} more</td></tr>'
+        )
+    return (
+        "<details><summary>one by one</summary>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>"
+    )

@@ -1,0 +1,121 @@
+"""Progress of a call: what ``progress=`` may be, and the bars that ``progress=True`` shows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+__all__ = ["Progress", "reporting"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, how much of it is done, and how much there is."""
+
+
+@contextmanager
+def reporting(progress: Progress | bool | None) -> Iterator[Progress]:
+    """What is to be told about progress, for the time of a call.
+
+    Args:
+        progress: A function, which is called; True for bars on standard error if that is a
+            terminal, and for a line for each phase in a notebook; None or False for nothing.
+    """
+    if callable(progress):
+        yield progress
+    elif progress and _in_notebook():
+        yield _Lines()
+    elif progress and sys.stderr.isatty():
+        with _bars() as bars:
+            yield bars
+    else:
+        yield _nothing
+
+
+def _nothing(phase: str, done: int, total: int) -> None:
+    pass
+
+
+def _in_notebook() -> bool:
+    """Whether this is the kernel of a notebook: it has no terminal, but somebody is watching."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class _Counts:
+    """The phase that is going on, and what is counted in it.
+
+    A phase begins with 0 of 1 and ends with 1 of 1. In between an engine may count files.
+    """
+
+    def __init__(self) -> None:
+        self.phase = ""
+        self.done = 0
+        self.total = 1
+
+    def take(self, phase: str, done: int, total: int) -> bool:
+        """Take note of an event; whether it ends the phase."""
+        if phase != self.phase or (done, total) == (0, 1):
+            self.phase, self.done, self.total = phase, 0, 1
+        ends = (done, total) == (1, 1)
+        if ends:
+            self.done = self.total
+        else:
+            self.done, self.total = done, total
+        return ends
+
+
+class _Lines:
+    """A line on standard error at the end of each phase."""
+
+    def __init__(self) -> None:
+        self._counts = _Counts()
+        self._started = 0.0
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase != self._counts.phase or (done, total) == (0, 1):
+            self._started = time.perf_counter()
+        if self._counts.take(phase, done, total):
+            seconds = time.perf_counter() - self._started
+            files = f"{self._counts.total:,} files, " if self._counts.total > 1 else ""
+            sys.stderr.write(f"{phase}: {files}{seconds:.1f} s\n")
+
+
+class _Bars:
+    """A bar of rich for each phase, in the order in which they begin."""
+
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
+        self._counts: dict[str, tuple[TaskID, _Counts]] = {}
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase not in self._counts:
+            self._counts[phase] = (self._bars.add_task(phase, total=1, counted=""), _Counts())
+        task, counts = self._counts[phase]
+        counts.take(phase, done, total)
+        if (done, total) == (0, 1):
+            self._bars.reset(task)
+        told = f"{counts.done:,} of {counts.total:,}" if counts.total > 1 else ""
+        self._bars.update(task, completed=counts.done, total=counts.total, counted=told)
+
+
+@contextmanager
+def _bars() -> Iterator[_Bars]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description:<8}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[counted]}"),
+        TimeElapsedColumn(),
+    )
+    with RichProgress(*columns, console=Console(stderr=True)) as bars:
+        yield _Bars(bars)

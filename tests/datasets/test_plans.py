@@ -1,0 +1,228 @@
+"""Plans that are executed: on the files they were made for, with the source they were made of."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fsspeckit
+from fsspeckit.datasets import sources
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    RewriteLimitError,
+    StalePlanError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.datasets.base import DatasetIO
+
+ENGINES = [PyarrowDatasetIO, DuckDBDatasetIO]
+
+
+def rows(*ids: int, v: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    PyarrowDatasetIO().write_dataset(rows(*range(6)), f"{tmp_path}/data", max_rows_per_file=2)
+    return f"{tmp_path}/data"
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: str(engine.__name__))
+def io(request: pytest.FixtureRequest) -> DatasetIO:
+    engine: DatasetIO = request.param()
+    return engine
+
+
+def upsert(io: Any, path: str, source: Any = None, **options: Any) -> MergePlan:
+    given = rows(1, 9, v="new") if source is None else source
+    plan: MergePlan = io.plan_merge(given, path, "upsert", ["id"], **options)
+    return plan
+
+
+def read(path: str) -> dict[int, str]:
+    return dict(zip(*PyarrowDatasetIO().read_dataset(path).to_pydict().values(), strict=True))
+
+
+MERGED = {0: "old", 1: "new", 2: "old", 3: "old", 4: "old", 5: "old", 9: "new"}
+
+
+def test_a_plan_is_executed_by_the_package_itself(io: DatasetIO, path: str) -> None:
+    result = fsspeckit.execute(upsert(io, path))
+    assert (result.updated, result.inserted, len(result.preserved_files)) == (1, 1, 2)
+    assert read(path) == MERGED
+
+
+def test_options_of_the_plan_hold(io: DatasetIO, path: str) -> None:
+    source = pa.concat_tables([rows(7, v="first"), rows(7, v="last"), rows(8, v="new")])
+    plan = upsert(io, path, source, duplicate_keys="first", max_rows_per_file=1)
+    result = io.execute(plan)
+    assert (result.inserted, len(result.inserted_files)) == (2, 2)
+    assert read(path)[7] == "first"
+
+
+def test_a_limit_of_the_plan_holds(io: DatasetIO, path: str) -> None:
+    plan = upsert(io, path, max_rewrite_bytes=1)
+    with pytest.raises(RewriteLimitError):
+        io.execute(plan)
+    assert read(path) == dict.fromkeys(range(6), "old")
+
+
+def test_the_control_directory_of_the_plan_is_used(tmp_path: Path) -> None:
+    path, elsewhere = f"{tmp_path}/new", f"{tmp_path}/control"
+    plan = upsert(PyarrowDatasetIO(control_dir=elsewhere), path)
+    fsspeckit.execute(plan)
+    assert len(fsspeckit.history(path, control_dir=elsewhere)) == 1
+
+
+def test_the_source_is_read_once(io: DatasetIO, path: str, tmp_path: Path) -> None:
+    """What happens to it after the plan was made changes nothing."""
+    source = f"{tmp_path}/source.parquet"
+    pq.write_table(rows(1, 9, v="new"), source)
+    plan = upsert(io, path, source)
+    os.remove(source)
+    io.execute(plan)
+    assert read(path) == MERGED
+
+
+def test_a_stream_too_large_for_memory_stays_until_it_is_used(
+    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 0)
+    plan = upsert(io, path, rows(1, 9, v="new").to_reader())
+    assert _staged(path)
+    io.execute(plan)
+    assert not _staged(path)
+    assert read(path) == MERGED
+
+
+def test_a_plan_that_nobody_executes_leaves_nothing(
+    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 0)
+    plan = upsert(io, path, rows(1, 9, v="new").to_reader())
+    assert _staged(path)
+    del plan
+    gc.collect()
+    assert not _staged(path)
+
+
+def _staged(path: str) -> list[str]:
+    directory, _, name = path.rpartition("/")
+    control = f"{directory}/.{name}.fsspeckit"
+    return [entry for entry in os.listdir(control) if entry.startswith(".staging")]
+
+
+@pytest.mark.parametrize("change", ["append", "replace", "remove", "merge"])
+def test_files_that_changed_since(io: DatasetIO, path: str, change: str) -> None:
+    plan = upsert(io, path)
+    first = plan.files[0].path
+    if change == "append":
+        pq.write_table(rows(50), f"{path}/foreign.parquet")
+    elif change == "replace":
+        pq.write_table(rows(50, 51, 52), first)
+    elif change == "remove":
+        os.remove(first)
+    else:
+        PyarrowDatasetIO().merge(rows(0, v="other"), path, "update", ["id"])
+    before = read(path)
+    with pytest.raises(StalePlanError, match=r"has changed since(?s:.*)Hint: plan again") as caught:
+        io.execute(plan)
+    assert isinstance(caught.value, ConcurrentModificationError)
+    assert read(path) == before
+
+
+@pytest.mark.parametrize("phase", ["plan", "match", "rewrite", "commit"])
+def test_files_that_change_meanwhile(io: DatasetIO, path: str, phase: str) -> None:
+    """A merge would plan again; a plan that was looked at is not replaced by another one."""
+    plan = upsert(io, path)
+
+    def overtake(at: str, done: int, _: int) -> None:
+        if (at, done) == (phase, 0):
+            PyarrowDatasetIO().merge(rows(1, v="other"), path, "update", ["id"])
+
+    with pytest.raises(StalePlanError):
+        io.execute(plan, progress=overtake)
+    assert read(path)[1] == "other"
+    assert 9 not in read(path)
+
+
+def test_a_failed_execution_can_be_repeated(io: DatasetIO, path: str) -> None:
+    plan = upsert(io, path)
+
+    def fail(phase: str, *_: int) -> None:
+        if phase == "rewrite":
+            raise RuntimeError("the callback broke")
+
+    with pytest.raises(RuntimeError, match="the callback broke"):
+        io.execute(plan, progress=fail)
+    io.execute(plan)
+    assert read(path) == MERGED
+
+
+def test_a_plan_is_executed_once(io: DatasetIO, path: str) -> None:
+    plan = upsert(io, path)
+    io.execute(plan)
+    with pytest.raises(InvalidArgumentError, match="executed already"):
+        io.execute(plan)
+
+
+def test_a_plan_that_was_edited_is_refused(io: DatasetIO, path: str) -> None:
+    plan = upsert(io, path)
+    fewer = replace(plan, files=plan.files[1:])
+    with pytest.raises(StalePlanError, match=r"decide otherwise about '.*\.parquet'"):
+        io.execute(fewer)
+    assert read(path) == dict.fromkeys(range(6), "old")
+
+
+def test_a_copy_of_a_plan_is_the_plan(path: str) -> None:
+    plan = upsert(PyarrowDatasetIO(), path)
+    assert copy.deepcopy(plan) == plan
+    fsspeckit.execute(copy.deepcopy(plan))
+    with pytest.raises(InvalidArgumentError, match="executed already"):
+        fsspeckit.execute(plan)
+
+
+def test_a_plan_that_was_stored_has_no_source(path: str) -> None:
+    plan = upsert(PyarrowDatasetIO(), path)
+    stored = pickle.loads(pickle.dumps(plan))
+    assert stored == plan
+    with pytest.raises(InvalidArgumentError, match="does not know its source"):
+        fsspeckit.execute(stored)
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"str cannot be executed(?s:.*)Hint:"):
+        fsspeckit.execute("plan")  # type: ignore[arg-type]
+
+
+def test_another_engine_refuses(path: str) -> None:
+    plan = upsert(DuckDBDatasetIO(), path)
+    with pytest.raises(InvalidArgumentError, match="made by the engine 'duckdb', and 'pyarrow'"):
+        PyarrowDatasetIO().execute(plan)
+
+
+def test_an_empty_source_changes_nothing(io: DatasetIO, path: str) -> None:
+    result = io.execute(upsert(io, path, rows()))
+    assert (result.updated, result.inserted, len(result.preserved_files)) == (0, 0, 3)
+
+
+def test_a_plan_creates_a_dataset(io: DatasetIO, tmp_path: Path) -> None:
+    plan = upsert(io, f"{tmp_path}/new")
+    assert not (tmp_path / "new").exists()
+    assert io.execute(plan).inserted == 2
