@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import size, tone_of
 from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from fsspeckit.display.card import Tone
 
 __all__ = [
     "MergeFileMetadata",
@@ -86,8 +91,11 @@ class MergeFileMetadata:
 
 
 @dataclass
-class MergeResult:
-    """What a merge did."""
+class MergeResult(Displayed):
+    """What a merge did.
+
+    ``str()`` tells it in a few lines; rich and notebooks show a table and a picture of the files.
+    """
 
     strategy: str
     source_count: int
@@ -108,3 +116,46 @@ class MergeResult:
     preserved_files: list[str]
     metrics: dict[str, Any] = field(default_factory=dict)
     """Files and bytes at each step of pruning, seconds of each phase, and more."""
+
+    def _card(self) -> Card:
+        def line(file: MergeFileMetadata) -> tuple[str, ...]:
+            return file.path, file.operation, f"{file.row_count:,}", size(file.size_bytes)
+
+        return Card(
+            f"{self.strategy} of {self.source_count:,} rows: {self.inserted:,} inserted, "
+            f"{self.updated:,} updated, {self.deleted:,} deleted; "
+            f"{self.target_count_after:,} rows now",
+            tuple(group for group in self._groups() if group.count),
+            Listing.of(("file", "operation", "rows", "size"), self.files, line),
+            self._notes(),
+        )
+
+    def _groups(self) -> list[FileGroup]:
+        """The files by what happened to them; those that stayed, by what ruled them out."""
+        pruned: dict[str, int] = self.metrics.get("pruned_by", {})
+        kept = len(self.preserved_files)
+        unchanged = "preserved: no value changed" if self.metrics else "preserved"
+        there = self.metrics.get("files", {}).get("total", 0)
+        removed = max(0, there - len(self.rewritten_files) - kept)
+        return [
+            self._written("rewritten", "changed"),
+            self._written("inserted", "added"),
+            FileGroup("removed", "removed", removed),
+            *(
+                FileGroup(f"preserved: pruned by {kind}", tone_of(kind), count)
+                for kind, count in pruned.items()
+            ),
+            FileGroup(unchanged, "kept", max(0, kept - sum(pruned.values()))),
+        ]
+
+    def _written(self, operation: str, tone: Tone) -> FileGroup:
+        sizes = [file.size_bytes or 0 for file in self.files if file.operation == operation]
+        return FileGroup(operation, tone, len(sizes), sum(sizes))
+
+    def _notes(self) -> tuple[str, ...]:
+        commit = self.metrics.get("commit", {})
+        if not commit:
+            return ()
+        if commit["published"] is None:
+            return ("nothing had to be written",)
+        return (f"commit {commit['number']}, published by {commit['published']}", *commit["notes"])

@@ -72,7 +72,9 @@ def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> 
         merge.take(data)
         made = merge.planned(_snapshot_to_read(storage), strict=False).plan
         kept = replace(request, progress=None)
-        origin = PlannedMerge(engine.name, storage, kept, merge.source, stack.pop_all())
+        origin = PlannedMerge(
+            engine.name, storage, kept, merge.source, stage, stack.pop_all().close
+        )
         return replace(made, origin=origin)
 
 
@@ -80,8 +82,9 @@ def run_plan(engine: Engine, plan: MergePlan, progress: Progress | bool | None) 
     """Execute a plan on the files it was made for, or change nothing."""
     kept = planned_merge(plan, engine.name)
     request = replace(kept.request, progress=progress)
-    with reporting(progress) as tell, lazy_staging(kept.storage) as stage:
-        merge = _Merge(engine, kept.storage, stage, request, tell, reviewed=plan)
+    with reporting(progress) as tell:
+        # The staging directory of the plan: an engine writes new files beside the staged source.
+        merge = _Merge(engine, kept.storage, kept.stage, request, tell, reviewed=plan)
         merge.source = kept.source
         result = merge.result(_once(kept.storage, plan, merge.run))
     kept.release()

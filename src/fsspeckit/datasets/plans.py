@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from collections.abc import Callable
 
     from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.datasets.engine import Source
+    from fsspeckit.datasets.engine import OpenStage, Source
     from fsspeckit.datasets.request import MergeRequest
     from fsspeckit.storage.store import Storage
 
@@ -30,17 +30,25 @@ class PlannedMerge:
         storage: The dataset.
         request: The options.
         source: The source, as the engine took it.
-        held: What the source needs, closed when it is not needed any more.
+        stage: The staging directory that it may be in.
+        release: Lets go of the staging directory; called at the latest when the plan is gone.
     """
 
     def __init__(
-        self, engine: str, storage: Storage, request: MergeRequest, source: Source, held: ExitStack
+        self,
+        engine: str,
+        storage: Storage,
+        request: MergeRequest,
+        source: Source,
+        stage: OpenStage,
+        release: Callable[[], None],
     ) -> None:
         self.engine = engine
         self.storage = storage
         self.request = request
         self.source = source
-        self._release = weakref.finalize(self, held.close)
+        self.stage = stage
+        self._release = weakref.finalize(self, release)
 
     @property
     def is_released(self) -> bool:
@@ -50,7 +58,7 @@ class PlannedMerge:
     def release(self) -> None:
         """Let go of the source."""
         self._release()
-        del self.source
+        del self.source, self.stage
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self  # a copy of a plan executes the same merge

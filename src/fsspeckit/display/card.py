@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "size"]
+__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "size", "tone_of"]
 
 _T = TypeVar("_T")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -84,6 +84,19 @@ class Card:
         if self.groups:
             lines.append(f"{self.files:,} files: {', '.join(map(str, self.groups))}")
         return "\n".join([*lines, *self.notes])
+
+
+_TONES: dict[str, Tone] = {
+    "partition": "partition",
+    "statistics": "statistics",
+    "bloom": "bloom",
+    "key scan": "scan",
+}
+
+
+def tone_of(evidence: str) -> Tone:
+    """What it means that this kind of evidence rules a file out."""
+    return _TONES.get(evidence, "kept")
 
 
 def size(count: int | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import MOST_LINES
 from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.records import numbers, read_completion, read_record
 from fsspeckit.storage.store import open_storage
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
     from fsspeckit.storage.records import CommitRecord, Completion
     from fsspeckit.storage.store import Storage
 
-__all__ = ["HistoryEntry", "history", "history_of"]
+__all__ = ["History", "HistoryEntry", "history", "history_of"]
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
-    """One commit."""
+class HistoryEntry(Displayed):
+    """One commit; ``str()`` tells it in one line."""
 
     number: int
     """Its number, from 1."""
@@ -65,6 +67,76 @@ class HistoryEntry:
     notes: tuple[str, ...] = ()
     """What happened on the way that a person should know."""
 
+    @property
+    def state(self) -> str:
+        """What became of it: complete, pending, recovered or abandoned."""
+        if self.abandoned:
+            return "abandoned"
+        if self.complete:
+            return "recovered" if self.recovered else "complete"
+        return "pending"
+
+    def _when(self) -> str:
+        return f"{self.time[:19].replace('T', ' ')} UTC"
+
+    def _what(self) -> str:
+        keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
+        return f"{self.strategy}{keys}"
+
+    def _rows(self) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+
+    def _title(self) -> str:
+        rows = self._rows()
+        return (
+            f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
+            f"{': ' if rows else ''}{rows}; {len(self.added)} file(s) added, "
+            f"{len(self.removed)} removed ({self.state}, {self.seconds:.1f} s)"
+        )
+
+    def __str__(self) -> str:
+        return self._title()
+
+    def _card(self) -> Card:
+        files = [*((name, "added") for name in self.added)]
+        files += [(name, "removed") for name in self.removed]
+        groups = (
+            FileGroup("added", "added", len(self.added)),
+            FileGroup("removed", "removed", len(self.removed)),
+        )
+        return Card(
+            self._title(),
+            tuple(group for group in groups if group.count),
+            Listing.of(("file", "what"), files, tuple),
+            self.notes,
+        )
+
+
+class History(Displayed, list[HistoryEntry]):
+    """The commits of a dataset, the oldest first: a list that can be looked at."""
+
+    def __str__(self) -> str:
+        shown = self[-MOST_LINES:]
+        before = [f"{len(self) - len(shown):,} commits before"] if len(shown) < len(self) else []
+        return "\n".join([*before, *map(str, shown)]) or "no commits"
+
+    def _card(self) -> Card:
+        def line(entry: HistoryEntry) -> tuple[str, ...]:
+            return (
+                str(entry.number),
+                entry._when(),
+                entry._what(),
+                entry.engine,
+                entry._rows(),
+                f"+{len(entry.added)} -{len(entry.removed)}",
+                f"{entry.seconds:.1f}",
+                entry.state,
+            )
+
+        columns = ("commit", "time", "what", "engine", "rows", "files", "seconds", "state")
+        title = f"{len(self):,} commits" if len(self) != 1 else "1 commit"
+        return Card(title, listing=Listing.of(columns, self[::-1], line))
+
 
 def history(
     path: str | os.PathLike[str],
@@ -72,7 +144,7 @@ def history(
     storage_options: Mapping[str, Any] | None = None,
     *,
     control_dir: str | os.PathLike[str] | None = None,
-) -> list[HistoryEntry]:
+) -> History:
     """List the commits of a dataset, the oldest first; changes nothing.
 
     Raises:
@@ -84,10 +156,10 @@ def history(
     return history_of(storage)
 
 
-def history_of(storage: Storage) -> list[HistoryEntry]:
+def history_of(storage: Storage) -> History:
     """List the commits of an open storage."""
     recorded, done = numbers(storage)
-    entries: list[HistoryEntry] = []
+    entries = History()
     damaged: list[CorruptRecordError] = []
     for number in recorded:
         try:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.errors import LostFileError
 from fsspeckit.storage import completion
 from fsspeckit.storage.completion import Publication, complete, publish, try_shadow
@@ -77,7 +78,7 @@ class RecoveredCommit:
 
 
 @dataclass(frozen=True)
-class RecoveryReport:
+class RecoveryReport(Displayed):
     """What recovery found and did."""
 
     path: str
@@ -100,6 +101,23 @@ class RecoveryReport:
         lines += [f"discarded {name}" for name in self.discarded]
         lines += [f"left {name}: its owner may be alive" for name in self.in_use]
         return f"{self.path}: " + ("; ".join(lines) or "nothing to recover")
+
+    def _card(self) -> Card:
+        added = sum(len(commit.added) for commit in self.completed if not commit.abandoned)
+        removed = sum(len(commit.removed) for commit in self.completed if not commit.abandoned)
+        groups = (
+            FileGroup("added", "added", added),
+            FileGroup("removed", "removed", removed),
+        )
+        done = [("commit", str(commit)) for commit in self.completed]
+        done += [("leftover", f"discarded {name}") for name in self.discarded]
+        done += [("staging", f"left {name}: its owner may be alive") for name in self.in_use]
+        return Card(
+            f"{self.path}: " + ("recovered" if self else "nothing to recover"),
+            tuple(group for group in groups if group.count),
+            Listing.of(("what", "done"), done, tuple),
+            tuple(note for commit in self.completed for note in commit.notes),
+        )
 
 
 def recover(

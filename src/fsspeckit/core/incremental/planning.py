@@ -16,21 +16,25 @@ from fsspeckit.core.incremental.keys import canonical_keys
 from fsspeckit.core.incremental.pruning import Evidence, prune
 from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.incremental.target import read_target
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import MOST_LINES, size, tone_of
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fsspeckit.core.incremental.pruning import PartitionValues, Verdict
+    from fsspeckit.core.incremental.pruning import EvidenceKind, PartitionValues, Verdict
     from fsspeckit.core.incremental.source import SourceKeys
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.display.card import Tone
     from fsspeckit.storage.snapshot import Snapshot
 
 __all__ = [
     "FilePlan",
     "IncrementalRewritePlan",
     "MergePlan",
+    "PlanReason",
     "plan_files",
     "plan_incremental_rewrite",
 ]
@@ -59,12 +63,17 @@ class FilePlan:
     row_group_count: int = 0
     partition_values: dict[str, str | None] = field(default_factory=dict)
 
+    @property
+    def why(self) -> str:
+        """What decided, in words."""
+        unproved = _UNPROVED.get(self.decision) if self.evidence.kind == "none" else None
+        return unproved or str(self.evidence)
+
     def __str__(self) -> str:
-        size = f"{self.rows:,} rows, {self.bytes:,} bytes"
+        about = f"{self.rows:,} rows, {self.bytes:,} bytes"
         if self.row_groups:
-            size += f"; {len(self.row_groups)} of {self.row_group_count} row groups"
-        why = _UNPROVED.get(self.decision) if self.evidence.kind == "none" else None
-        return f"{self.decision:<9} {self.path} ({size}): {why or self.evidence}"
+            about += f"; {len(self.row_groups)} of {self.row_group_count} row groups"
+        return f"{self.decision:<9} {self.path} ({about}): {self.why}"
 
 
 _UNPROVED: dict[Decision, str] = {
@@ -73,9 +82,46 @@ _UNPROVED: dict[Decision, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PlanReason:
+    """How many files of a plan have the same fate for the same kind of reason."""
+
+    decision: Decision
+    evidence: EvidenceKind
+    """What decided, as in :attr:`FilePlan.evidence`."""
+
+    files: int
+    rows: int
+    bytes: int
+
+    @property
+    def label(self) -> str:
+        """The decision and its reason, in a few words."""
+        if self.decision == "pruned":
+            return "pruned" if self.evidence == "none" else f"pruned by {self.evidence}"
+        if self.decision == "affected" and self.evidence not in ("key scan", "none"):
+            unreadable = self.evidence == "unreadable"
+            return "affected: unreadable" if unreadable else "affected: rows are deleted"
+        return self.decision
+
+    @property
+    def tone(self) -> Tone:
+        """What the files mean, for their colour."""
+        if self.decision != "pruned":
+            return "changed" if self.decision == "affected" else "open"
+        return tone_of(self.evidence)
+
+    def __str__(self) -> str:
+        return f"{self.files:,} {self.label} ({self.rows:,} rows, {self.bytes:,} bytes)"
+
+
 @dataclass(frozen=True)
-class MergePlan:
-    """What a merge would do, file by file. ``str()`` explains every file."""
+class MergePlan(Displayed):
+    """What a merge would do, file by file, and why.
+
+    ``str()`` explains every file, by itself or together with others that have the same reason; it
+    stays short. :meth:`explain` gives a line to each file, however many there are.
+    """
 
     path: str
     strategy: str
@@ -118,22 +164,89 @@ class MergePlan:
             ),
         )
 
+    def summary(self) -> tuple[PlanReason, ...]:
+        """The files by decision and kind of evidence, those to be rewritten first.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": range(8)})
+            >>> _ = io.write_dataset(rows, "memory://doc-summary", max_rows_per_file=2)
+            >>> plan = io.plan_merge(rows.slice(5, 1), "memory://doc-summary", "update", ["id"])
+            >>> [(reason.files, reason.label) for reason in plan.summary()]
+            [(1, 'affected'), (3, 'pruned by statistics')]
+        """
+        return _reasons(self.files)
+
+    def explain(self) -> str:
+        """The whole plan as text, with a line for each file."""
+        return "\n".join([*self._head(), *map(self._line, self.files)])
+
     def __str__(self) -> str:
+        if len(self.files) <= MOST_LINES:
+            return self.explain()
+        ordered = self._ordered()
+        rest = _reasons(ordered[MOST_LINES:])
+        lines = [*self._head(), *map(self._line, ordered[:MOST_LINES])]
+        return "\n".join([*lines, *(f"  and {reason}" for reason in rest)])
+
+    def _head(self) -> list[str]:
         counts = Counter(file.decision for file in self.files)
-        summary = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
+        decided = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
+        lines = [self._title(), f"{len(self.files):,} files: {decided or 'none'}"]
+        return lines + ([_TRUSTED] if self.trusted_partitions else [])
+
+    def _title(self) -> str:
         keys = ", ".join(self.key_columns)
-        lines = [
-            f"{self.strategy} of {self.source_rows:,} rows into {self.path!r} by {keys}",
-            f"{len(self.files):,} files: {summary or 'none'}",
-        ]
-        if self.trusted_partitions:
-            lines.append("other partitions were not looked at: trust_partitions=True")
-        prefix = self.path.rstrip("/") + "/"
-        shown = [replace(file, path=file.path.removeprefix(prefix)) for file in self.files]
-        return "\n".join(lines + [f"  {file}" for file in shown])
+        return f"{self.strategy} of {self.source_rows:,} rows into {self.path!r} by {keys}"
+
+    def _line(self, file: FilePlan) -> str:
+        return f"  {replace(file, path=self._short(file))}"
+
+    def _short(self, file: FilePlan) -> str:
+        return file.path.removeprefix(self.path.rstrip("/") + "/")
+
+    def _ordered(self) -> list[FilePlan]:
+        """The files, those to be rewritten first."""
+        return sorted(self.files, key=lambda file: _DECISIONS.index(file.decision))
+
+    def _card(self) -> Card:
+        def line(file: FilePlan) -> tuple[str, ...]:
+            groups = f"{len(file.row_groups)} of {file.row_group_count}"
+            return (
+                self._short(file),
+                file.decision,
+                f"{file.rows:,}",
+                size(file.bytes),
+                groups,
+                file.why,
+            )
+
+        columns = ("file", "decision", "rows", "size", "row groups", "why")
+        return Card(
+            self._title(),
+            tuple(FileGroup(r.label, r.tone, r.files, r.bytes) for r in self.summary()),
+            Listing.of(columns, self._ordered(), line),
+            (_TRUSTED,) if self.trusted_partitions else (),
+        )
 
 
+_TRUSTED = "other partitions were not looked at: trust_partitions=True"
 _DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
+
+
+def _reasons(files: Sequence[FilePlan]) -> tuple[PlanReason, ...]:
+    found: dict[tuple[Decision, EvidenceKind], list[FilePlan]] = {}
+    for file in files:
+        found.setdefault((file.decision, file.evidence.kind), []).append(file)
+    reasons = [
+        PlanReason(*key, len(some), sum(f.rows for f in some), sum(f.bytes for f in some))
+        for key, some in found.items()
+    ]
+    return tuple(
+        sorted(reasons, key=lambda one: (_DECISIONS.index(one.decision), -one.files, one.evidence))
+    )
 
 
 def _confirmed(file: FilePlan, scanned: Mapping[str, Collection[int]]) -> FilePlan:

@@ -1,0 +1,331 @@
+"""What results look like: as text, on a terminal, and in a notebook."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+import fsspeckit
+from fsspeckit.core.incremental.planning import FilePlan, MergePlan
+from fsspeckit.core.incremental.pruning import Evidence
+from fsspeckit.core.merge import MergeFileMetadata, MergeResult
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import MOST_LINES, size
+from fsspeckit.display.html import COLOURS
+from fsspeckit.display.terminal import STYLES
+from fsspeckit.storage.history import History, HistoryEntry
+from fsspeckit.storage.recovery import RecoveredCommit, RecoveryReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fsspeckit.core.incremental.planning import Decision
+    from fsspeckit.core.incremental.pruning import EvidenceKind
+
+ODD = "<script>&\"'[red]ä"
+"""A text that HTML and rich would take for something else."""
+
+
+def file(name: str, decision: Decision, kind: EvidenceKind, detail: str = "") -> FilePlan:
+    return FilePlan(f"data/{name}", 10, 1000, decision, Evidence(kind, ("id",), detail), (), 1)
+
+
+def plan(*files: FilePlan, **options: Any) -> MergePlan:
+    return MergePlan("data", "upsert", ("id",), (), 3, files, **options)
+
+
+def large_plan(count: int = 10_000) -> MergePlan:
+    pruned = [file(f"{n}.parquet", "pruned", "statistics") for n in range(count - 1)]
+    return plan(*pruned, file("hit.parquet", "affected", "key scan"))
+
+
+def entry(number: int = 7, **options: Any) -> HistoryEntry:
+    values: dict[str, Any] = {
+        "number": number,
+        "time": "2026-01-02T03:04:05.678+00:00",
+        "engine": "pyarrow",
+        "strategy": "upsert",
+        "key_columns": ("id",),
+        "counts": {"inserted": 2, "updated": 1, "deleted": 0},
+        "added": ("a.parquet", "b.parquet"),
+        "removed": ("c.parquet",),
+        "seconds": 0.25,
+        "published": "exchange",
+        "complete": True,
+        "recovered": False,
+    }
+    return HistoryEntry(**(values | options))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One of each, of a real merge."""
+    path = f"{tmp_path_factory.mktemp('results')}/data"
+    old = pa.table({"id": range(100), "v": ["old"] * 100})
+    new = pa.table({"id": [5, 15, 500], "v": ["new", "old", "new"]})
+    written = fsspeckit.write_dataset(old, path, max_rows_per_file=10, engine="pyarrow")
+    made = fsspeckit.plan_merge(new, path, "upsert", ["id"], engine="pyarrow")
+    merged = fsspeckit.execute(made)
+    found = fsspeckit.history(path)
+    return {
+        "write": written,
+        "plan": made,
+        "merge": merged,
+        "history": found,
+        "entry": found[-1],
+        "recovery": fsspeckit.recover(path),
+    }
+
+
+NAMES = ["write", "plan", "merge", "history", "entry", "recovery"]
+
+
+def on_terminal(result: Any, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(result)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+class Checked(HTMLParser):
+    """Tags that are closed, and nothing that is loaded from anywhere."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+        self.tags.add(tag)
+        assert not {"src", "href", "onload", "onclick"} & {name for name, _ in attrs}
+
+    def handle_startendtag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def pictures(text: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text)]
+
+
+def squares(svg: ElementTree.Element) -> dict[str, int]:
+    """How many shapes there are of each colour."""
+    space = "{http://www.w3.org/2000/svg}"
+    return {
+        group.attrib["fill"]: len(group.findall(f"{space}rect")) for group in svg.iter(f"{space}g")
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_result_has_the_three_looks(results: dict[str, Any], name: str) -> None:
+    result = results[name]
+    assert isinstance(result, Displayed)
+    assert str(result).splitlines()[0] in on_terminal(result) or name == "history"
+    tags = Checked(result._repr_html_()).tags
+    assert tags <= {
+        *("div", "strong", "em", "span", "details", "summary", "svg", "title", "g", "rect"),
+        *("table", "thead", "tbody", "tr", "th", "td"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("write", r"append of 100 rows\n10 files: 10 written"),
+        (
+            "merge",
+            r"upsert of 3 rows: 1 inserted, 2 updated, 0 deleted; 101 rows now\n"
+            r"11 files: 1 rewritten, 1 inserted, 8 preserved: pruned by statistics, "
+            r"1 preserved: no value changed\n"
+            r"commit 2, published by \w+",
+        ),
+        (
+            "entry",
+            r"commit 2 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: upsert by id with pyarrow: "
+            r"1 inserted, 2 updated; 2 file\(s\) added, 1 removed \(complete, \d+\.\d s\)",
+        ),
+        ("recovery", r".*/data: nothing to recover"),
+    ],
+)
+def test_text_is_short(results: dict[str, Any], name: str, text: str) -> None:
+    assert re.fullmatch(text, str(results[name]))
+
+
+def test_a_picture_has_a_square_for_each_file(results: dict[str, Any]) -> None:
+    (merged,) = pictures(results["merge"]._repr_html_())
+    assert squares(merged) == {
+        COLOURS["changed"]: 1,
+        COLOURS["added"]: 1,
+        COLOURS["statistics"]: 8,
+        COLOURS["kept"]: 1,
+    }
+    (planned,) = pictures(results["plan"]._repr_html_())
+    assert squares(planned) == {COLOURS["changed"]: 2, COLOURS["statistics"]: 8}
+
+
+def test_ten_thousand_files_are_one_bar_and_a_few_lines() -> None:
+    made = large_plan()
+    started = time.perf_counter()
+    html, text, screen = made._repr_html_(), str(made), on_terminal(made)
+    assert time.perf_counter() - started < 2
+    (svg,) = pictures(html)
+    assert squares(svg) == {COLOURS["changed"]: 1, COLOURS["statistics"]: 1}
+    assert all(float(rect.attrib["width"]) >= 2.9 for rect in svg.iter() if "width" in rect.attrib)
+    assert len(html) < 10_000
+    assert len(text.splitlines()) == len(screen.splitlines()) - 2 == MOST_LINES + 3
+    assert "and 9,980 pruned by statistics (99,800 rows, 9,980,000 bytes)" in text
+    assert text.splitlines()[2].split()[:2] == ["affected", "hit.parquet"]
+    assert "… and 9,980 more" in screen
+    assert len(made.explain().splitlines()) == 10_002
+
+
+def test_a_plan_is_summed_up_by_reason() -> None:
+    made = plan(
+        file("a", "pruned", "statistics"),
+        file("b", "pruned", "partition"),
+        file("c", "affected", "key scan"),
+        file("d", "pruned", "statistics"),
+        file("e", "affected", "unreadable"),
+        file("f", "affected", "statistics"),
+        file("g", "guarded", "none"),
+        file("h", "pruned", "none"),
+    )
+    assert [(reason.files, reason.label, reason.tone) for reason in made.summary()] == [
+        (1, "affected", "changed"),
+        (1, "affected: rows are deleted", "changed"),
+        (1, "affected: unreadable", "changed"),
+        (1, "guarded", "open"),
+        (2, "pruned by statistics", "statistics"),
+        (1, "pruned", "kept"),
+        (1, "pruned by partition", "partition"),
+    ]
+    assert str(made.summary()[4]) == "2 pruned by statistics (20 rows, 2,000 bytes)"
+
+
+def test_partitions_taken_on_trust_are_noted() -> None:
+    made = plan(trusted_partitions=True)
+    note = "other partitions were not looked at: trust_partitions=True"
+    assert all(note in look for look in (str(made), on_terminal(made), made._repr_html_()))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        plan(file(ODD, "affected", "statistics", ODD)),
+        MergeResult(ODD, 1, 2, 3, 1, 0, 0, [MergeFileMetadata(ODD, 1, "inserted")], [], [ODD], []),
+        entry(engine=ODD, added=(ODD,), notes=(ODD,)),
+        History([entry(strategy=ODD)]),
+        RecoveryReport(ODD, (RecoveredCommit(1, "plain", (ODD,), (), (ODD,)),), (ODD,), (ODD,)),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_texts_are_taken_literally(result: Any) -> None:
+    assert "script" not in Checked(result._repr_html_()).tags
+    assert "&lt;script&gt;&amp;" in result._repr_html_()
+    assert ODD in on_terminal(result)
+
+
+def test_a_result_without_metrics_can_be_shown() -> None:
+    result = MergeResult("insert", 1, 2, 3, 1, 0, 0, [], [], [], ["a"])
+    assert str(result).splitlines()[1:] == ["1 files: 1 preserved"]
+
+
+def test_removed_files_and_merges_that_wrote_nothing(tmp_path: Path) -> None:
+    path = f"{tmp_path}/data"
+    rows = pa.table({"id": [1, 2]})
+    fsspeckit.write_dataset(rows, path, max_rows_per_file=1, engine="pyarrow")
+    again = fsspeckit.merge(rows, path, "upsert", ["id"], engine="pyarrow")
+    assert str(again).endswith("\nnothing had to be written")
+    fewer = fsspeckit.merge(rows.slice(1), path, "full_merge", ["id"], engine="pyarrow")
+    assert "1 removed" in str(fewer)
+
+
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ({}, "complete"),
+        ({"recovered": True}, "recovered"),
+        ({"complete": False}, "pending"),
+        ({"abandoned": True}, "abandoned"),
+    ],
+)
+def test_the_state_of_a_commit(options: dict[str, Any], state: str) -> None:
+    assert entry(**options).state == state
+    assert f"({state}, 0.2 s)" in str(entry(**options))
+
+
+def test_a_commit_without_keys_and_rows() -> None:
+    clear = entry(strategy="clear", key_columns=(), counts={}, added=())
+    assert "clear with pyarrow; 0 file(s) added, 1 removed" in str(clear)
+
+
+def test_a_long_history_shows_its_end() -> None:
+    long = History([entry(number) for number in range(1, 51)])
+    lines = str(long).splitlines()
+    assert lines[0] == "30 commits before"
+    assert lines[-1].startswith("commit 50 ")
+    screen = on_terminal(long).splitlines()
+    assert screen[0].strip() == "50 commits"
+    assert screen[2].split()[0] == "50"
+    assert str(History()) == "no commits"
+    assert long == list(long)
+
+
+def test_a_recovery_tells_what_it_did() -> None:
+    done = RecoveredCommit(3, "plain", ("a", "b"), ("c",), ("foreign file kept",))
+    report = RecoveryReport("data", (done,), ("stage-1",), ("stage-2",))
+    screen = on_terminal(report)
+    for text in ("data: recovered", "completed commit 3", "stage-1", "stage-2", "foreign file"):
+        assert text in screen
+    (svg,) = pictures(report._repr_html_())
+    assert squares(svg) == {COLOURS["added"]: 2, COLOURS["removed"]: 1}
+
+
+def test_every_meaning_has_a_colour() -> None:
+    assert COLOURS.keys() == STYLES.keys()
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_a_card_without_files() -> None:
+    card = Card("title", (FileGroup("written", "added", 0),), Listing(("a",), ()))
+    assert card.text() == "title\n0 files: 0 written"
+
+    class Empty(Displayed):
+        def _card(self) -> Card:
+            return card
+
+    assert pictures(Empty()._repr_html_()) == []
+    with pytest.raises(NotImplementedError):
+        str(Displayed())
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, ""),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (2_340_000_000, "2.3 GB"),
+        (5 * 10**15, "5,000.0 TB"),
+    ],
+)
+def test_sizes(count: int | None, text: str) -> None:
+    assert size(count) == text
