@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ def test_nothing_is_told_where_nobody_watches(
 
 def test_bars_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     last = on_terminal(lambda: tell(True)).split("match")[-1]
-    assert "3 of 3" in last
+    assert re.search(r"3 of 3 files, [\d,]+/s", last)
     assert "commit" in last
     assert capsys.readouterr() == ("", "")
 

@@ -101,8 +101,16 @@ class _Bars:
         counts.take(phase, done, total)
         if (done, total) == (0, 1):
             self._bars.reset(task)
-        told = f"{counts.done:,} of {counts.total:,}" if counts.total > 1 else ""
+        told = self._told(task, counts)
         self._bars.update(task, completed=counts.done, total=counts.total, counted=told)
+
+    def _told(self, task: TaskID, counts: _Counts) -> str:
+        """How many files there are, and how many in a second."""
+        if counts.total <= 1:
+            return ""
+        seconds = self._bars.tasks[task].elapsed
+        rate = f", {counts.done / seconds:,.0f}/s" if seconds else ""
+        return f"{counts.done:,} of {counts.total:,} files{rate}"
 
 
 @contextmanager
