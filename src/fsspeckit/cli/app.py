@@ -1,0 +1,86 @@
+"""The application: its commands, and one way to fail for all of them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fsspeckit.cli.failures import FAILED, report
+from fsspeckit.cli.looking import doctor, engines, history, inspect
+from fsspeckit.cli.merging import merge, plan
+from fsspeckit.cli.recovering import recover
+from fsspeckit.cli.writing import write
+
+__all__ = ["COMMANDS", "app"]
+
+
+class Commands(TyperGroup):
+    """The commands; an error becomes a paragraph, a hint and an exit code."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command and end the process, as long as nobody asks for its result."""
+        standalone = options.get("standalone_mode", True)
+        given = options.get("args") or (arguments[0] if arguments else None)
+        words = sys.argv[1:] if given is None else list(given)
+        _never_fail_to_print()
+        try:
+            code = super().main(*arguments, **{**options, "standalone_mode": False})
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted: nothing was changed\n")
+            code = FAILED
+        except Exception as error:  # whatever it is: no traceback unless asked for
+            code = report(error, verbose="--verbose" in words or "-v" in words)
+        if standalone:
+            sys.exit(code or 0)
+        return code
+
+
+def _never_fail_to_print() -> None:
+    """Let names of files that are no UTF-8, or unknown to the terminal, be shown somehow."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+app = typer.Typer(
+    name="fsspeckit",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Merge rows into plain Parquet datasets, rewriting only what changes, losing nothing.",
+    epilog="Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not "
+    "completed (recover).",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from fsspeckit import __version__
+
+        sys.stdout.write(f"fsspeckit {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and end."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+COMMANDS = (merge, plan, write, inspect, doctor, history, recover, engines)
+"""The commands, in the order of the help."""
+
+for _command in COMMANDS:
+    app.command()(_command)

@@ -1,0 +1,186 @@
+"""CSV as Arrow batches with the target's types; a misfit is told with its line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from fsspeckit.cli.values import Misfit, check_readable, expected, from_text
+from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.core.incremental.payload import check_same_columns
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fsspeckit.cli.streams import Stream
+
+__all__ = ["csv_batches", "csv_schema", "inferred_csv"]
+
+_BLOCK = 4 * 1024 * 1024
+_LINES = 4096
+csv.field_size_limit(2**31 - 1)
+
+
+def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
+    """The columns of a CSV file with the target's types, in the order of the file.
+
+    Raises:
+        SchemaMismatchError: If its header does not name the target's columns.
+    """
+    names = _header(stream, delimiter)
+    check_same_columns(names, target.names)
+    for name in names:
+        check_readable(name, target.field(name).type, nested=False)
+    return pa.schema([(name, plain_type(target.field(name).type)) for name in names])
+
+
+def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a CSV file.
+
+    Raises:
+        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
+    """
+    try:
+        with stream.open() as handle:
+            for texts in arrow_csv.open_csv(
+                handle,
+                arrow_csv.ReadOptions(block_size=_BLOCK),
+                _parsing(delimiter),
+                _as_texts(schema.names),
+            ):
+                yield _typed(texts, schema)
+    except (Misfit, pa.ArrowInvalid) as error:
+        _raise_located(stream, delimiter, schema, error)
+
+
+def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
+    """The rows of a CSV file with types that all of its values have.
+
+    Raises:
+        SchemaMismatchError: If it cannot be read as CSV.
+    """
+    names = _header(stream, delimiter)
+    options = arrow_csv.ConvertOptions(
+        strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    try:
+        with stream.open() as handle:
+            return arrow_csv.read_csv(
+                handle, parse_options=_parsing(delimiter), convert_options=options
+            )
+    except pa.ArrowInvalid as error:
+        strings = pa.schema([(name, pa.string()) for name in names])
+        _raise_located(stream, delimiter, strings, error)
+        raise AssertionError("unreachable") from error
+
+
+def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
+    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+
+def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
+    """No field is NULL, a pair of quotes is the empty text: the difference only CSV knows."""
+    return arrow_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+
+
+def _typed(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [from_text(texts.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _header(stream: Stream, delimiter: str) -> list[str]:
+    try:
+        with stream.open() as handle:
+            names = next(_records(handle, delimiter), (1, []))[1]
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"{stream.name} is not UTF-8 text.\nHint: convert it, or name the right file."
+        ) from error
+    if not any(names):
+        raise SchemaMismatchError(
+            f"{stream.name} is empty; the first line of CSV must name the columns.\n"
+            "Hint: write a header, even where there are no rows."
+        )
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SchemaMismatchError(
+            f"{stream.name}, line 1: the columns {twice!r} occur twice.\n"
+            "Hint: name each column once."
+        )
+    return names
+
+
+def _records(handle: Any, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Records with the number of the line where each begins; empty lines are none."""
+    text = io.TextIOWrapper(io.BufferedReader(handle), "utf-8-sig", newline="")
+    reader = csv.reader(text, delimiter=delimiter)
+    begin = 1
+    for record in reader:
+        if record:
+            yield begin, record
+        begin = reader.line_num + 1
+
+
+def _raise_located(stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException) -> None:
+    """Find the line of the first record that does not fit, the slow way."""
+    with stream.open() as handle:
+        records = _records(handle, delimiter)
+        try:
+            next(records, None)
+            while block := list(islice(records, _LINES)):
+                _check_widths(stream, block, schema)
+                _check_values(stream, block, schema)
+        except UnicodeDecodeError as error:
+            raise SchemaMismatchError(
+                f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
+                f"{error.reason}.\nHint: convert it to UTF-8."
+            ) from cause
+        except csv.Error as error:
+            raise SchemaMismatchError(
+                f"{stream.name} cannot be read as CSV: {error}.\n"
+                "Hint: check the quotes, and --delimiter."
+            ) from cause
+    raise SchemaMismatchError(
+        f"{stream.name} cannot be read as CSV: {cause}.\nHint: check the quotes, and --delimiter."
+    ) from cause
+
+
+def _check_widths(
+    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
+) -> None:
+    wide = len(schema.names)
+    for line, record in block:
+        if len(record) != wide:
+            raise SchemaMismatchError(
+                f"{stream.name}, line {line}: {len(record)} fields, but the header names {wide}.\n"
+                "Hint: check the line for missing quotes, and --delimiter."
+            )
+
+
+def _check_values(
+    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
+) -> None:
+    misfits = []
+    for number, field in enumerate(schema):
+        texts = pa.array([record[number] for _, record in block], pa.string())
+        try:
+            from_text(texts, field.type)
+        except Misfit as misfit:
+            misfits.append((misfit.index, number, misfit.value, field))
+    if misfits:
+        index, _, value, field = min(misfits, key=lambda found: found[:2])
+        raise SchemaMismatchError(
+            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is no "
+            f"{field.type}.\nHint: {expected(field.type)}"
+        )

@@ -1,0 +1,135 @@
+"""How a command fails: one paragraph, a hint, an exit code; a traceback only if asked for.
+
+Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not completed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from fsspeckit.cli.config import hide
+from fsspeckit.errors import CommitPendingError, FsspeckitError
+
+__all__ = ["FAILED", "PENDING", "USAGE", "Failure", "explain", "in_words_of_options", "report"]
+
+FAILED, USAGE, PENDING = 1, 2, 3
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for a wrong command line; it has no public name in every version."""
+
+_BUG = "this should not have happened; repeat the command with --verbose and report what it prints."
+_HINTS: tuple[tuple[type[BaseException], str], ...] = (
+    (FileNotFoundError, "check the path; a relative one begins at the working directory."),
+    (NotADirectoryError, "name the directory of the dataset, not a file."),
+    (IsADirectoryError, "name a file."),
+    (PermissionError, "let this user read and write there, or choose another path."),
+    (FsspeckitError, "the option --help of the command tells what it takes."),
+    (ImportError, "install the library that is named, or use another kind of URL."),
+    (OSError, "check that the disk or the store can be reached and has room, then try again."),
+    (MemoryError, "use --engine spark or duckdb, which work beyond memory."),
+)
+
+_NAMES: tuple[tuple[str, str], ...] = (
+    (r'null_keys="?(\w+)"?', r"--nulls \1"),
+    (r'duplicate_keys="?(\w+)"? or "(\w+)"', r"--duplicates \1 or \2"),
+    (r'duplicate_keys="?(\w+)"?', r"--duplicates \1"),
+    (r"order_by=\[\.\.\.\]", "--order-by COLUMN"),
+    (r'engine="(\w+)"', r"--engine \1"),
+    (r'bloom_columns=\["(.*?)"\]', r"--bloom \1"),
+    (r"(allow_empty|trust_partitions|abandon)=True", r"--\1"),
+    (r"\brecover\(\)", "'fsspeckit recover'"),
+    (r"\bhistory\(\)", "'fsspeckit history'"),
+    (r"\bcontrol_dir=", "--control-dir"),
+    (r"\bkey_columns\b", "--key"),
+    (r"\border_by\b", "--order-by"),
+    (r"\bpartition_columns\b", "--partition-by"),
+    (r"\bbloom_columns\b", "--bloom"),
+    (r"\bnull_keys\b", "--nulls"),
+    (r"\bduplicate_keys\b", "--duplicates"),
+    (
+        r"\b(max_rewrite_fraction|max_rewrite_bytes|max_rows_per_file|row_group_size|lock_timeout)\b",
+        r"--\1",
+    ),
+)
+"""The library's names for arguments, and what they are called on the command line."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a person is told about an error."""
+
+    what: str
+    hint: str
+    code: int = FAILED
+
+
+def explain(error: BaseException) -> Failure:
+    """What to tell about an error, and the code to exit with."""
+    if isinstance(error, UsageError):
+        return _usage(error)
+    text, separator, hint = _message(error).partition("Hint: ")
+    if not separator:
+        known = (hint for kind, hint in _HINTS if isinstance(error, kind))
+        hint = next(known, _BUG)
+        if hint == _BUG:
+            text = f"{type(error).__name__}: {text}"
+    code = PENDING if isinstance(error, CommitPendingError) else FAILED
+    return Failure(_sentence(text), _one_line(hint), code)
+
+
+def _usage(error: Any) -> Failure:
+    context = error.ctx
+    command = "fsspeckit" if context is None else context.command_path
+    text = error.format_message().replace("Value error, ", "")  # a word of pydantic's
+    return Failure(_sentence(text) if text else "", f"see {command} --help", USAGE)
+
+
+def _message(error: BaseException) -> str:
+    """What an error says; those of the system say a file's name and a number, too."""
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        names = [repr(name) for name in (error.filename, error.filename2) if name is not None]
+        return ": ".join([error.strerror, " and ".join(names)] if names else [error.strerror])
+    return str(error) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    return hide(in_words_of_options(" ".join(text.split())))
+
+
+def _sentence(text: str) -> str:
+    line = _one_line(text)
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def in_words_of_options(text: str) -> str:
+    """A text of the library with its arguments called as on the command line."""
+    for pattern, option in _NAMES:
+        text = re.sub(pattern, option, text)
+    return re.sub(r"--[a-z]+(?:_[a-z]+)+", lambda found: found.group().replace("_", "-"), text)
+
+
+def report(error: BaseException, *, verbose: bool) -> int:
+    """Tell about an error on stderr; the code to exit with."""
+    failure = explain(error)
+    if not failure.what:  # no command was given; typer has shown the help
+        return failure.code
+    if verbose:
+        sys.stderr.write(hide("".join(traceback.format_exception(error))))
+    for note in getattr(error, "__notes__", ()):
+        sys.stderr.write(hide(f"note: {note}\n"))
+    colour = _colours()
+    sys.stderr.write(f"{colour('error:', '1;31')} {failure.what}\n")
+    sys.stderr.write(f"{colour('hint:', '1;36')} {failure.hint}\n")
+    return failure.code
+
+
+def _colours() -> Any:
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    return lambda text, code: f"\x1b[{code}m{text}\x1b[0m" if coloured else text

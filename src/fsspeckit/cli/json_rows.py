@@ -1,0 +1,139 @@
+"""JSON lines as Arrow batches with the target's types; a misfit is told with its line and column.
+
+Numbers are read as whole numbers and decimals, never as floats, so that a decimal column gets the
+digits that are written.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from fsspeckit.cli.values import Misfit, check_readable, expected, from_json
+from fsspeckit.core.incremental.casts import plain_type
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fsspeckit.cli.streams import Stream
+
+    Line = tuple[int, dict[str, Any]]
+
+__all__ = ["inferred_json", "json_batches", "json_schema"]
+
+_ROWS = 16_384
+_BLOCK = 16 * 1024 * 1024
+_SHOWN = 60
+
+
+def json_schema(target: pa.Schema) -> pa.Schema:
+    """The target's columns, of types that JSON can spell.
+
+    Raises:
+        SchemaMismatchError: Naming a column that it cannot.
+    """
+    for field in target:
+        check_readable(field.name, field.type, nested=True)
+    return pa.schema([(field.name, plain_type(field.type)) for field in target])
+
+
+def json_batches(stream: Stream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of JSON lines.
+
+    Raises:
+        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
+    """
+    held: list[Line] = []
+    for line in _lines(stream):
+        _check_names(stream, line, schema)
+        held.append(line)
+        if len(held) == _ROWS:
+            yield _batch(stream, held, schema)
+            held = []
+    yield _batch(stream, held, schema)
+
+
+def inferred_json(stream: Stream) -> pa.Table:
+    """The rows of JSON lines with types that all of their values have.
+
+    Raises:
+        SchemaMismatchError: If they cannot be read.
+    """
+    if next(_lines(stream), None) is None:
+        raise SchemaMismatchError(
+            f"{stream.name} is empty, so nothing tells the columns of a new dataset.\n"
+            "Hint: bring at least one row, or Parquet."
+        )
+    try:
+        with stream.open() as handle:
+            return arrow_json.read_json(handle, arrow_json.ReadOptions(block_size=_BLOCK))
+    except pa.ArrowInvalid as error:
+        for _ in _lines(stream):  # tells the line of what is no JSON
+            pass
+        raise SchemaMismatchError(
+            f"{stream.name}: {error}.\nHint: give a column values of one type."
+        ) from error
+
+
+def _lines(stream: Stream) -> Iterator[Line]:
+    with stream.open() as handle:
+        for number, line in enumerate(handle, 1):
+            text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if not text.strip():
+                continue
+            try:
+                found = json.loads(text, parse_float=Decimal)
+            except (ValueError, RecursionError) as error:
+                raise _no_object(stream, number, text, str(error)) from error
+            if not isinstance(found, dict):
+                raise _no_object(stream, number, text, f"it is a {type(found).__name__}")
+            yield number, found
+
+
+def _no_object(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
+    shown = text.strip()[:_SHOWN].decode(errors="replace")
+    hint = "write one JSON object on each line."
+    if shown.startswith("["):
+        hint = "write one object on each line instead of an array; jq -c '.[]' does it."
+    return SchemaMismatchError(
+        f"{stream.name}, line {number}: {shown!r} is not a JSON object: {reason}.\nHint: {hint}"
+    )
+
+
+def _check_names(stream: Stream, line: Line, schema: pa.Schema) -> None:
+    number, row = line
+    if row.keys() == set(schema.names):
+        return
+    missing = [name for name in schema.names if name not in row]
+    extra = [name for name in row if name not in schema.names]
+    if extra:
+        raise SchemaMismatchError(
+            f"{stream.name}, line {number}, column {extra[0]!r}: the target has no such column, "
+            f"only {schema.names!r}.\nHint: leave it out; names are compared exactly."
+        )
+    raise SchemaMismatchError(
+        f"{stream.name}, line {number}, column {missing[0]!r}: there is no value for it, and a "
+        f'merge replaces whole rows.\nHint: write "{missing[0]}": null if that is meant.'
+    )
+
+
+def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBatch:
+    columns, misfits = [], []
+    for number, field in enumerate(schema):
+        try:
+            columns.append(from_json([row[field.name] for _, row in lines], field.type))
+        except Misfit as misfit:
+            misfits.append((misfit.index, number, misfit.value, field))
+    if not misfits:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    index, _, value, field = min(misfits, key=lambda found: found[:2])
+    shown = json.dumps(value, default=str)[:_SHOWN]
+    raise SchemaMismatchError(
+        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {shown} is no "
+        f"{field.type}.\nHint: {expected(field.type)}"
+    )

@@ -1,0 +1,35 @@
+"""The command ``recover``."""
+
+from __future__ import annotations
+
+from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
+from fsspeckit.cli.session import open_session
+
+__all__ = ["recover"]
+
+
+def recover(
+    dataset: o.Dataset,
+    abandon: o.Abandon = False,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Complete what an interrupted writer committed, and remove what it did not.
+
+    Every writer does this by itself before it begins; doing it twice does no harm.
+    """
+    from fsspeckit.storage.recovery import recover as recover_dataset
+
+    session = open_session(as_json, storage_option=storage_option, config=config)
+    report = recover_dataset(
+        dataset,
+        storage_options=session.settings.storage_options(dataset),
+        control_dir=control_dir,
+        abandon=abandon,
+        lock_timeout=lock_timeout,
+    )
+    session.output.recovery(report)

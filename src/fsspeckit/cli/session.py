@@ -1,0 +1,82 @@
+"""What one command works with: settings, where results go, and where talk goes."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.cli.config import Settings, hide, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from fsspeckit.cli.output import Output
+    from fsspeckit.cli.sources import OpenedSource
+    from fsspeckit.datasets.base import DatasetIO
+    from fsspeckit.storage.store import Storage
+
+__all__ = ["Session", "open_session"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """Settings and streams of one command: stdout is data, stderr is talk."""
+
+    settings: Settings
+    output: Output
+    console: Console
+    """On stderr."""
+
+    quiet: bool
+
+    def say(self, text: str) -> None:
+        """Tell the user something on stderr, also where quiet was asked for."""
+        self.console.print(hide(text), style="yellow", markup=False, highlight=False)
+
+    def note(self, text: str) -> None:
+        """Tell the user something that is of use, but not needed."""
+        if not self.quiet:
+            self.console.print(f"note: {hide(text)}", markup=False, highlight=False, soft_wrap=True)
+
+    def tell_types(self, source: OpenedSource) -> None:
+        """Tell which types the columns of text were found to have, if nothing else told them."""
+        if source.inferred is not None:
+            types = ", ".join(f"{field.name} {field.type}" for field in source.inferred)
+            self.note(f"the types of the columns were found from their values: {types}")
+
+    def storage(self, path: str, control_dir: str | None, lock_timeout: float = 30.0) -> Storage:
+        """The storage of a dataset."""
+        from fsspeckit.storage.store import open_storage
+
+        options = self.settings.storage_options(path)
+        return open_storage(path, None, options, control_dir=control_dir, lock_timeout=lock_timeout)
+
+    def engine(self, name: str | None, path: str, **options: Any) -> DatasetIO:
+        """Open an engine for a dataset."""
+        from fsspeckit.datasets.registry import open_engine
+
+        storage_options = self.settings.storage_options(path)
+        return open_engine(name or self.settings.engine, None, storage_options, **options)
+
+
+def open_session(
+    as_json: bool,
+    quiet: bool = False,
+    storage_option: Sequence[str] | None = None,
+    config: Path | None = None,
+) -> Session:
+    """Read the settings and choose the output."""
+    from rich.console import Console
+
+    from fsspeckit.cli.output import JsonOutput, TextOutput
+
+    # fsspec takes every variable whose name begins with its own for one of its settings.
+    warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT", UserWarning)
+    settings = load_settings(storage_option or (), config)
+    output: Output = JsonOutput(sys.stdout) if as_json else TextOutput(sys.stdout)
+    return Session(settings, output, Console(stderr=True), quiet)

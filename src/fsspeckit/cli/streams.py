@@ -1,0 +1,81 @@
+"""Bytes that can be read from their beginning more than once: files, and stdin."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import fsspec
+
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["Stream", "file_stream", "stdin_stream"]
+
+_IN_MEMORY = 64 * 1024 * 1024
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Named bytes; each call of ``open`` gives them from the beginning."""
+
+    name: str
+    """For messages."""
+
+    open: Callable[[], IO[bytes]]
+
+
+def file_stream(root: Root, path: str) -> Stream:
+    """A file, decompressed where its name says that it is compressed."""
+
+    def opened() -> IO[bytes]:
+        handle: Any = fsspec.core.OpenFile(root.filesystem, path, "rb", compression="infer").open()
+        return handle  # type: ignore[no-any-return]
+
+    return Stream(root.spelled(path), opened)
+
+
+def stdin_stream() -> Stream:
+    """What is piped in; kept, because what does not fit is looked for a second time.
+
+    Raises:
+        InvalidArgumentError: If nothing is piped in.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InvalidArgumentError(
+            "SOURCE is '-', but nothing is piped into this command.\n"
+            "Hint: pipe JSON lines or an Arrow stream into it, or name a file."
+        )
+    kept = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-")  # noqa: SIM115
+    while piece := sys.stdin.buffer.read(_PIECE):
+        kept.write(piece)
+
+    def opened() -> IO[bytes]:
+        kept.seek(0)
+        handle: Any = _Kept(kept)
+        return handle  # type: ignore[no-any-return]
+
+    return Stream("stdin", opened)
+
+
+class _Kept(io.RawIOBase):
+    """Reads a file from its beginning and leaves it open when it is closed."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
