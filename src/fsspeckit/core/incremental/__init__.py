@@ -22,6 +22,7 @@ from fsspeckit.core.incremental.planning import (
     FilePlan,
     IncrementalRewritePlan,
     MergePlan,
+    PlanReason,
     plan_incremental_rewrite,
 )
 from fsspeckit.core.incremental.scan import confirm_affected_files
@@ -41,6 +42,7 @@ __all__ = [
     "ParquetFileMetadata",
     "ParquetMetadataAnalyzer",
     "PartitionPruner",
+    "PlanReason",
     "confirm_affected_files",
     "list_dataset_files",
     "merge",

@@ -136,7 +136,7 @@ class Spliceable:
             work.finish()
             splicer.finish()
         self.original.check_unchanged()
-        check_spliced(self.root, destination, self.anatomy, work.rows)
+        check_spliced(self.root, destination, self.anatomy, work.rows, splicer.indexes)
         return Spliced(
             splicer.rows,
             work.encoded_groups,

@@ -30,6 +30,7 @@ __all__ = [
     "Chunk",
     "Group",
     "Range",
+    "check_apart",
     "dissect",
     "read_footer",
 ]
@@ -259,15 +260,23 @@ def _check_ranges(anatomy: Anatomy) -> None:
     for group in anatomy.groups:
         for chunk in group.chunks:
             _check_pages(chunk)
-    parts = sorted(_parts(anatomy.groups), key=lambda part: (part.start, part.length))
-    for part in parts:
-        if part.length < 0 or part.start < len(MAGIC) or part.end > anatomy.footer_start:
-            raise CannotSpliceError("a column chunk or index lies outside of the data")
-    if any(one.end > other.start for one, other in pairwise(parts)):
-        raise CannotSpliceError("column chunks or indexes overlap")
+    check_apart(_parts(anatomy.groups), anatomy.footer_start)
     spans = [group.span for group in anatomy.groups]
     if any(one.end > other.start for one, other in pairwise(spans)):
         raise CannotSpliceError("row groups are interleaved")
+
+
+def check_apart(parts: Iterable[Range], end: int) -> None:
+    """See that parts of a file share no byte and lie between its first bytes and its footer.
+
+    Raises:
+        CannotSpliceError: If they do not.
+    """
+    bounds = sorted((part.start, part.start + part.length) for part in parts)
+    if any(start < len(MAGIC) or not start <= stop <= end for start, stop in bounds):
+        raise CannotSpliceError("a column chunk or index lies outside of the data")
+    if any(one[1] > other[0] for one, other in pairwise(bounds)):
+        raise CannotSpliceError("column chunks or indexes overlap")
 
 
 def _check_pages(chunk: Chunk) -> None:

@@ -74,6 +74,7 @@ class Splicer:
         self._placed: list[_Placed] = []
         self.rows = 0
         self.copied_bytes = 0
+        self.indexes: list[Range] = []
         sink.write(MAGIC)
 
     def keep(self, group: Group) -> None:
@@ -173,24 +174,27 @@ class Splicer:
             part = chunk.bloom
             if part is not None:
                 start = self._copy_later(part) if isinstance(part, Range) else self._write(part)
-                set_field(chunk.metadata, 14, start, I64)
                 length = part.length if isinstance(part, Range) else len(part)
-                set_field(chunk.metadata, 15, length, I32)
+                self._point(chunk.metadata, 14, Range(start, length))
 
     def _write_column_indexes(self) -> None:
         for chunk in self._placed:
             if chunk.column_index is not None:
                 data = self._bytes(chunk.column_index)
-                set_field(chunk.struct, 6, self._write(data), I64)
-                set_field(chunk.struct, 7, len(data), I32)
+                self._point(chunk.struct, 6, Range(self._write(data), len(data)))
 
     def _write_offset_indexes(self) -> None:
         for chunk in self._placed:
             if chunk.offset_index is not None:
                 pages = chunk.old.data
                 data = _shifted(self._bytes(chunk.offset_index), pages, chunk.start - pages.start)
-                set_field(chunk.struct, 4, self._write(data), I64)
-                set_field(chunk.struct, 5, len(data), I32)
+                self._point(chunk.struct, 4, Range(self._write(data), len(data)))
+
+    def _point(self, struct: Struct, number: int, part: Range) -> None:
+        """Say in the footer where an index is; its length is in the next field."""
+        set_field(struct, number, part.start, I64)
+        set_field(struct, number + 1, part.length, I32)
+        self.indexes.append(part)
 
     def _bytes(self, part: Range | bytes) -> bytes:
         return self._original.read(part.start, part.length) if isinstance(part, Range) else part

@@ -229,6 +229,9 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _read_integer(data: bytes, pos: int) -> tuple[int, int]:
+    byte = data[pos]
+    if byte < 128:  # most numbers are small: no call for them
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     number, pos = _read_varint(data, pos)
     return (number >> 1) ^ -(number & 1), pos
 
