@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fsspeckit.storage.capabilities import Capabilities
 from fsspeckit.storage.commit import Change, CommitOutcome, Replan, commit
-from fsspeckit.storage.history import HistoryEntry, history, history_of
+from fsspeckit.storage.history import History, HistoryEntry, history, history_of
 from fsspeckit.storage.reading import PinnedFile, StableFiles, stable_files
 from fsspeckit.storage.records import CommitFacts
 from fsspeckit.storage.recovery import (
@@ -28,6 +28,7 @@ __all__ = [
     "CommitFacts",
     "CommitOutcome",
     "Difference",
+    "History",
     "HistoryEntry",
     "PinnedFile",
     "PublishMode",

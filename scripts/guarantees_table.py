@@ -1,0 +1,68 @@
+"""Write the table of docs/concepts/guarantees.md from the flags that commits are decided by.
+
+What the page promises is what the code relies on, and cannot become something else.
+
+Usage: ``python -m scripts.guarantees_table``
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fsspeckit.storage.capabilities import Capabilities, capabilities_of
+
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "guarantees.md"
+TABLE = re.compile(r"(<!-- guarantees: .*? -->\n)(.*?)(<!-- end of guarantees -->)", re.DOTALL)
+
+PROMISES = {
+    "exclusive_create": "two writers exclude each other",
+    "whole_put": "files are whole",
+    "atomic_rename": "files change their name in one step",
+    "kernel_lock": "the lock goes with its process",
+    "exchange": "all files appear at once",
+    "trash": "replaced files are kept",
+    "durable": "survives a power failure",
+}
+
+
+def filesystems() -> dict[str, Capabilities]:
+    """The kinds of filesystems that differ."""
+    local = capabilities_of(_root(is_local=True, protocol="file"))
+    return {
+        # Whatever the machine is on which this page is written.
+        "local Linux disk": replace(local, kernel_lock=True, exchange=True),
+        "other local disk": replace(local, kernel_lock=True, exchange=False),
+        "S3, GCS": capabilities_of(_root(is_local=False, protocol="s3")),
+        "memory": capabilities_of(_root(is_local=False, protocol="memory")),
+        "any other": capabilities_of(_root(is_local=False, protocol="sftp")),
+    }
+
+
+def _root(**facts: Any) -> Any:
+    return SimpleNamespace(**facts)
+
+
+def table() -> str:
+    """A line for each promise, a column for each kind of filesystem."""
+    kinds = filesystems()
+    lines = [f"| | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
+    for flag in fields(Capabilities):
+        kept = ["yes" if getattr(found, flag.name) else "no" for found in kinds.values()]
+        lines.append(f"| {PROMISES[flag.name]} | {' | '.join(kept)} |")
+    return "\n".join(lines)
+
+
+def page_with(page: str, text: str) -> str:
+    """The page with its table replaced."""
+    found = TABLE.search(page)
+    if found is None:
+        raise ValueError(f"{PAGE.name} has lost the comments around its table.")
+    return page[: found.end(1)] + f"\n{text}\n\n" + page[found.start(3) :]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), table()), encoding="utf-8")

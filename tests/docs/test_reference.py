@@ -1,0 +1,123 @@
+"""The reference has every public name, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.sphinx_roles import as_links
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = sorted((REPOSITORY / "docs" / "reference").glob("*.md"))
+DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
+
+PUBLIC = [
+    "fsspeckit",
+    "fsspeckit.core.incremental",
+    "fsspeckit.core.merge",
+    "fsspeckit.datasets.duckdb",
+    "fsspeckit.datasets.interfaces",
+    "fsspeckit.datasets.pyarrow",
+    "fsspeckit.datasets.results",
+    "fsspeckit.datasets.spark",
+    "fsspeckit.errors",
+    "fsspeckit.storage",
+    "fsspeckit.utils.duckdb",
+]
+"""The modules that users import from; everything else is private."""
+
+
+def resolved(dotted: str) -> Any:
+    """What a dotted name of a module's member stands for."""
+    module, _, name = dotted.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def named() -> list[str]:
+    """Everything that a page of the reference documents."""
+    return [
+        match["name"]
+        for page in PAGES
+        for match in DIRECTIVE.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def missing(module: str, documented: list[Any]) -> list[str]:
+    """The public names of a module that no page documents."""
+    found = import_module(module)
+    public = {name: getattr(found, name) for name in found.__all__}
+    return [name for name, value in public.items() if not any(value is one for one in documented)]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    assert missing(module, [resolved(name) for name in named()]) == []
+
+
+def test_a_missing_name_is_noticed() -> None:
+    import fsspeckit
+
+    documented = [getattr(fsspeckit, name) for name in fsspeckit.__all__ if name != "execute"]
+    assert missing("fsspeckit", documented) == ["execute"]
+
+
+def test_no_name_is_documented_twice() -> None:
+    assert len(named()) == len(set(named()))
+
+
+@pytest.mark.parametrize("name", named())
+def test_what_is_documented_has_a_docstring(name: str) -> None:
+    value = resolved(name)
+    if not (inspect.isclass(value) or inspect.isfunction(value)):
+        return  # a type alias is explained by the string below it
+    assert inspect.getdoc(value)
+    for member, method in vars(value).items() if inspect.isclass(value) else ():
+        if not member.startswith("_") and inspect.isfunction(method):
+            assert inspect.getdoc(method), f"{name}.{member}"
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("see :func:`merge`", "see [`merge`][fsspeckit.m.merge]"),
+        ("As :meth:`merge`.", "As [`merge`][fsspeckit.m.merge]."),
+        (":meth:`Stage.new_file`", "[`Stage.new_file`][fsspeckit.m.Stage.new_file]"),
+        (":class:`~fsspeckit.a.B`", "[`B`][fsspeckit.a.B]"),
+        (":class:`fsspeckit.a.B`", "[`fsspeckit.a.B`][fsspeckit.a.B]"),
+        (":mod:`fsspeckit.storage`", "`fsspeckit.storage`"),
+        ("``x`` and `y`", "``x`` and `y`"),
+    ],
+)
+def test_roles_become_links(text: str, links: str) -> None:
+    assert as_links(text, "fsspeckit.m", "fsspeckit.m") == links
+
+
+def test_a_method_names_methods_of_its_class_and_classes_of_its_module() -> None:
+    text = as_links(":meth:`close` of :class:`Other`", "fsspeckit.m", "fsspeckit.m.Io")
+    assert text == "[`close`][fsspeckit.m.Io.close] of [`Other`][fsspeckit.m.Other]"
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_warnings(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    for page in (tmp_path / "reference").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "][fsspeckit" not in text, f"{page} has a link to nowhere"
+        assert not re.search(r":(class|func|meth|mod|attr):", text)
