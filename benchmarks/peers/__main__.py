@@ -1,0 +1,90 @@
+"""The command of the benchmark against peers; without arguments everything is run."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import platform
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import PAGES
+from benchmarks.peers import report
+from benchmarks.peers.registry import ENTRIES, LOCAL, SPARK
+from benchmarks.peers.results import Results, load
+from benchmarks.peers.runner import ROOT, Bench, Settings
+from benchmarks.peers.workloads import DEFAULT_ROWS, Workload, named_workloads, sweep
+
+if TYPE_CHECKING:
+    from benchmarks.peers.protocol import Entry
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run, and write the page."""
+    given = _parser().parse_args(arguments)
+    name = "spark-peers" if given.spark else "peers"
+    path = given.out / f"{name}.json"
+    if given.page_only:
+        report.write(load(path), given.out)
+        return
+    results = load(path) if given.resume and path.exists() else Results(path, given.rows)
+    if results.rows != given.rows:
+        raise SystemExit(
+            f"{path} is of {results.rows:,} rows; run without --resume, or with as many."
+        )
+    results.runs = [run for run in results.runs if run.status in ("ok", "over")]
+    every = [*named_workloads(given.rows), *sweep(given.rows)]
+    results.titles = {workload.name: workload.title for workload in every}
+    results.commands.append(shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]))
+    results.machine = _machine()
+    entries, workloads = _chosen(SPARK if given.spark else LOCAL, every, given.only)
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=given.scratch) as scratch:
+        bench = Bench(Settings(Path(scratch), given.rounds, given.limit), results)
+        run = bench.run_sessions if given.spark else bench.run_local
+        run(bench.install_check(entries), workloads)
+    report.write(results, given.out)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    add = parser.add_argument
+    add("--spark", action="store_true", help="the systems on Spark instead of the local ones")
+    add("--rows", type=int, default=DEFAULT_ROWS, help="of the tables (default: %(default)s)")
+    add("--rounds", type=int, default=5, help="of each merge (default: %(default)s)")
+    add("--limit", type=float, default=300, help="seconds that a merge may take, with its check")
+    add("--only", nargs="+", default=[], metavar="NAME", help=_names())
+    add("--resume", action="store_true", help="keep what an earlier run has measured")
+    add("--page-only", action="store_true", help="write the page from the results, run nothing")
+    add("--scratch", type=Path, default=ROOT / "build" / "peers", help="where tables are made")
+    add("--out", type=Path, default=PAGES, help="where results and page go")
+    return parser
+
+
+def _names() -> str:
+    workloads = ", ".join(workload.name for workload in named_workloads())
+    return f"systems and workloads, by name or pattern: {', '.join(ENTRIES)}, {workloads}, sweep-*"
+
+
+def _chosen(
+    entries: tuple[Entry, ...], workloads: list[Workload], only: list[str]
+) -> tuple[list[Entry], list[Workload]]:
+    """The systems and workloads that a pattern names; all of a kind that no pattern names."""
+    systems = [e for e in entries if any(fnmatch.fnmatch(e.name, one) for one in only)]
+    shapes = [w for w in workloads if any(fnmatch.fnmatch(w.name, one) for one in only)]
+    if only and not systems and not shapes:
+        raise SystemExit(f"Nothing is named {' or '.join(only)}. Choose {_names()}")
+    return systems or list(entries), shapes or workloads
+
+
+def _machine() -> str:
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {python}"
+
+
+if __name__ == "__main__":
+    main()

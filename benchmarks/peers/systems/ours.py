@@ -1,0 +1,46 @@
+"""fsspeckit itself, on its two local engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.peers.protocol import link_tree
+from benchmarks.peers.tables import KEY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from benchmarks.peers.protocol import Files
+    from benchmarks.peers.workloads import Strategy
+
+
+class _Fsspeckit:
+    """Merges with fsync on, as everyone gets it."""
+
+    def __init__(self, io: Any) -> None:
+        self._io = io
+
+    def make(self, files: Files, place: Path) -> None:
+        link_tree(files.directory, place / "table")
+
+    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> None:
+        self._io.merge(source, str(place / "table"), strategy, [KEY])
+
+    def read(self, place: Path) -> pa.Table:
+        return self._io.read_dataset(str(place / "table"))
+
+
+def pyarrow() -> _Fsspeckit:
+    """On PyArrow."""
+    from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+    return _Fsspeckit(PyarrowDatasetIO())
+
+
+def duckdb() -> _Fsspeckit:
+    """On DuckDB."""
+    from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+
+    return _Fsspeckit(DuckDBDatasetIO())

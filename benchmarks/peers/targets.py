@@ -1,0 +1,192 @@
+"""What must hold, as ratios of medians of one run, and how it is told where it does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.peers.registry import ENTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.peers.protocol import Entry, Kind
+    from benchmarks.peers.results import Results
+
+_SMALL = ("one-row", "clustered-100", "newest-partition")
+_COPYING: tuple[Kind, ...] = ("copy-on-write", "whole rewrite")
+_ALL: tuple[Kind, ...] = (*_COPYING, "merge-on-read")
+_AHEAD = 1.0
+MEMORY_LIMIT = 350.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """How far ahead of some peers a merge must be."""
+
+    workload: str
+    at_least: float
+    peers: tuple[str, ...] = ()
+    """By name; if there are none, by kind."""
+
+    kinds: tuple[Kind, ...] = ()
+
+    def includes(self, entry: Entry) -> bool:
+        """Whether this system is one of the peers."""
+        return entry.name in self.peers or entry.kind in self.kinds
+
+
+def local_targets() -> Iterator[Target]:
+    """Of the local engines, the better of the two counting."""
+    for workload in _SMALL:
+        yield Target(workload, _AHEAD, kinds=_ALL)
+        yield Target(workload, 8, ("delta-rs",))
+        yield Target(workload, 8, ("pyiceberg",))
+    yield Target("uuid-100", _AHEAD, kinds=_ALL)
+    yield Target("uuid-100-bloom", 3, kinds=_ALL)
+    yield Target("spread", 3, ("delta-rs",))
+    yield Target("spread", 8, ("pyiceberg",))
+    yield Target("spread", _AHEAD, kinds=("whole rewrite",))
+    yield Target("spread-2-columns", 4, kinds=_COPYING)
+    yield Target("bulk", _AHEAD, kinds=_COPYING)
+    yield Target("insert-only", _AHEAD, kinds=_ALL)
+
+
+def spark_targets(workloads: list[str]) -> Iterator[Target]:
+    """On Spark, in a warm session."""
+    small = (*_SMALL, "uuid-100", "uuid-100-bloom")
+    for workload in workloads:
+        at_least = 2.0 if workload in small else _AHEAD
+        for peer in ("spark-delta", "spark-iceberg", "spark-hudi"):
+            yield Target(workload, at_least, (peer,))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long a peer took."""
+
+    entry: Entry
+    value: float
+    bound: bool
+    """Whether it was stopped, so that this is the least it can be."""
+
+    def __str__(self) -> str:
+        return f"{'more than ' if self.bound else ''}{self.value:.2f}x"
+
+
+def best(results: Results, workload: str) -> tuple[Entry, float] | None:
+    """The better of our engines on a workload, with its median."""
+    found = [
+        (median, entry.name)
+        for entry in ENTRIES.values()
+        if entry.kind == "ours" and (median := results.median(workload, entry.name)) is not None
+    ]
+    if not found:
+        return None
+    median, name = min(found)
+    return ENTRIES[name], median
+
+
+def ratio(results: Results, workload: str, entry: Entry) -> Ratio | None:
+    """A peer's time in times of ours, or None where one of them was not measured."""
+    ours = best(results, workload)
+    runs = [run for run in results.of(workload, entry.name) if run.status in ("ok", "over")]
+    if ours is None or not runs:
+        return None
+    stopped = [run for run in runs if run.status == "over"]
+    median = results.median(workload, entry.name)
+    theirs = stopped[0].seconds if stopped or median is None else median
+    return Ratio(entry, theirs / ours[1], bool(stopped))
+
+
+def told(target: Target, results: Results) -> str:
+    """A target as a line of the page."""
+    peers = [entry for entry in ENTRIES.values() if target.includes(entry)]
+    what = f"- {results.titles.get(target.workload, target.workload)}"
+    found = [one for entry in peers if (one := ratio(results, target.workload, entry))]
+    missing = [entry for entry in peers if entry.name not in {one.entry.name for one in found}]
+    if not found:
+        return f"{what}: not measured against {_names(peers)}{_reasons(missing, target, results)}"
+    nearest = min(found, key=lambda one: one.value)
+    whom = (
+        f"the fastest of {len(found)} peers, {nearest.entry.title},"
+        if len(peers) > 1
+        else (f"{nearest.entry.title}")
+    )
+    line = f"{what}: {whom} took {nearest} our time; target {_wanted(target)}: "
+    line += _verdict(target, nearest)
+    return line + (
+        f"; without {_names(missing)}{_reasons(missing, target, results)}" if missing else ""
+    )
+
+
+def _wanted(target: Target) -> str:
+    return "more than ours" if target.at_least == _AHEAD else f"at least {target.at_least:g}x"
+
+
+def _verdict(target: Target, nearest: Ratio) -> str:
+    if nearest.value >= target.at_least:
+        return "held"
+    if nearest.bound:
+        return "**not known**, it was stopped before"
+    return f"**missed** by {target.at_least - nearest.value:.2f}x"
+
+
+def _names(entries: list[Entry]) -> str:
+    return ", ".join(entry.title for entry in entries)
+
+
+def _reasons(entries: list[Entry], target: Target, results: Results) -> str:
+    said = []
+    for entry in entries:
+        runs = results.of(target.workload, entry.name)
+        reason = results.absent.get(entry.name) or (runs[0].error if runs else "not run")
+        said.append(reason)
+    return f" ({'; '.join(said)})"
+
+
+def memory_told(results: Results) -> list[str]:
+    """Our peak memory against its limit, for each engine, as lines of the page."""
+    lines = []
+    for entry in ENTRIES.values():
+        peaks = [
+            (peak, workload)
+            for workload in results.titles
+            if workload != "bulk"
+            and (peak := results.median(workload, entry.name, "memory")) is not None
+        ]
+        if entry.kind != "ours" or not peaks:
+            continue
+        peak, workload = max(peaks)
+        over = peak - MEMORY_LIMIT
+        verdict = "held" if over <= 0 else f"**missed** by {over:.0f} MB"
+        lines.append(
+            f"- Peak memory of {entry.title}, on all workloads but the one of 28 %: at most "
+            f"{peak:.0f} MB (on {workload}); target under {MEMORY_LIMIT:.0f} MB: {verdict}"
+        )
+    return lines
+
+
+def payback(results: Results, workload: str = "spread") -> list[str]:
+    """After how many full reads a merge-on-read peer has lost what its merge was faster by."""
+    ours = best(results, workload)
+    lines = []
+    for entry in ENTRIES.values():
+        theirs = results.median(workload, entry.name)
+        if ours is None or theirs is None or entry.kind != "merge-on-read":
+            continue
+        read, our_read = (results.median(workload, n, "read") for n in (entry.name, ours[0].name))
+        assert read is not None
+        assert our_read is not None
+        lines.append(f"- {entry.title}: {_paid(ours[1] - theirs, read - our_read)}")
+    return lines
+
+
+def _paid(gain: float, price: float) -> str:
+    if gain <= 0:
+        return "its merge is not faster than ours."
+    if price <= 0:
+        return "its merge is faster than ours, and its reads are not slower: never paid back."
+    reads = math.ceil(gain / price)
+    return f"its merge is faster, its reads are slower; paid back after {reads} full reads."

@@ -1,0 +1,125 @@
+"""A process that runs one system: tasks come in as lines of JSON, results go out the same way.
+
+Imports and a merge into a tiny table happen before the first task is measured. A local system gets
+one task in its life; a system on Spark gets all of its tasks, in one warm session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pyarrow as pa
+
+from benchmarks.peers import memory
+from benchmarks.peers.digest import digest_of
+from benchmarks.peers.protocol import Files, link_tree
+from benchmarks.peers.registry import ENTRIES
+from benchmarks.peers.tables import Layout, schema_of
+
+if TYPE_CHECKING:
+    from benchmarks.peers.protocol import Entry, System
+
+Task = dict[str, Any]
+
+
+class Worker:
+    """Runs tasks for one system."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._system: System = entry.load()
+        self._on_spark = entry.jvm
+
+    def run(self, task: Task) -> dict[str, Any]:
+        """Do one task, by its name."""
+        actions = {"versions": self.versions, "make": self.make, "merge": self.merge}
+        return actions[task["action"]](task)
+
+    def versions(self, task: Task) -> dict[str, Any]:
+        """Which versions are installed here."""
+        found = {name: version(name) for name in self._entry.packages}
+        return {**found, **getattr(self._system, "versions", dict)()}
+
+    def make(self, task: Task) -> dict[str, Any]:
+        """Make the table where merges will find it, and keep it elsewhere for copies."""
+        place, original = Path(task["place"]), Path(task["original"])
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        self._system.make(Files(Layout(**task["layout"]), Path(task["files"])), place)
+        original.parent.mkdir(parents=True, exist_ok=True)
+        place.rename(original)
+        return {}
+
+    def merge(self, task: Task) -> dict[str, Any]:
+        """Merge into a fresh copy, read it, check it."""
+        place = Path(task["place"])
+        layout, source = Layout(**task["layout"]), _source(task["source"])
+        self._fresh(place, Path(task["original"]))
+        before = memory.Before(processes=self._on_spark, directory=place)
+        start = time.perf_counter()
+        self._system.merge(place, source, task["strategy"])
+        seconds = time.perf_counter() - start
+        used = before.used()
+        start = time.perf_counter()
+        rows = self._system.read(place)
+        reading = time.perf_counter() - start
+        # On Spark a read ends in nothing; what it gives is brought here by another.
+        found = digest_of(getattr(self._system, "fetch", lambda _: rows)(place), schema_of(layout))
+        shutil.rmtree(place)
+        return {"seconds": seconds, "read": reading, **asdict(used), "found": asdict(found)}
+
+    def _fresh(self, place: Path, original: Path) -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        link_tree(original, place)
+        getattr(self._system, "prepare", lambda _: None)(place)
+        os.sync()  # what others have left to write must not wait for our fsync
+
+
+def _source(path: str) -> pa.Table:
+    with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as reader:
+        # Into memory of its own: a mapped source would count when it is touched first.
+        return pa.Table.from_batches(
+            [_copied(batch) for batch in map(reader.get_batch, range(reader.num_record_batches))]
+        )
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def main(name: str) -> None:
+    """Answer each line of standard input with a line of standard output."""
+    out = _answers()
+    worker = Worker(ENTRIES[name])
+    for line in sys.stdin:
+        task = json.loads(line)
+        try:
+            answer = worker.run(task)
+        except Exception as error:
+            traceback.print_exc()
+            first = str(error).strip().partition("\n")[0]
+            answer = {"error": f"{type(error).__name__}: {first}"[:300]}
+        print(json.dumps(answer), file=out, flush=True)
+
+
+def _answers() -> TextIO:
+    """Standard output for answers alone: what libraries print goes to standard error."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
