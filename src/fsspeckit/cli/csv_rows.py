@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -77,7 +77,6 @@ def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
     except pa.ArrowInvalid as error:
         strings = pa.schema([(name, pa.string()) for name in names])
         _raise_located(stream, delimiter, strings, error)
-        raise AssertionError("unreachable") from error
 
 
 def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
@@ -101,8 +100,7 @@ def _typed(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _header(stream: Stream, delimiter: str) -> list[str]:
     try:
-        with stream.open() as handle:
-            names = next(_records(handle, delimiter), (1, []))[1]
+        names = next(_records(stream, delimiter), (1, []))[1]
     except UnicodeDecodeError as error:
         raise SchemaMismatchError(
             f"{stream.name} is not UTF-8 text.\nHint: convert it, or name the right file."
@@ -121,36 +119,39 @@ def _header(stream: Stream, delimiter: str) -> list[str]:
     return names
 
 
-def _records(handle: Any, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Records with the number of the line where each begins; empty lines are none."""
-    text = io.TextIOWrapper(io.BufferedReader(handle), "utf-8-sig", newline="")
-    reader = csv.reader(text, delimiter=delimiter)
-    begin = 1
-    for record in reader:
-        if record:
-            yield begin, record
-        begin = reader.line_num + 1
-
-
-def _raise_located(stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException) -> None:
-    """Find the line of the first record that does not fit, the slow way."""
     with stream.open() as handle:
-        records = _records(handle, delimiter)
-        try:
-            next(records, None)
-            while block := list(islice(records, _LINES)):
-                _check_widths(stream, block, schema)
-                _check_values(stream, block, schema)
-        except UnicodeDecodeError as error:
-            raise SchemaMismatchError(
-                f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
-                f"{error.reason}.\nHint: convert it to UTF-8."
-            ) from cause
-        except csv.Error as error:
-            raise SchemaMismatchError(
-                f"{stream.name} cannot be read as CSV: {error}.\n"
-                "Hint: check the quotes, and --delimiter."
-            ) from cause
+        raw: Any = handle
+        with io.TextIOWrapper(io.BufferedReader(raw), "utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            begin = 1
+            for record in reader:
+                if record:
+                    yield begin, record
+                begin = reader.line_num + 1
+
+
+def _raise_located(
+    stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException
+) -> NoReturn:
+    """Find the line of the first record that does not fit, the slow way."""
+    records = _records(stream, delimiter)
+    try:
+        next(records, None)
+        while block := list(islice(records, _LINES)):
+            _check_widths(stream, block, schema)
+            _check_values(stream, block, schema)
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
+            f"{error.reason}.\nHint: convert it to UTF-8."
+        ) from cause
+    except csv.Error as error:
+        raise SchemaMismatchError(
+            f"{stream.name} cannot be read as CSV: {error}.\n"
+            "Hint: check the quotes, and --delimiter."
+        ) from cause
     raise SchemaMismatchError(
         f"{stream.name} cannot be read as CSV: {cause}.\nHint: check the quotes, and --delimiter."
     ) from cause

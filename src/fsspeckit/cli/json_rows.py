@@ -132,8 +132,8 @@ def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBat
     if not misfits:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     index, _, value, field = min(misfits, key=lambda found: found[:2])
-    shown = json.dumps(value, default=str)[:_SHOWN]
+    shown = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
     raise SchemaMismatchError(
-        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {shown} is no "
+        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {shown[:_SHOWN]} is no "
         f"{field.type}.\nHint: {expected(field.type)}"
     )

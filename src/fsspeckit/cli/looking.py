@@ -24,6 +24,7 @@ def inspect(
     from fsspeckit.datasets.inspection import inspect_dataset
 
     session = open_session(as_json, storage_option=storage_option, config=config)
+    session.storage(dataset, control_dir)
     found = inspect_dataset(
         dataset,
         storage_options=session.settings.storage_options(dataset),
@@ -46,6 +47,7 @@ def doctor(
     from fsspeckit.datasets.diagnosis import diagnose_dataset
 
     session = open_session(as_json, storage_option=storage_option, config=config)
+    session.storage(dataset, control_dir)
     found = diagnose_dataset(
         dataset,
         key,

@@ -156,6 +156,7 @@ def _opened(
         SourceOptions(
             arguments["source_format"], arguments["delimiter"], session.settings.storage_options
         ),
+        stack,
         infer=arguments["infer_types"],
     )
     session.tell_types(source)

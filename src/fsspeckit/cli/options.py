@@ -44,6 +44,18 @@ def parse_size(text: str) -> int:
     return int(float(number) * base ** _POWERS[(unit or "").lower()])
 
 
+def parse_count(text: str) -> int:
+    """A whole number, 1 or more.
+
+    Raises:
+        typer.BadParameter: If it is none.
+    """
+    digits = str(text)  # defaults come here, too, and are numbers
+    if not digits.isdecimal() or int(digits) < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number, 1 or more.")
+    return int(digits)
+
+
 def parse_delimiter(text: str) -> str:
     r"""One character; ``\t`` and ``tab`` are a tab.
 
@@ -225,11 +237,22 @@ CompressionOption = Annotated[
     typer.Option("--compression", help="The codec of new files.", rich_help_panel=_FILES),
 ]
 MaxRowsPerFile = Annotated[
-    int, typer.Option(min=1, help="No new file gets more rows.", rich_help_panel=_FILES)
+    int,
+    typer.Option(
+        metavar="COUNT",
+        parser=parse_count,
+        help="No new file gets more rows.",
+        rich_help_panel=_FILES,
+    ),
 ]
 RowGroupSize = Annotated[
     int,
-    typer.Option(min=1, help="No row group of a new file gets more rows.", rich_help_panel=_FILES),
+    typer.Option(
+        metavar="COUNT",
+        parser=parse_count,
+        help="No row group of a new file gets more rows.",
+        rich_help_panel=_FILES,
+    ),
 ]
 Bloom = Annotated[
     list[str] | None,
@@ -311,7 +334,12 @@ Verbose = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(min=1, help="Show only the latest so many.", show_default=False),
+    typer.Option(
+        metavar="COUNT",
+        parser=parse_count,
+        help="Show only the latest so many.",
+        show_default=False,
+    ),
 ]
 Abandon = Annotated[
     bool,

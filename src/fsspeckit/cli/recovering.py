@@ -22,14 +22,9 @@ def recover(
 
     Every writer does this by itself before it begins; doing it twice does no harm.
     """
-    from fsspeckit.storage.recovery import recover as recover_dataset
+    from fsspeckit.storage.recovery import recover_storage
 
     session = open_session(as_json, storage_option=storage_option, config=config)
-    report = recover_dataset(
-        dataset,
-        storage_options=session.settings.storage_options(dataset),
-        control_dir=control_dir,
-        abandon=abandon,
-        lock_timeout=lock_timeout,
-    )
-    session.output.recovery(report)
+    storage = session.storage(dataset, control_dir, lock_timeout)
+    storage.check_exists()
+    session.output.recovery(recover_storage(storage, abandon=abandon))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli.config import Settings, hide, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -54,7 +54,17 @@ class Session:
         from fsspeckit.storage.store import open_storage
 
         options = self.settings.storage_options(path)
-        return open_storage(path, None, options, control_dir=control_dir, lock_timeout=lock_timeout)
+        storage = open_storage(
+            path, None, options, control_dir=control_dir, lock_timeout=lock_timeout
+        )
+        if storage.root.filesystem.isfile(storage.root.path):
+            raise NotADirectoryError(
+                f"{storage.root.shown!r} is a file, and a dataset is a directory.\n"
+                "Hint: name the directory that holds the file."
+            )
+        if control_dir is not None and storage.root.is_local:
+            _check_control(Path(storage.control.path))
+        return storage
 
     def engine(self, name: str | None, path: str, **options: Any) -> DatasetIO:
         """Open an engine for a dataset."""
@@ -62,6 +72,16 @@ class Session:
 
         storage_options = self.settings.storage_options(path)
         return open_engine(name or self.settings.engine, None, storage_options, **options)
+
+
+def _check_control(path: Path) -> None:
+    """Refuse a control directory that could never be made."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(
+            f"--control-dir {str(path)!r} cannot be a directory: {str(existing)!r} is a file.\n"
+            "Hint: name a directory, which need not exist yet."
+        )
 
 
 def open_session(

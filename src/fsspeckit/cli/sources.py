@@ -24,6 +24,7 @@ from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
 
     from fsspeckit.storage.roots import Root
     from fsspeckit.storage.store import Storage
@@ -78,7 +79,12 @@ class _Part:
 
 
 def open_source(
-    paths: Sequence[str], target: Storage, options: SourceOptions, *, infer: bool = False
+    paths: Sequence[str],
+    target: Storage,
+    options: SourceOptions,
+    stack: ExitStack,
+    *,
+    infer: bool = False,
 ) -> OpenedSource:
     """Open what the caller named as source.
 
@@ -86,6 +92,7 @@ def open_source(
         paths: Files, globs and directories, or ``-``.
         target: The dataset whose types text is read with.
         options: How to read.
+        stack: Lets go of what is opened, when the rows have been read.
         infer: Whether to find the types of text from its values, whatever the target has.
 
     Raises:
@@ -93,7 +100,7 @@ def open_source(
         InvalidArgumentError: If the format of a source cannot be told, or differs among them.
         SchemaMismatchError: If text does not fit the target.
     """
-    parts = [part for path in paths for part in _parts(path, options)]
+    parts = [part for path in paths for part in _parts(path, options, stack)]
     formats = sorted({part.format.value for part in parts})
     if len(formats) > 1:
         raise InvalidArgumentError(
@@ -119,9 +126,9 @@ def _target_schema(target: Storage) -> pa.Schema | None:
         return None
 
 
-def _parts(path: str, options: SourceOptions) -> Iterator[_Part]:
+def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Part]:
     if path == _STDIN:
-        stream = stdin_stream()
+        stream = stdin_stream(stack)
         yield _Part(stream, options.format or _sniffed(stream), options.delimiter or ",")
         return
     root = open_root(path, None, options.storage_options(path))

@@ -14,6 +14,7 @@ from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
 
     from fsspeckit.storage.roots import Root
 
@@ -43,8 +44,11 @@ def file_stream(root: Root, path: str) -> Stream:
     return Stream(root.spelled(path), opened)
 
 
-def stdin_stream() -> Stream:
+def stdin_stream(stack: ExitStack) -> Stream:
     """What is piped in; kept, because what does not fit is looked for a second time.
+
+    Args:
+        stack: Lets go of what is kept.
 
     Raises:
         InvalidArgumentError: If nothing is piped in.
@@ -54,7 +58,7 @@ def stdin_stream() -> Stream:
             "SOURCE is '-', but nothing is piped into this command.\n"
             "Hint: pipe JSON lines or an Arrow stream into it, or name a file."
         )
-    kept = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-")  # noqa: SIM115
+    kept = stack.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-"))
     while piece := sys.stdin.buffer.read(_PIECE):
         kept.write(piece)
 

@@ -22,7 +22,7 @@ __all__ = ["Misfit", "check_readable", "expected", "from_json", "from_text"]
 
 _T = TypeVar("_T")
 
-_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_ERRORS = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
 _AS_TEXT: tuple[Family, ...] = (
     "date",
     "time",

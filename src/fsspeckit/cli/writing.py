@@ -54,10 +54,12 @@ def _write(session: Session, arguments: Mapping[str, Any]) -> None:
     reading = SourceOptions(
         arguments["source_format"], arguments["delimiter"], session.settings.storage_options
     )
-    source = open_source(arguments["sources"], storage, reading, infer=arguments["infer_types"])
-    session.tell_types(source)
     name = arguments["engine"]
     with ExitStack() as stack:
+        source = open_source(
+            arguments["sources"], storage, reading, stack, infer=arguments["infer_types"]
+        )
+        session.tell_types(source)
         io = stack.enter_context(
             session.engine(
                 None if name is None else name.value,

@@ -1,0 +1,284 @@
+"""Every command through the runner: what it does, its text, and its JSON against the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.running import content, rows, tree
+
+from fsspeckit.cli.choices import EngineName
+from fsspeckit.datasets.registry import ENGINES
+from fsspeckit.storage.history import history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.running import Run
+
+PYARROW = ("--engine", "pyarrow")
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_merge(done: Run, dataset: Path, source: Path, engine: str) -> None:
+    ran = done("merge", source, dataset, "--key", "id", "--engine", engine)
+    assert "upsert of 2 rows" in ran.out
+    assert "1 matched, 1 inserted, 0 deleted" in ran.out
+    assert "1 rewritten, 1 new, 2 untouched" in ran.out
+    assert ran.err == ""
+    assert content(dataset)[101]["v"] == content(dataset)[999]["v"] == "new"
+    assert [entry.engine for entry in history(dataset)] == [engine]
+
+
+@pytest.mark.spark
+def test_merge_with_the_default_engine(done: Run, spark: Any, dataset: Path, source: Path) -> None:
+    document = done("merge", source, dataset, "--key", "id", "--json").document
+    assert (document["updated"], document["inserted"]) == (1, 1)
+    assert [entry.engine for entry in history(dataset)] == ["spark"]
+
+
+def test_merge_as_json(done: Run, dataset: Path, source: Path) -> None:
+    document = done("merge", source, dataset, "-k", "id", *PYARROW, "--json").document
+    assert document["kind"] == "merge"
+    assert document["commit"] == 1
+    assert sorted(file["operation"] for file in document["files"]) == [
+        *("inserted", "preserved", "preserved", "rewritten")
+    ]
+    again = done("merge", source, dataset, "-k", "id", *PYARROW, "--json").document
+    assert again["commit"] is None
+
+
+def test_merge_that_changes_nothing(done: Run, dataset: Path) -> None:
+    pq.write_table(rows(1), "same.parquet")
+    ran = done("merge", "same.parquet", dataset, "-k", "id", *PYARROW)
+    assert "none: nothing changed" in ran.out
+
+
+def test_merge_creates_a_partitioned_dataset(done: Run, source: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    done("merge", source, new, "-k", "id", "--partition-by", "v", *PYARROW)
+    assert [path.name for path in new.iterdir()] == ["v=new"]
+
+
+def test_options_reach_the_library(done: Run, dataset: Path, tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 1, 2, None], "v": ["a", "b", "c", "d"]})
+    pq.write_table(table, "odd.parquet")
+    done(
+        *("merge", "odd.parquet", dataset, "-k", "id", "--strategy", "upsert", *PYARROW),
+        *("--duplicates", "last", "--nulls", "match", "--compression", "zstd", "--bloom", "id"),
+        *("--max-rows-per-file", 1, "--row-group-size", 1, "--control-dir", tmp_path / "control"),
+    )
+    found = content(dataset)
+    assert (found[1]["v"], found[2]["v"], found[None]["v"]) == ("b", "c", "d")
+    assert (tmp_path / "control").is_dir()
+    (new,) = (
+        set(dataset.glob("*.parquet"))
+        - set(dataset.glob("part-?-*.parquet"))
+        - {dataset / f"part-{number}.parquet" for number in range(3)}
+    )
+    column = pq.ParquetFile(new).metadata.row_group(0).column(0)
+    assert column.compression == "ZSTD"
+    assert column.bloom_filter_offset is not None
+
+
+def test_order_by_keeps_the_greatest(done: Run, dataset: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 1], "v": ["z", "a"]}), "two.parquet")
+    done("merge", "two.parquet", dataset, "-k", "id", "--order-by", "v", *PYARROW)
+    assert content(dataset)[1]["v"] == "z"
+
+
+@pytest.mark.parametrize("words", [("plan",), ("merge", "--dry-run")])
+def test_plan(done: Run, dataset: Path, source: Path, words: tuple[str, ...]) -> None:
+    before = tree(dataset)
+    ran = done(*words, source, dataset, "--key", "id", *PYARROW)
+    lines = ran.out.splitlines()
+    assert lines[0] == f"upsert of 2 rows into {dataset} by id"
+    assert lines[1].startswith("3 files: 1 affected, 2 pruned; ")
+    (affected,) = [line for line in lines if line.startswith("affected")]
+    assert affected.split()[1] == "part-1.parquet"
+    assert affected.endswith("key scan")
+    (pruned,) = [line for line in lines if "part-0.parquet" in line]
+    assert pruned.endswith("statistics of id: 0 to 2")
+    assert tree(dataset) == before
+    assert not list(dataset.parent.glob(".data.fsspeckit/*"))
+
+
+def test_plan_as_json(done: Run, dataset: Path, source: Path) -> None:
+    document = done("plan", source, dataset, "--key", "id", *PYARROW, "--json").document
+    assert {file["evidence"]["kind"] for file in document["files"]} == {"key scan", "statistics"}
+    assert document["affected_files"] == 1
+    assert document["source_rows"] == 2
+
+
+def test_plan_of_a_dataset_that_is_not_there(done: Run, source: Path) -> None:
+    assert "0 files: none yet" in done("plan", source, "new", "-k", "id", *PYARROW).out
+
+
+def test_plan_that_trusts_partitions(done: Run, source: Path, tmp_path: Path) -> None:
+    done("write", source, tmp_path / "new", "--partition-by", "v", *PYARROW)
+    ran = done("plan", source, "new", "-k", "id", "--trust-partitions", *PYARROW)
+    assert "--trust-partitions" in ran.out
+
+
+@pytest.mark.parametrize("command", ["merge", "plan"])
+@pytest.mark.parametrize("limit", [("fraction", "0.2"), ("bytes", "0.1kB")])
+def test_guard_rails(
+    run: Run, dataset: Path, source: Path, command: str, limit: tuple[str, str]
+) -> None:
+    before = tree(dataset)
+    name, value = f"--max-rewrite-{limit[0]}", limit[1]
+    ran = run(command, source, dataset, "-k", "id", *PYARROW, name, value)
+    assert ran.code == 1
+    assert f"but {name} allows" in ran.err
+    assert ("affected" in ran.out) == (command == "plan")
+    assert tree(dataset) == before
+    assert run("plan", source, dataset, "-k", "id", *PYARROW, name, "1").code == (
+        limit[0] == "bytes"
+    )
+
+
+def test_write(done: Run, source: Path, tmp_path: Path) -> None:
+    ran = done("write", source, "new", *PYARROW)
+    assert "append of 2 rows" in ran.out
+    document = done("write", source, "new", *PYARROW, "--json").document
+    assert (document["total_rows"], document["mode"]) == (2, "append")
+    assert len(list((tmp_path / "new").glob("*.parquet"))) == 2
+    done("write", source, "new", "--mode", "overwrite", *PYARROW)
+    assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
+
+
+def test_written_partitions_are_in_the_json(done: Run, source: Path) -> None:
+    (file,) = done("write", source, "new", "--partition-by", "v", *PYARROW, "--json").document[
+        "files"
+    ]
+    assert file["partition_values"] == {"v": "new"}
+
+
+def test_inspect(done: Run, dataset: Path, source: Path) -> None:
+    done("merge", source, dataset, "-k", "id", *PYARROW)
+    out = done("inspect", dataset).out
+    assert "4 with 4 row groups" in out
+    assert "id: by ranges alone one key may be in 1 of 4 files on average, in 1 at most" in out
+    (column,) = [line for line in out.splitlines() if line.startswith("id ")]
+    assert column.split() == ["id", "int64", "0", "999", "0", "4", "0", "key"]
+
+
+def test_inspect_as_json(done: Run, dataset: Path) -> None:
+    document = done("inspect", dataset, "--key", "id", "--json").document
+    assert (document["rows"], document["commits"]) == (9, 0)
+    assert document["key_pruning"]["most_files_of_one_key"] == 1
+    assert done("inspect", dataset, "--json").document["key_pruning"] is None
+
+
+def test_inspect_tells_what_is_odd(done: Run, dataset: Path) -> None:
+    (dataset / "_metadata").write_bytes(b"")
+    (dataset / "broken.parquet").write_bytes(b"PAR1")
+    for number in range(30):
+        pq.write_table(rows(number), dataset / f"small-{number}.parquet")
+    out = done("inspect", dataset).out
+    assert "warning: a merge would be refused: the summary file '_metadata'" in out
+    assert "broken.parquet' is not readable as Parquet" in out
+    assert "34 files are smaller than 8.4 MB" in out
+    assert "… and 14 more; --json lists them all" in out
+    assert len(done("inspect", dataset, "--json").document["files"]) == 34
+
+
+def test_doctor(done: Run, dataset: Path) -> None:
+    assert "merges by id would read few files" in done("doctor", dataset, "-k", "id").out
+    for number in range(3, 23):
+        pq.write_table(rows(0, 10_000), dataset / f"wide-{number}.parquet")
+    out = done("doctor", dataset, "-k", "id").out
+    assert "would read many files that hold no key of theirs" in out
+    assert "warning: the ranges of id overlap" in out
+    assert "write bloom filters: --bloom id" in out
+    document = done("doctor", dataset, "-k", "id", "--json").document
+    assert document["verdict"] == "poor"
+
+
+def test_history(done: Run, dataset: Path, source: Path) -> None:
+    assert done("history", dataset).out == f"{dataset}: no commits yet\n"
+    done("merge", source, dataset, "-k", "id", *PYARROW)
+    done("write", source, dataset, *PYARROW)
+    lines = done("history", dataset).out.splitlines()
+    assert "1 inserted, 1 updated" in lines[1]
+    assert lines[2].split()[-1] == "complete"
+    document = done("history", dataset, "--json", "--limit", 1).document
+    assert [commit["number"] for commit in document["commits"]] == [2]
+
+
+def test_recover(done: Run, dataset: Path, source: Path) -> None:
+    assert "nothing to recover" in done("recover", dataset).out
+    done("merge", source, dataset, "-k", "id", *PYARROW)
+    _make_pending(dataset)
+    assert "not complete: recover" in done("history", dataset).out
+    assert "commit 1 is not complete" in done("inspect", dataset).out
+    assert "commit 1 is not complete" in done("doctor", dataset, "-k", "id").out
+    (completed,) = done("recover", dataset, "--json").document["completed"]
+    assert completed["number"] == 1
+    assert "recovered" in done("history", dataset).out
+    _make_pending(dataset)
+    assert "completed commit 1: 2 file(s) added, 1 removed" in done("recover", dataset).out
+
+
+def _make_pending(dataset: Path) -> None:
+    """Take away what marks the first commit as complete."""
+    (marker,) = [
+        path
+        for path in (dataset.parent / f".{dataset.name}.fsspeckit" / "commits").iterdir()
+        if "fsspeckit-commit-done" in path.read_text()
+    ]
+    marker.unlink()
+
+
+def test_engines(done: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    document = done("engines", "--json").document
+    assert [engine["name"] for engine in document["engines"]] == list(ENGINES)
+    assert [engine["is_default"] for engine in document["engines"]] == [True, False, False]
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    lines = done("engines").out.splitlines()
+    assert "Java 17 is missing" in lines[1]
+    assert "openjdk" in lines[1]
+    assert lines[3].split()[:2] == ["pyarrow", "installed"]
+
+
+def test_an_engine_whose_library_is_missing(
+    run: Run, done: Run, monkeypatch: pytest.MonkeyPatch, dataset: Path, source: Path
+) -> None:
+    entry = ENGINES["duckdb"]
+    missing = type(entry)(entry.module, entry.class_name, "no_such_library", entry.install)
+    monkeypatch.setitem(ENGINES, "duckdb", missing)
+    (line,) = [line for line in done("engines").out.splitlines() if line.startswith("duckdb")]
+    assert "no_such_library is missing" in line
+    assert "pip install duckdb" in line
+    ran = run("merge", source, dataset, "-k", "id", "--engine", "duckdb")
+    assert ran.code == 1
+    assert ran.err.endswith(
+        "hint: pip install duckdb, or pass --engine pyarrow, which needs nothing else.\n"
+    )
+
+
+def test_the_choices_are_those_of_the_library() -> None:
+    assert [name.value for name in EngineName] == list(ENGINES)
+
+
+def test_names_with_spaces_and_more(done: Run, tmp_path: Path) -> None:
+    odd = tmp_path / "zwei Wörter [x] 50% #1"
+    odd.mkdir()
+    pq.write_table(rows(1), odd / "eine Datei.parquet")
+    done("merge", odd / "eine Datei.parquet", odd / "ziel", "-k", "id", *PYARROW)
+    assert json.loads(done("history", odd / "ziel", "--json").out)["path"] == str(odd / "ziel")
+    assert str(odd / "ziel") in done("inspect", odd / "ziel").out
+
+
+def test_a_url_is_a_path_like_any_other(done: Run, dataset: Path, source: Path) -> None:
+    done("merge", source.as_uri(), dataset.as_uri(), "-k", "id", *PYARROW)
+    assert 999 in content(dataset)
+
+
+def test_version(done: Run) -> None:
+    from fsspeckit import __version__
+
+    assert done("--version").out == f"fsspeckit {__version__}\n"

@@ -1,0 +1,410 @@
+"""SOURCE in all its forms: what is read, with which types, and where a misfit is."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.running import content, rows, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.running import Ran, Run
+
+PYARROW = ("--engine", "pyarrow")
+TYPED = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "day": pa.array([dt.date(2024, 1, 1), None], pa.date32()),
+        "price": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "at": pa.array([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+        "local": pa.array([dt.datetime(2024, 1, 1), None], pa.timestamp("ms")),
+        "clock": pa.array([dt.time(1, 2, 3), None], pa.time64("us")),
+        "ok": [True, None],
+        "share": pa.array([0.5, None], pa.float64()),
+        "name": ["one", None],
+    }
+)
+CSV_ROW = (
+    "id,day,price,at,local,clock,ok,share,name\n"
+    "1,2024-02-29,12.30,2024-02-29T12:00:00+02:00,2024-02-29 12:00:00.5,12:30:00,TRUE,1e3,"
+    '"a ""quoted"", name\nof two lines"\n'
+    '3,,,,,,,,""\n'
+)
+JSON_ROWS = (
+    '{"id": 1, "day": "2024-02-29", "price": 12.30, "at": "2024-02-29T10:00:00Z", "local": '
+    '"2024-02-29T12:00:00.5", "clock": "12:30:00", "ok": true, "share": 1000, "name": '
+    '"a \\"quoted\\", name\\nof two lines"}\n'
+    "\n"
+    '{"id": 3, "day": null, "price": null, "at": null, "local": null, "clock": null, "ok": null, '
+    '"share": null, "name": ""}\n'
+)
+EXPECTED = {
+    "id": 1,
+    "day": dt.date(2024, 2, 29),
+    "price": Decimal("12.30"),
+    "at": dt.datetime(2024, 2, 29, 10, tzinfo=dt.UTC),
+    "local": dt.datetime(2024, 2, 29, 12, 0, 0, 500_000),
+    "clock": dt.time(12, 30),
+    "ok": True,
+    "share": 1000.0,
+    "name": 'a "quoted", name\nof two lines',
+}
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A dataset with a column of each type that text can spell."""
+    path = tmp_path / "typed"
+    path.mkdir()
+    pq.write_table(TYPED, path / "a.parquet")
+    return path
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+@pytest.mark.parametrize(
+    ("name", "text"), [("rows.csv", CSV_ROW), ("rows.jsonl", JSON_ROWS)], ids=["csv", "json"]
+)
+def test_text_is_read_with_the_types_of_the_target(
+    done: Run, tmp_path: Path, typed: Path, name: str, text: str, engine: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    ran = done("merge", name, typed, "--key", "id", "--engine", engine)
+    assert "1 matched, 1 inserted" in ran.out
+    assert ran.err == ""
+    found = content(typed)
+    assert found[1] == EXPECTED
+    assert found[2]["name"] is None
+    assert found[3] == {**dict.fromkeys(EXPECTED), "id": 3, "name": ""}
+
+
+@pytest.mark.parametrize("key", ["day", "price", "at", "local", "clock", "name"])
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_keys_of_every_type(done: Run, tmp_path: Path, typed: Path, key: str, kind: str) -> None:
+    pq.write_table(TYPED.slice(0, 1), typed / "a.parquet")
+    text = {
+        "csv": "id,day,price,at,local,clock,ok,share,name\n"
+        "7,2024-01-01,1.5,2024-01-01T01:00:00+01:00,2024-01-01,01:02:03,true,0.5,one\n",
+        "json": '{"id": 7, "day": "2024-01-01", "price": "1.5", "at": "2024-01-01 00:00:00Z", '
+        '"local": "2024-01-01T00:00:00", "clock": "01:02:03.000", "ok": true, "share": 0.5, '
+        '"name": "one"}\n',
+    }
+    (tmp_path / f"rows.{kind}").write_text(text[kind])
+    assert "1 matched, 0 inserted" in done("merge", f"rows.{kind}", typed, "-k", key, *PYARROW).out
+    assert list(content(typed)) == [7]
+
+
+def misfit(run: Run, place: Path, name: str, text: str | bytes) -> Ran:
+    """Merge a text that does not fit; nothing may change."""
+    path = place.parent / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    before = tree(place)
+    ran = run("merge", name, place, "--key", "id", *PYARROW)
+    assert ran.code == 1
+    assert tree(place) == before
+    assert ran.err.splitlines()[-1].startswith("hint: ")
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "hint"),
+    [
+        ("id", "x", "a whole number in the range of int32"),
+        ("id", "3000000000", "in the range of int32"),
+        ("id", "1.5", "a whole number"),
+        ("day", "2024-02-30", "a date like 2024-01-31"),
+        ("price", "1.005", "at most 2 digits after the point and 9 in all"),
+        ("price", "12345678.00", "9 in all"),
+        ("at", "2024-01-01T00:00:00", "with its offset"),
+        ("local", "2024-01-01T00:00:00Z", "without an offset and no finer than ms"),
+        ("local", "2024-01-01T00:00:00.0001", "no finer than ms"),
+        ("clock", "25:00:00", "a time like 12:30:00"),
+        ("ok", "yes", "true or false"),
+        ("share", "half", "write a number"),
+        ("share", "1e999", "write a number"),
+    ],
+)
+def test_a_misfit_of_csv_names_line_and_column(
+    run: Run, typed: Path, column: str, text: str, hint: str
+) -> None:
+    header = TYPED.column_names
+    bad = ",".join(text if name == column else "" for name in header)
+    good = '5,,,,,,,,"two\nlines"'
+    ran = misfit(run, typed, "bad.csv", f"{','.join(header)}\n{good}\n\n{good}\n{bad}\n")
+    assert f"bad.csv, line 7, column '{column}': '{text}' is no " in ran.err
+    assert hint in ran.err
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "shown"),
+    [
+        ("id", '"1"', '"1"'),
+        ("id", "1.5", "1.5"),
+        ("id", "true", "true"),
+        ("id", "3000000000", "3000000000"),
+        ("day", "20240101", "20240101"),
+        ("day", '"soon"', '"soon"'),
+        ("price", "1.005", "1.005"),
+        ("price", '"much"', '"much"'),
+        ("at", '"2024-01-01T00:00:00"', '"2024-01-01T00:00:00"'),
+        ("ok", "1", "1"),
+        ("share", "1e999", "1E+999"),
+        ("share", '"0.5"', '"0.5"'),
+        ("name", "7", "7"),
+        ("name", '{"a": 1}', '{"a": 1}'),
+        ("name", '"\\ud800"', ""),
+    ],
+)
+def test_a_misfit_of_json_names_line_and_column(
+    run: Run, typed: Path, column: str, value: str, shown: str
+) -> None:
+    good = {**dict.fromkeys(TYPED.column_names, "null"), "id": "5"}
+    lines = [good, {**good, column: value}, {**good, "id": '"also bad"'}]
+    text = "\n\n".join(
+        "{" + ", ".join(f'"{name}": {found}' for name, found in line.items()) + "}"
+        for line in lines
+    )
+    ran = misfit(run, typed, "bad.jsonl", text)
+    assert f"bad.jsonl, line 3, column '{column}': {shown}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "id,v\n1\n", "line 2: 1 fields, but the header names 2"),
+        ("a.csv", 'id,v\n1,"x\n', "cannot be read as CSV"),
+        ("a.csv", "id\n1\n", "the source lacks the columns ['v']"),
+        ("a.csv", "id,v,w\n1,2,3\n", "has columns ['w'] that the target does not have"),
+        ("a.csv", "id,v,v\n1,2,3\n", "line 1: the columns ['v'] occur twice"),
+        ("a.csv", "", "is empty; the first line of CSV must name the columns"),
+        ("a.csv", b"id,v\n1,\xff\n", "is not UTF-8 text"),
+        ("a.csv", b"\xff,v\n1,x\n", "is not UTF-8 text"),
+        ("a.json", '[{"id": 1, "v": "x"}]', "jq -c '.[]' does it"),
+        ("a.json", "7", "is not a JSON object: it is a int"),
+        ("a.json", '{"id": 1, "v": "x"}\n{"id": 1', "line 2: '{\"id\": 1' is not a JSON object"),
+        ("a.json", '{"id": 1}', "line 1, column 'v': there is no value for it"),
+        ("a.json", '{"id": 1, "v": "x", "w": 1}', "line 1, column 'w': the target has no such"),
+        ("a.json", "[" * 100_000, "is not a JSON object"),
+        ("a.arrow", "nonsense, but long enough", "is not a whole Arrow stream"),
+        ("a.parquet", "nonsense", "not readable as Parquet"),
+    ],
+)
+def test_text_that_is_no_text_of_its_kind(
+    run: Run, dataset: Path, name: str, text: str | bytes, message: str
+) -> None:
+    assert message in misfit(run, dataset, name, text).err
+
+
+def test_text_that_cannot_spell_a_type(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    pq.write_table(pa.table({"id": [1], "raw": [b"x"], "l": [[1]]}), path / "a.parquet")
+    assert "column 'raw' is binary" in misfit(run, path, "a.csv", "id,raw,l\n1,x,1\n").err
+    line = '{"id": 1, "raw": "x", "l": [1]}'
+    assert (
+        "column 'raw' is binary in the target, which JSON" in misfit(run, path, "a.json", line).err
+    )
+
+
+NESTED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+        ("box", pa.struct([("d", pa.date32()), ("n", pa.decimal128(5, 1))])),
+        ("map", pa.map_(pa.string(), pa.int8())),
+    ]
+)
+
+
+def test_nested_columns_of_json(run: Run, done: Run, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    pq.write_table(NESTED.empty_table(), path / "a.parquet")
+    (tmp_path / "a.json").write_text(
+        '{"id": 1, "tags": ["a", null], "box": {"d": "2024-01-01", "n": 1.5}, "map": {"k": 7}}\n'
+        '{"id": 2, "tags": null, "box": null, "map": null}\n'
+    )
+    done("merge", "a.json", path, "-k", "id", *PYARROW)
+    assert content(path)[1] == {
+        "id": 1,
+        "tags": ["a", None],
+        "box": {"d": dt.date(2024, 1, 1), "n": Decimal("1.5")},
+        "map": [("k", 7)],
+    }
+    for bad in ('{"tags": "a"}', '{"box": {"d": 1, "n": 1}}', '{"box": {"d": null}}', '{"map": 7}'):
+        start = '{"id": 3, "tags": null, "box": null, "map": null, '
+        assert "line 1, column" in misfit(run, path, "b.json", start + bad[1:]).err
+
+
+def test_missing_quotes_are_null_and_quotes_are_none(done: Run, dataset: Path) -> None:
+    (dataset.parent / "a.csv").write_text('id,v\n1,\n2,""\n')
+    done("merge", "a.csv", dataset, "-k", "id", *PYARROW)
+    assert (content(dataset)[1]["v"], content(dataset)[2]["v"]) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options"),
+    [
+        ("a.csv", "\ufeffv,id\nnew,1\n", ()),
+        ("a.tsv", "id\tv\n1\tnew\n", ()),
+        ("a.csv", "id;v\r\n1;new\r\n", ("--delimiter", ";")),
+        ("a.txt", "id\tv\n1\tnew\n", ("--delimiter", "tab", "--format", "csv")),
+        ("a.ndjson", '{"v": "new", "id": 1.0}', ()),
+        ("a.txt", '\ufeff{"v": "new", "id": 1}\r\n', ("--format", "json")),
+    ],
+)
+def test_dialects(done: Run, dataset: Path, name: str, data: str, options: tuple[str, ...]) -> None:
+    (dataset.parent / name).write_bytes(data.encode())
+    done("merge", name, dataset, "-k", "id", *PYARROW, *options)
+    assert content(dataset)[1]["v"] == "new"
+
+
+def test_compressed_text(done: Run, dataset: Path) -> None:
+    (dataset.parent / "a.csv.gz").write_bytes(gzip.compress(b"id,v\n1,new\n"))
+    done("merge", "a.csv.gz", dataset, "-k", "id", *PYARROW)
+    assert content(dataset)[1]["v"] == "new"
+
+
+@pytest.mark.parametrize(
+    "paths", [("parts",), ("parts/*.csv",), ("parts/a.csv", "parts/b.csv")], ids=str
+)
+def test_directories_globs_and_several_files(
+    done: Run, dataset: Path, paths: tuple[str, ...]
+) -> None:
+    parts = dataset.parent / "parts"
+    parts.mkdir()
+    (parts / "a.csv").write_text("id,v\n1,new\n")
+    (parts / "b.csv").write_text("v,id\nnew,2\n")
+    if paths == ("parts",):
+        (parts / "_hidden.csv").write_text("nonsense")
+    (parts / "README.txt").write_text("nonsense")
+    done("merge", *paths, dataset, "-k", "id", *PYARROW)
+    assert [content(dataset)[number]["v"] for number in (1, 2)] == ["new", "new"]
+
+
+def test_a_name_that_looks_like_a_glob(done: Run, dataset: Path) -> None:
+    pq.write_table(rows(1, v="new"), dataset.parent / "a[1].parquet")
+    done("merge", "a[1].parquet", dataset, "-k", "id", *PYARROW)
+    assert content(dataset)[1]["v"] == "new"
+
+
+def test_sources_of_two_formats(run: Run, dataset: Path, source: Path) -> None:
+    (dataset.parent / "a.csv").write_text("id,v\n1,new\n")
+    ran = run("merge", "a.csv", source, dataset, "-k", "id", *PYARROW)
+    assert "the sources are of several formats: csv, parquet" in ran.err
+
+
+def arrow(table: pa.Table, *, as_file: bool = False) -> bytes:
+    sink = io.BytesIO()
+    with (pa.ipc.new_file if as_file else pa.ipc.new_stream)(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options"),
+    [
+        (b'{"id": 1, "v": "new"}\n', ()),
+        (b' \n {"id": 1, "v": "new"}', ()),
+        (arrow(rows(1, v="new")), ()),
+        (arrow(rows(1, v="new"), as_file=True), ()),
+        (b"id,v\n1,new\n", ("--format", "csv")),
+    ],
+    ids=["json", "json with space", "arrow stream", "arrow file", "csv"],
+)
+def test_stdin(done: Run, dataset: Path, stdin: bytes, options: tuple[str, ...]) -> None:
+    done("merge", "-", dataset, "-k", "id", *PYARROW, *options, stdin=stdin)
+    assert content(dataset)[1]["v"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "message"),
+    [
+        (b"id,v\n1,new\n", "pass --format csv for CSV"),
+        (b"PAR1....", "stdin is Parquet"),
+        (arrow(rows(1))[:-200], "stdin is not a whole Arrow stream"),
+        (b'{"id": "x", "v": "new"}', "stdin, line 1, column 'id': \"x\" is no int64"),
+    ],
+)
+def test_stdin_that_is_wrong(run: Run, dataset: Path, stdin: bytes, message: str) -> None:
+    ran = run("merge", "-", dataset, "-k", "id", *PYARROW, stdin=stdin)
+    assert ran.code == 1
+    assert message in ran.err
+
+
+def test_parquet_on_stdin_is_refused(run: Run, dataset: Path, source: Path) -> None:
+    words = ("merge", "-", dataset, "-k", "id", *PYARROW, "--format", "parquet")
+    assert "it is read from its end" in run(*words, stdin=source.read_bytes()).err
+
+
+def test_no_rows_at_all(done: Run, dataset: Path) -> None:
+    before = tree(dataset)
+    (dataset.parent / "a.csv").write_text("id,v\n")
+    assert "0 matched, 0 inserted" in done("merge", "a.csv", dataset, "-k", "id", *PYARROW).out
+    assert (
+        "0 matched, 0 inserted" in done("merge", "-", dataset, "-k", "id", *PYARROW, stdin=b"").out
+    )
+    assert tree(dataset) == before
+
+
+def test_types_of_a_new_dataset_are_found_and_told(done: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,day,v\n1,2024-01-01,\n2,,x\n")
+    ran = done("write", "a.csv", "new", *PYARROW)
+    assert "note: the types of the columns were found from their values: id int64, day date32" in (
+        ran.err
+    )
+    assert content(tmp_path / "new")[1]["day"] == dt.date(2024, 1, 1)
+    assert done("write", "a.csv", "newer", *PYARROW, "--quiet").err == ""
+    done("write", "-", "newest", *PYARROW, stdin=b'{"id": 1, "v": "x"}\n{"id": 2}')
+    assert content(tmp_path / "newest")[2] == {"id": 2, "v": None}
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options", "message"),
+    [
+        (b"", (), "nothing tells the columns of a new dataset"),
+        (b'{"id": 1}\n{"id": ', (), "stdin, line 2"),
+        (b'{"id": 1}\n{"id": "x"}', (), "give a column values of one type"),
+        (b"id,v\n1,2,3\n", ("--format", "csv"), "stdin, line 2: 3 fields"),
+    ],
+)
+def test_a_new_dataset_of_text_that_is_wrong(
+    run: Run, tmp_path: Path, stdin: bytes, options: tuple[str, ...], message: str
+) -> None:
+    ran = run("write", "-", "new", *PYARROW, *options, stdin=stdin)
+    assert ran.code == 1
+    assert message in ran.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_infer_types_looks_away_from_the_target(done: Run, dataset: Path) -> None:
+    (dataset.parent / "a.csv").write_text("id,w\n1,2.5\n")
+    done("write", "a.csv", dataset, "--mode", "overwrite", "--infer-types", *PYARROW)
+    assert content(dataset) == {1: {"id": 1, "w": 2.5}}
+
+
+def test_parquet_of_another_filesystem(done: Run, dataset: Path) -> None:
+    import fsspec
+
+    memory: Any = fsspec.filesystem("memory")
+    with memory.open("/cli-source/a.parquet", "wb") as file:
+        pq.write_table(rows(1, v="new"), file)
+    done("merge", "memory://cli-source/a.parquet", dataset, "-k", "id", *PYARROW)
+    assert content(dataset)[1]["v"] == "new"
+    memory.rm("/cli-source", recursive=True)
+
+
+def test_many_rows_of_text_go_through_in_pieces(done: Run, dataset: Path) -> None:
+    count = 40_000
+    lines = "".join(f'{{"id": {number}, "v": "new"}}\n' for number in range(count))
+    assert (
+        f"{count - 9:,} inserted"
+        in done("merge", "-", dataset, "-k", "id", *PYARROW, stdin=lines.encode()).out
+    )

@@ -1,0 +1,136 @@
+"""A wrong value for every argument and option: one paragraph, a hint, and nothing has changed.
+
+The parameters are those of the application itself: one that is added here without a wrong value
+fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer.main
+from tests.cli.running import tree
+
+from fsspeckit.cli.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.running import Run
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+ENGINE = ("--engine", "pyarrow")
+GOOD = {
+    "merge": ("source.parquet", "data", "--key", "id", *ENGINE),
+    "plan": ("source.parquet", "data", "--key", "id", *ENGINE),
+    "write": ("source.parquet", "data", *ENGINE),
+    "inspect": ("data",),
+    "doctor": ("data", "--key", "id"),
+    "history": ("data",),
+    "recover": ("data",),
+    "engines": (),
+}
+WRONG_ARGUMENTS = {
+    "sources": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
+    "target": ("", "nosuch://data", "source.parquet"),
+    "dataset": ("", "nosuch://data", "source.parquet", "nowhere"),
+}
+WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
+    "key": ("no_such_column", "ID", ""),
+    "order_by": ("no_such_column", ""),
+    "partition_by": ("no_such_column", ""),
+    "bloom": ("no_such_column", ""),
+    "strategy": ("replace", "", "UPSERT"),
+    "engine": ("polars", ""),
+    "duplicates": ("all",),
+    "nulls": ("maybe",),
+    "mode": ("truncate",),
+    "compression": ("zip",),
+    "source_format": ("xlsx", "csv"),
+    "delimiter": ("", "ab", '"'),
+    "max_rows_per_file": ("0", "-1", "many", "1.5"),
+    "row_group_size": ("0", "many"),
+    "max_rewrite_fraction": ("-0.1", "1.1", "half", "nan"),
+    "max_rewrite_bytes": ("-1", "few", "1 potato"),
+    "lock_timeout": ("-1", "soon", "nan"),
+    "limit": ("0", "few"),
+    "storage_option": ("nonsense", "=", "a:=nonsense"),
+    "config": ("nowhere.toml", "source.parquet", "data"),
+    "control_dir": ("source.parquet/x", ""),
+}
+
+
+def cases() -> list[Any]:
+    """Every parameter of every command, with each of its wrong values."""
+    found = []
+    for command, parsed in COMMANDS.items():
+        for parameter in parsed.params:
+            for value in _wrong(parameter):
+                words = _words(command, parameter, value)
+                found.append(pytest.param(words, id=f"{command} {parameter.name}={value}"))
+    return found
+
+
+def _wrong(parameter: Any) -> tuple[str, ...]:
+    if parameter.param_type_name == "argument":
+        return WRONG_ARGUMENTS[parameter.name]
+    if parameter.is_flag:
+        return ("maybe",)
+    return WRONG_OPTIONS[parameter.name]
+
+
+def _words(command: str, parameter: Any, value: str) -> list[str]:
+    words = [command, *GOOD[command]]
+    if parameter.param_type_name == "argument":
+        words[words.index("source.parquet" if parameter.name == "sources" else "data")] = value
+        return words
+    return [*words, f"{max(parameter.opts, key=len)}={value}"]
+
+
+@pytest.fixture
+def place(dataset: Path, source: Path, tmp_path: Path) -> Path:
+    """A directory with a dataset, a source, and some things that are neither."""
+    (tmp_path / "source.unknown").write_text("id,v\n")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", cases())
+def test_a_wrong_value(run: Run, place: Path, words: list[str]) -> None:
+    before = tree(place)
+    ran = run(*words)
+    assert ran.code in (1, 2), ran.out
+    assert ran.out == ""
+    assert tree(place) == before
+    what, hint, *rest = ran.err.splitlines()
+    assert rest == []
+    assert what.startswith("error: ")
+    assert what.endswith((".", "!", "?"))
+    assert hint.startswith("hint: ")
+    assert 10 < len(what) < 600
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_right_values_work(run: Run, place: Path, command: str) -> None:
+    assert run(command, *GOOD[command]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["merge", "--key", "id"], "Missing argument 'SOURCE'"),
+        (["merge", "source.parquet", "--key", "id"], "Missing argument"),
+        (["merge", "source.parquet", "data"], "Missing option '--key'"),
+        (["merge", "source.parquet", "data", "--keys", "id"], "No such option: --keys"),
+        (["inspect"], "Missing argument 'DATASET'"),
+        (["inspect", "data", "more"], "unexpected extra argument"),
+        (["mergee"], "No such command 'mergee'"),
+    ],
+)
+def test_a_wrong_command_line(run: Run, words: list[str], text: str) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert text in ran.err
+    assert ran.err.splitlines()[-1].startswith("hint: see fsspeckit")
