@@ -17,14 +17,17 @@ from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.pruning import prune
 from fsspeckit.core.incremental.source import source_keys
 from fsspeckit.core.incremental.target import read_target
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
+from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.target import Target
 
 _COLUMNS = 12
+_ROUNDS = 5
 
 
 def main() -> None:
@@ -38,6 +41,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as scratch:
         _many_files(report, Path(scratch) / "files", arguments.files)
+        _second_merge(report, Path(scratch) / "files", arguments.files)
         _many_keys(report, Path(scratch) / "keys", arguments.keys)
     report.write()
 
@@ -57,6 +61,30 @@ def _many_files(report: Report, directory: Path, count: int) -> None:
     footers, planning = (median(values) for values in seconds.values())
     report.claim("planning, in times of reading the footers", planning / footers, 3)
     report.note("")
+
+
+def _second_merge(report: Report, directory: Path, count: int) -> None:
+    """The first merge leaves summaries of the footers; the second one reads them instead."""
+    seconds: dict[str, list[float]] = {"first merge": [], "second merge": []}
+    place = open_storage(directory).control.footers
+    for number in range(_ROUNDS):
+        Path(place).unlink(missing_ok=True)
+        for case, which in (("first merge", 0), ("second merge", 1)):
+            source = _changes(count, number * 2 + which)
+            result = PyarrowDatasetIO().merge(source, str(directory), "upsert", ["id"])
+            assert result.updated == source.num_rows, result
+            seconds[case].append(result.metrics["seconds"]["plan"])
+    report.table(f"Planning of two merges of 10 keys into {count:,} files", seconds)
+    first, second = (median(values) for values in seconds.values())
+    report.claim("planning the second merge, in times of the first", second / first, 0.2)
+    report.note("")
+
+
+def _changes(count: int, version: int) -> pa.Table:
+    """Ten rows that exist, with other values than they have."""
+    keys = np.linspace(0, count * 20 - 1, 10).astype(np.int64)
+    columns = {f"c{number}": np.full(10, float(version)) for number in range(_COLUMNS - 1)}
+    return pa.table({"id": keys, **columns})
 
 
 def _many_keys(report: Report, directory: Path, count: int) -> None:

@@ -18,6 +18,7 @@ from fsspeckit.core.incremental.planning import plan_files
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.datasets.attempts import MOST_PLANS, Patience, complete, lazy_staging, retried
+from fsspeckit.datasets.known_footers import KnownFooters
 from fsspeckit.datasets.phases import Phases
 from fsspeckit.datasets.plans import PlannedMerge, planned_merge
 from fsspeckit.datasets.targets import (
@@ -182,6 +183,7 @@ class _Merge:
         self._reviewed = reviewed
         self._started = time.time()
         self._patience = Patience(storage)
+        self._known = KnownFooters(storage)
         self.source: Source
         self._written: _Written
 
@@ -205,7 +207,7 @@ class _Merge:
         if not change.adds and not change.removes:
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
-            return commit(
+            outcome = commit(
                 self._storage,
                 snapshot,
                 self._stage(),
@@ -214,6 +216,8 @@ class _Merge:
                 replan=self._again,
                 retries=MOST_PLANS,
             )
+            self._known.keep()
+        return outcome
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
         if self._reviewed is not None:
@@ -285,7 +289,7 @@ class _Merge:
             self._request.key_columns,
             self.source.schema,
             self._request.partition_columns,
-            partial(self._engine.footers, stage=self._stage),
+            self._known.reader(partial(self._engine.footers, stage=self._stage)),
         )
 
     def _rewrite(self, planned: _Planned) -> None:

@@ -7,6 +7,7 @@ files below a root for data::
         lock                         locked by the writer that publishes
         location.json                only where control_dir= points elsewhere: the pointer
         dataset.json                 only in a control directory given by control_dir=
+        footers.arrow                summaries of footers; may be deleted at any time
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         .staging_<id>/               files of a writer, complete but not visible yet
@@ -66,6 +67,11 @@ class ControlDirectory:
     def lock(self) -> str:
         """The file that the publishing writer locks."""
         return self.at("lock")
+
+    @property
+    def footers(self) -> str:
+        """The summaries of footers."""
+        return self.at("footers.arrow")
 
     @property
     def commits(self) -> str:

@@ -104,7 +104,7 @@ def inexact_row_groups(
         raw: Gives the bytes of the footer, or None. Asked only where it matters.
     """
     leaf = footer.leaves.get(column)
-    if leaf is None or leaf.physical != "BYTE_ARRAY":
+    if leaf is None or leaf.physical != "BYTE_ARRAY" or footer.is_checked:
         return set()
     if footer.created_by.startswith(_EXACT_WRITERS):
         return set()

@@ -122,6 +122,9 @@ class FileFooter:
     error: str | None = None
     """Why the footer could not be read; such a file is never pruned."""
 
+    is_checked: bool = False
+    """Whether bounds that may have been cut are left out already."""
+
 
 @dataclass(frozen=True)
 class _SchemaView:
