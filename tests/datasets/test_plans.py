@@ -6,6 +6,8 @@ import copy
 import gc
 import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +122,33 @@ def test_a_plan_that_nobody_executes_leaves_nothing(
     del plan
     gc.collect()
     assert not _staged(path)
+
+
+FORK = """
+import gc, os, sys
+import pyarrow as pa
+from fsspeckit.datasets import sources
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+sources.MEMORY_LIMIT = 0
+io = PyarrowDatasetIO()
+rows = pa.table({"id": [1], "v": ["new"]})
+plan = io.plan_merge(rows.to_reader(), sys.argv[1], "upsert", ["id"])
+child = os.fork()
+if not child:
+    del plan
+    gc.collect()
+    os._exit(0)
+os.waitpid(child, 0)
+print(io.execute(plan).updated)
+"""
+
+
+def test_a_forked_child_leaves_the_source_alone(path: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, path], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "1\n", done.stderr
 
 
 def _staged(path: str) -> list[str]:

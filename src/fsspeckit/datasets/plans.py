@@ -6,6 +6,7 @@ the staging directory of the plan, which goes when the plan is executed or nobod
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage.store import Storage
 
 __all__ = ["PlannedMerge", "planned_merge"]
+
+_of_others: list[Callable[[], None]] = []
 
 
 class PlannedMerge:
@@ -48,7 +51,7 @@ class PlannedMerge:
         self.request = request
         self.source = source
         self.stage = stage
-        self._release = weakref.finalize(self, release)
+        self._release = weakref.finalize(self, _in_process, os.getpid(), release)
 
     @property
     def is_released(self) -> bool:
@@ -66,6 +69,14 @@ class PlannedMerge:
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         # A source may be a connection or files of this process: a plan travels without it.
         return _elsewhere, ()
+
+
+def _in_process(process: int, release: Callable[[], None]) -> None:
+    """Let go only where the plan was made: a forked child has no say about its source."""
+    if os.getpid() == process:
+        release()
+    else:
+        _of_others.append(release)  # if it were forgotten, it would clean up all the same
 
 
 def _elsewhere() -> None:
