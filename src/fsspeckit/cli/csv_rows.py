@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -48,13 +48,20 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
     """
     try:
         with stream.open() as handle:
+            counting = _CountingQuotes(handle)
             for texts in arrow_csv.open_csv(
-                handle,
+                pa.PythonFile(counting, mode="r"),
                 arrow_csv.ReadOptions(block_size=_BLOCK),
                 _parsing(delimiter),
                 _as_texts(schema.names),
             ):
                 yield _typed(texts, schema)
+        if counting.quotes % 2:
+            # Arrow takes a quote that is never closed for one that is closed at the end.
+            for _ in _records(stream, delimiter):
+                pass
+    except csv.Error as error:
+        raise _broken(stream, error) from error
     except (Misfit, pa.ArrowInvalid) as error:
         _raise_located(stream, delimiter, schema, error)
 
@@ -77,6 +84,21 @@ def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
     except pa.ArrowInvalid as error:
         strings = pa.schema([(name, pa.string()) for name in names])
         _raise_located(stream, delimiter, strings, error)
+
+
+class _CountingQuotes:
+    """A file that counts the quotes that are read from it."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.quotes = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.quotes += data.count(b'"')
+        return data
 
 
 def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
@@ -148,13 +170,15 @@ def _raise_located(
             f"{error.reason}.\nHint: convert it to UTF-8."
         ) from cause
     except csv.Error as error:
-        raise SchemaMismatchError(
-            f"{stream.name} cannot be read as CSV: {error}.\n"
-            "Hint: check the quotes, and --delimiter."
-        ) from cause
-    raise SchemaMismatchError(
-        f"{stream.name} cannot be read as CSV: {cause}.\nHint: check the quotes, and --delimiter."
-    ) from cause
+        raise _broken(stream, error) from cause
+    raise _broken(stream, cause) from cause
+
+
+def _broken(stream: Stream, reason: BaseException) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"{stream.name} cannot be read as CSV: {reason}.\n"
+        "Hint: check the quotes, the end of the file, and --delimiter."
+    )
 
 
 def _check_widths(

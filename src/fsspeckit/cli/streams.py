@@ -58,7 +58,8 @@ def stdin_stream(stack: ExitStack) -> Stream:
             "SOURCE is '-', but nothing is piped into this command.\n"
             "Hint: pipe JSON lines or an Arrow stream into it, or name a file."
         )
-    kept = stack.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-"))
+    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-")  # noqa: SIM115
+    kept = stack.enter_context(spool)
     while piece := sys.stdin.buffer.read(_PIECE):
         kept.write(piece)
 
