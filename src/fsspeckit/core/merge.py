@@ -85,9 +85,16 @@ class MergeFileMetadata:
     """One file after a merge."""
 
     path: str
+    """The file, spelled like the path of the dataset."""
+
     row_count: int
+    """Its rows."""
+
     operation: Literal["rewritten", "inserted", "preserved"]
+    """What happened to it."""
+
     size_bytes: int | None = None
+    """Its size."""
 
 
 @dataclass
@@ -98,14 +105,26 @@ class MergeResult(Displayed):
     """
 
     strategy: str
+    """The strategy."""
+
     source_count: int
+    """Rows of the source."""
+
     target_count_before: int
+    """Rows of the target before."""
+
     target_count_after: int
+    """Rows of the target now."""
+
     inserted: int
+    """Rows that were appended."""
+
     updated: int
     """Target rows that matched a source row, whether or not a value differed."""
 
     deleted: int
+    """Rows that were deleted; by ``full_merge`` only."""
+
     files: list[MergeFileMetadata]
     """Every rewritten, inserted and preserved file."""
 
@@ -113,7 +132,11 @@ class MergeResult(Displayed):
     """The new paths of the files that were rewritten."""
 
     inserted_files: list[str]
+    """New files with new rows."""
+
     preserved_files: list[str]
+    """Files that stayed as they were, byte for byte."""
+
     metrics: dict[str, Any] = field(default_factory=dict)
     """Files and bytes at each step of pruning, seconds of each phase, and more."""
 

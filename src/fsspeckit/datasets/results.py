@@ -16,9 +16,16 @@ class FileWriteMetadata:
     """One file that a write made."""
 
     path: str
+    """The file, spelled like the path of the dataset."""
+
     row_count: int
+    """Its rows."""
+
     size_bytes: int | None = None
+    """Its size."""
+
     partition_values: dict[str, Any] = field(default_factory=dict)
+    """The values of the partition columns."""
 
 
 @dataclass
@@ -29,8 +36,13 @@ class WriteDatasetResult(Displayed):
     """
 
     files: list[FileWriteMetadata]
+    """Every new file."""
+
     total_rows: int
+    """The rows of all of them."""
+
     mode: str
+    """``append`` or ``overwrite``."""
 
     def _card(self) -> Card:
         def line(file: FileWriteMetadata) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class SparkDatasetIO(DatasetIO):
                 f"driver_footers must be >= 0, a whole number, got {driver_footers!r}."
             )
         self.jobs = Jobs(open_session(spark))
+        """The session, and the jobs that run on it."""
         engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
         super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
 

@@ -88,7 +88,9 @@ class Stage:
 
     def __init__(self, storage: Storage, name: str, owner: int | None = None) -> None:
         self.storage = storage
+        """The dataset that it is for."""
         self.name = name
+        """Its name in the control directory."""
         self.handed_over = False
         """Whether a commit record speaks of it, so that it is no longer ours to delete."""
         self._owner = owner

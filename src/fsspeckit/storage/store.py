@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["PublishMode", "Retention", "Storage", "open_storage"]
 
 PublishMode = Literal["auto", "plain"]
+"""How a commit is made visible: at once where the disk can, or always file by file."""
+
 _MODES = ("auto", "plain")
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 

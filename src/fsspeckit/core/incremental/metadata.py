@@ -43,8 +43,14 @@ class ParquetFileMetadata:
     """What is known of one data file without reading its data."""
 
     path: str
+    """The file."""
+
     row_group_count: int
+    """Its row groups."""
+
     total_rows: int
+    """Its rows."""
+
     column_stats: dict[str, dict[str, Any]]
     """By column ``min``, ``max`` and ``null_count``, each only where every row group has it."""
 

@@ -47,8 +47,14 @@ class FilePlan:
     """What is planned for one data file."""
 
     path: str
+    """The file, spelled like the path of the dataset."""
+
     rows: int
+    """Its rows."""
+
     bytes: int
+    """Its size."""
+
     decision: Decision
     """``pruned``: proved to hold no source key. ``guarded``: in a partition the source does not
     write to; scanned for keys that would move, never rewritten. ``candidate``: may hold a source
@@ -61,7 +67,10 @@ class FilePlan:
     """The row groups that may hold a source key."""
 
     row_group_count: int = 0
+    """All of its row groups."""
+
     partition_values: dict[str, str | None] = field(default_factory=dict)
+    """The values of the partition columns, as the path has them."""
 
     @property
     def why(self) -> str:
@@ -87,12 +96,19 @@ class PlanReason:
     """How many files of a plan have the same fate for the same kind of reason."""
 
     decision: Decision
+    """As in :attr:`FilePlan.decision`."""
+
     evidence: EvidenceKind
     """What decided, as in :attr:`FilePlan.evidence`."""
 
     files: int
+    """How many files."""
+
     rows: int
+    """The rows of all of them."""
+
     bytes: int
+    """The size of all of them."""
 
     @property
     def label(self) -> str:
@@ -124,11 +140,23 @@ class MergePlan(Displayed):
     """
 
     path: str
+    """The dataset, as the caller spelled it."""
+
     strategy: str
+    """The strategy."""
+
     key_columns: tuple[str, ...]
+    """The key columns."""
+
     partition_columns: tuple[str, ...]
+    """The partition columns of the dataset."""
+
     source_rows: int
+    """Source rows that take part."""
+
     files: tuple[FilePlan, ...]
+    """Every data file, with what is planned for it and why."""
+
     trusted_partitions: bool = False
     """Whether files of other partitions were left out without proof, as the caller asked."""
 
