@@ -147,6 +147,15 @@ def history(
 ) -> History:
     """List the commits of a dataset, the oldest first; changes nothing.
 
+    Args:
+        path: The dataset.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
+        storage_options: What fsspec needs to open the filesystem of the URL.
+        control_dir: The control directory, where it is not beside the dataset.
+
+    Returns:
+        A list that shows itself as a table on a terminal and in a notebook.
+
     Raises:
         CorruptRecordError: If a record cannot be understood; names every such record.
         FileNotFoundError: If there is neither a dataset nor a control directory.
