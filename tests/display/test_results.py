@@ -157,7 +157,7 @@ def test_every_result_has_the_three_looks(results: dict[str, Any], name: str) ->
         (
             "entry",
             r"commit 2 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: upsert by id with pyarrow: "
-            r"1 inserted, 2 updated; 2 file\(s\) added, 1 removed \(complete, \d+\.\d s\)",
+            r"1 inserted, 2 updated; 2 files added, 1 removed \(complete, \d+\.\d s\)",
         ),
         ("recovery", r".*/data: nothing to recover"),
     ],
@@ -242,7 +242,7 @@ def test_texts_are_taken_literally(result: Any) -> None:
 
 def test_a_result_without_metrics_can_be_shown() -> None:
     result = MergeResult("insert", 1, 2, 3, 1, 0, 0, [], [], [], ["a"])
-    assert str(result).splitlines()[1:] == ["1 files: 1 preserved"]
+    assert str(result).splitlines()[1:] == ["1 file: 1 preserved"]
 
 
 def test_removed_files_and_merges_that_wrote_nothing(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_the_state_of_a_commit(options: dict[str, Any], state: str) -> None:
 
 def test_a_commit_without_keys_and_rows() -> None:
     clear = entry(strategy="clear", key_columns=(), counts={}, added=())
-    assert "clear with pyarrow; 0 file(s) added, 1 removed" in str(clear)
+    assert "clear with pyarrow; 0 files added, 1 removed" in str(clear)
 
 
 def test_a_long_history_shows_its_end() -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import size, tone_of
+from fsspeckit.display.card import counted, size, tone_of
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ class MergeResult(Displayed):
             return file.path, file.operation, f"{file.row_count:,}", size(file.size_bytes)
 
         return Card(
-            f"{self.strategy} of {self.source_count:,} rows: {self.inserted:,} inserted, "
+            f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "
             f"{self.updated:,} updated, {self.deleted:,} deleted; "
-            f"{self.target_count_after:,} rows now",
+            f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import size
+from fsspeckit.display.card import counted, size
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -51,7 +51,7 @@ class WriteDatasetResult(Displayed):
 
         written = sum(file.size_bytes or 0 for file in self.files)
         return Card(
-            f"{self.mode} of {self.total_rows:,} rows",
+            f"{self.mode} of {counted(self.total_rows, 'row')}",
             (FileGroup("written", "added", len(self.files), written),),
             Listing.of(("file", "partition", "rows", "size"), self.files, line),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "size", "tone_of"]
+__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "counted", "size", "tone_of"]
 
 _T = TypeVar("_T")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -82,7 +82,7 @@ class Card:
         """The card as a few lines of plain text, without its listing."""
         lines = [self.title]
         if self.groups:
-            lines.append(f"{self.files:,} files: {', '.join(map(str, self.groups))}")
+            lines.append(f"{counted(self.files, 'file')}: {', '.join(map(str, self.groups))}")
         return "\n".join([*lines, *self.notes])
 
 
@@ -97,6 +97,11 @@ _TONES: dict[str, Tone] = {
 def tone_of(evidence: str) -> Tone:
     """What it means that this kind of evidence rules a file out."""
     return _TONES.get(evidence, "kept")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, with the right form of their name."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(count: int | None) -> str:

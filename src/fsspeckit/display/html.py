@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from fsspeckit.display.card import size
+from fsspeckit.display.card import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def picture(groups: Sequence[FileGroup]) -> str:
     few = files <= _MOST_SQUARES
     shapes = list(_squares(groups) if few else _bar(groups, files))
     height = -(-files // _PER_ROW) * _STEP if few else _BAR_HEIGHT
-    told = escape(f"{files:,} files: {', '.join(map(str, groups))}")
+    told = escape(f"{counted(files, 'file')}: {', '.join(map(str, groups))}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}" '
         f'viewBox="0 0 {_WIDTH} {height}"><title>{told}</title>{"".join(shapes)}</svg>'

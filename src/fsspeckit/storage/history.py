@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES
+from fsspeckit.display.card import MOST_LINES, counted
 from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.records import numbers, read_completion, read_record
 from fsspeckit.storage.store import open_storage
@@ -90,7 +90,7 @@ class HistoryEntry(Displayed):
         rows = self._rows()
         return (
             f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
-            f"{': ' if rows else ''}{rows}; {len(self.added)} file(s) added, "
+            f"{': ' if rows else ''}{rows}; {counted(len(self.added), 'file')} added, "
             f"{len(self.removed)} removed ({self.state}, {self.seconds:.1f} s)"
         )
 
@@ -117,7 +117,8 @@ class History(Displayed, list[HistoryEntry]):
 
     def __str__(self) -> str:
         shown = self[-MOST_LINES:]
-        before = [f"{len(self) - len(shown):,} commits before"] if len(shown) < len(self) else []
+        left_out = len(self) - len(shown)
+        before = [f"{counted(left_out, 'commit')} before"] if left_out else []
         return "\n".join([*before, *map(str, shown)]) or "no commits"
 
     def _card(self) -> Card:
@@ -134,8 +135,7 @@ class History(Displayed, list[HistoryEntry]):
             )
 
         columns = ("commit", "time", "what", "engine", "rows", "files", "seconds", "state")
-        title = f"{len(self):,} commits" if len(self) != 1 else "1 commit"
-        return Card(title, listing=Listing.of(columns, self[::-1], line))
+        return Card(counted(len(self), "commit"), listing=Listing.of(columns, self[::-1], line))
 
 
 def history(

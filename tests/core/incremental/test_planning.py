@@ -217,7 +217,7 @@ def test_str_explains_every_file(tmp_path: Path) -> None:
     (days(tmp_path) / "day=2025-01-04" / "bad.parquet").write_bytes(b"?")
     made = merge_plan(tmp_path, source(id=[7], day=["2025-01-01"]), ["id"])
     first, second, *lines = str(made).splitlines()
-    assert first == f"upsert of 1 rows into {str(tmp_path)!r} by id"
+    assert first == f"upsert of 1 row into {str(tmp_path)!r} by id"
     assert second == "5 files: 1 affected, 1 candidate, 1 guarded, 2 pruned"
     assert len(lines) == len(made.files)
     for line, file in zip(lines, made.files, strict=True):

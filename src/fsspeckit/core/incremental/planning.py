@@ -17,7 +17,7 @@ from fsspeckit.core.incremental.pruning import Evidence, prune
 from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, size, tone_of
+from fsspeckit.display.card import MOST_LINES, counted, size, tone_of
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
 
@@ -222,12 +222,13 @@ class MergePlan(Displayed):
     def _head(self) -> list[str]:
         counts = Counter(file.decision for file in self.files)
         decided = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
-        lines = [self._title(), f"{len(self.files):,} files: {decided or 'none'}"]
+        lines = [self._title(), f"{counted(len(self.files), 'file')}: {decided or 'none'}"]
         return lines + ([_TRUSTED] if self.trusted_partitions else [])
 
     def _title(self) -> str:
         keys = ", ".join(self.key_columns)
-        return f"{self.strategy} of {self.source_rows:,} rows into {self.path!r} by {keys}"
+        rows = counted(self.source_rows, "row")
+        return f"{self.strategy} of {rows} into {self.path!r} by {keys}"
 
     def _line(self, file: FilePlan) -> str:
         return f"  {replace(file, path=self._short(file))}"
