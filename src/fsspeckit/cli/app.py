@@ -29,14 +29,19 @@ class Commands(TyperGroup):
         _never_fail_to_print()
         try:
             code = super().main(*arguments, **{**options, "standalone_mode": False})
-        except KeyboardInterrupt:
-            sys.stderr.write("interrupted: nothing was changed\n")
-            code = FAILED
         except Exception as error:  # whatever it is: no traceback unless asked for
             code = report(error, verbose="--verbose" in words or "-v" in words)
         if standalone:
             sys.exit(code or 0)
         return code
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; those that change something deal with Ctrl-C themselves."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted: nothing was changed\n")
+            raise typer.Exit(FAILED) from None
 
 
 def _never_fail_to_print() -> None:

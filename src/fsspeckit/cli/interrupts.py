@@ -97,18 +97,40 @@ def told_on_interrupt(
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes a moment, and must be done
-        recorded = any("is committed" in note for note in getattr(interrupt, "__notes__", ()))
-        if not recorded and (not interrupts.begun or _last_commit(storage) == before):
-            say("interrupted: nothing was changed")
-            raise typer.Exit(FAILED) from None
-        if not recorded:
-            say("interrupted while the commit was on its way: 'fsspeckit history' tells its state")
-            raise typer.Exit(PENDING) from None
-        _complete(storage, say)
-        raise typer.Exit(0) from None
+        with _undisturbed():
+            code = _settled(storage, interrupts, interrupt, before, say)
+        raise typer.Exit(code) from None
     if interrupts.put_off:
         say("interrupted after the commit had begun: it is complete")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Finding out what has happened takes a moment, and must be done."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _settled(
+    storage: Storage,
+    interrupts: Interrupts,
+    interrupt: KeyboardInterrupt,
+    before: int,
+    say: Callable[[str], None],
+) -> int:
+    """Tell what an interrupt has left, and complete what was recorded."""
+    if any("is committed" in note for note in getattr(interrupt, "__notes__", ())):
+        _complete(storage)
+        say("interrupted after the commit was recorded: it is complete now")
+        return 0
+    if not interrupts.begun or _last_commit(storage) == before:
+        say("interrupted: nothing was changed")
+        return FAILED
+    say("interrupted while the commit was on its way: 'fsspeckit history' tells its state")
+    return PENDING
 
 
 def _last_commit(storage: Storage) -> int:
@@ -117,9 +139,17 @@ def _last_commit(storage: Storage) -> int:
     return pending_numbers(storage)[0]
 
 
-def _complete(storage: Storage, say: Callable[[str], None]) -> None:
-    """Complete a commit that was interrupted; what fails here is told as pending."""
+def _complete(storage: Storage) -> None:
+    """Complete a commit that was interrupted.
+
+    Raises:
+        CommitPendingError: If that cannot be done now.
+    """
+    from fsspeckit.errors import CommitPendingError
     from fsspeckit.storage.recovery import recover_storage
 
-    recover_storage(storage)
-    say("interrupted after the commit was recorded: it is complete now")
+    try:
+        recover_storage(storage)
+    except (OSError, RuntimeError) as error:
+        number = _last_commit(storage)
+        raise CommitPendingError.interrupted(number, storage.root.shown, error) from error

@@ -13,8 +13,6 @@ from fsspeckit.cli.config import Settings, hide, load_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from fsspeckit.cli.output import Output
     from fsspeckit.cli.sources import OpenedSource
     from fsspeckit.datasets.base import DatasetIO
@@ -29,19 +27,17 @@ class Session:
 
     settings: Settings
     output: Output
-    console: Console
-    """On stderr."""
-
     quiet: bool
 
     def say(self, text: str) -> None:
         """Tell the user something on stderr, also where quiet was asked for."""
-        self.console.print(hide(text), style="yellow", markup=False, highlight=False)
+        # Not through a console: while bars are shown, they take care of what is written here.
+        sys.stderr.write(f"{hide(text)}\n")
 
     def note(self, text: str) -> None:
         """Tell the user something that is of use, but not needed."""
         if not self.quiet:
-            self.console.print(f"note: {hide(text)}", markup=False, highlight=False, soft_wrap=True)
+            self.say(f"note: {text}")
 
     def tell_types(self, source: OpenedSource) -> None:
         """Tell which types the columns of text were found to have, if nothing else told them."""
@@ -91,12 +87,10 @@ def open_session(
     config: Path | None = None,
 ) -> Session:
     """Read the settings and choose the output."""
-    from rich.console import Console
-
     from fsspeckit.cli.output import JsonOutput, TextOutput
 
     # fsspec takes every variable whose name begins with its own for one of its settings.
     warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT", UserWarning)
     settings = load_settings(storage_option or (), config)
     output: Output = JsonOutput(sys.stdout) if as_json else TextOutput(sys.stdout)
-    return Session(settings, output, Console(stderr=True), quiet)
+    return Session(settings, output, quiet)

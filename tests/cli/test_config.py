@@ -1,0 +1,142 @@
+"""Settings: where storage options come from, which one wins, and that secrets stay secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fsspeckit.cli import config
+from fsspeckit.cli.config import hide, load_settings
+from fsspeckit.storage.history import history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.running import Run
+
+FILE = """
+engine = "pyarrow"
+[storage.s3]
+endpoint_url = "https://file.example"
+region = "file"
+secret = "hunter2hunter2"
+[storage.memory]
+odd = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_secrets", set())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_the_file_is_for_one_kind_of_url(file: Path) -> None:
+    settings = load_settings((), file)
+    assert settings.storage_options("s3://bucket/x")["region"] == "file"
+    assert settings.storage_options("memory://x") == {"odd": 1}
+    assert settings.storage_options("x/y") == {}
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FSSPECKIT_STORAGE_OPTIONS", '{"region": "variable", "key": "variable"}')
+    found = load_settings(["key=option"], file).storage_options("s3://bucket/x")
+    assert (found["endpoint_url"], found["region"], found["key"]) == (
+        *("https://file.example", "variable", "option"),
+    )
+
+
+def test_options_are_for_urls_only() -> None:
+    assert load_settings(["a=b"]).storage_options("/local/path") == {}
+    assert load_settings(["a=b"]).storage_options("file:///local/path") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["a=b=c"], {"a": "b=c"}),
+        (["a="], {"a": ""}),
+        (["anon=true", "ssl=FALSE"], {"anon": True, "ssl": False}),
+        (["key=12345"], {"key": "12345"}),
+        (["n:=12345"], {"n": 12345}),
+        (["o:={}", "l:=[1]"], {"o": {}, "l": [1]}),
+        (["a.b=1", "a.c.d=2"], {"a": {"b": "1", "c": {"d": "2"}}}),
+    ],
+)
+def test_options(options: list[str], expected: dict[str, Any]) -> None:
+    assert load_settings(options).storage_options("s3://x") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("engine = 7", "engine in the config file must be a text"),
+        ("storage = 7", r"must hold tables such as \[storage.s3\]"),
+        ("[storage]\ns3 = 7", r"must hold tables such as \[storage.s3\]"),
+        ("nonsense", "is no TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_understood(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_settings((), tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[1]"])
+def test_a_variable_that_cannot_be_understood(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("FSSPECKIT_STORAGE_OPTIONS", text)
+    with pytest.raises(ValueError, match="must be a JSON object"):
+        load_settings()
+
+
+def test_an_option_inside_of_another_that_has_a_value() -> None:
+    with pytest.raises(ValueError, match="has a value already"):
+        load_settings(["a=1", "a.b=2"])
+
+
+@pytest.mark.parametrize("variable", ["FSSPECKIT_CONFIG", "XDG_CONFIG_HOME"])
+def test_where_the_file_is(
+    done: Run, dataset: Path, source: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    path = dataset.parent / "home" / "fsspeckit" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('engine = "pyarrow"')
+    value = path if variable == "FSSPECKIT_CONFIG" else path.parent.parent
+    monkeypatch.setenv(variable, str(value))
+    done("merge", source, dataset, "--key", "id")
+    assert history(dataset)[0].engine == "pyarrow"
+    assert "pyarrow (default)" in done("engines").out
+
+
+def test_an_engine_of_the_file_that_is_none(run: Run, dataset: Path, source: Path) -> None:
+    (dataset.parent / "odd.toml").write_text('engine = "polars"')
+    ran = run("merge", source, dataset, "-k", "id", "--config", "odd.toml")
+    assert ran.code == 1
+    assert "engine must be one of 'spark', 'duckdb', 'pyarrow', got 'polars'" in ran.err
+
+
+def test_secrets_are_hidden() -> None:
+    load_settings(["secret=abcdef", "client.password=ghijkl", "region=mnopqr", "key=abc"])
+    assert hide("abcdef ghijkl mnopqr abc") == "*** *** mnopqr abc"
+
+
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
+def test_secrets_are_not_echoed_by_a_failure(
+    run: Run, source: Path, verbose: tuple[str, ...]
+) -> None:
+    ran = run(
+        *("merge", source, "nosuch://hunter2hunter2@x", "-k", "id", "--engine", "pyarrow"),
+        *("--storage-option", "secret=hunter2hunter2", *verbose),
+    )
+    assert ran.code == 1
+    assert "hunter2" not in ran.err + ran.out
+    assert ("Traceback" in ran.err) == bool(verbose)

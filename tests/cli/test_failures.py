@@ -1,0 +1,104 @@
+"""What a person is told about an error, and the code a command ends with."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fsspeckit import errors
+from fsspeckit.cli.failures import explain, in_words_of_options
+from fsspeckit.datasets.base import DatasetIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.running import Run
+
+PYARROW = ("--engine", "pyarrow")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "what", "hint"),
+    [
+        (errors.InvalidArgumentError("odd.\nHint: be even."), 1, "odd.", "be even."),
+        (errors.InvalidArgumentError("odd"), 1, "odd.", "--help"),
+        (errors.CommitPendingError.interrupted(3, "x", OSError("no")), 3, "commit 3", "recover"),
+        (errors.CommitUnknownError.unanswered(3, "x", OSError("no")), 3, "commit 3", "history"),
+        (errors.LockTimeoutError.waited("x", 1, "me"), 1, "for 1 s: me.", "end that process"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "No space left", "has room"),
+        (FileNotFoundError(2, "No such file", "a"), 1, "No such file: 'a'.", "check the path"),
+        (OSError(18, "Invalid link", "a", 0, "b"), 1, "Invalid link: 'a' and 'b'.", "try again"),
+        (PermissionError("no"), 1, "no.", "read and write"),
+        (MemoryError(), 1, "MemoryError.", "--engine spark"),
+        (ZeroDivisionError("division"), 1, "ZeroDivisionError: division.", "--verbose"),
+    ],
+)
+def test_errors(error: BaseException, code: int, what: str, hint: str) -> None:
+    failure = explain(error)
+    assert failure.code == code
+    assert what in failure.what
+    assert hint in failure.hint
+    assert "\n" not in failure.what + failure.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('pass null_keys="match" to', "pass --nulls match to"),
+        ('duplicate_keys="first" or "last", or order_by=[...]', None),
+        ("pass allow_empty=True if", "pass --allow-empty if"),
+        ("call recover(), then history()", "call 'fsspeckit recover', then 'fsspeckit history'"),
+        ("abandon=True", "--abandon"),
+        ('bloom_columns=["id"]', "--bloom id"),
+        ("pass control_dir=, a", "pass --control-dir, a"),
+        ("max_rewrite_bytes allows", "--max-rewrite-bytes allows"),
+        ("key_columns ['x']", "--key ['x']"),
+    ],
+)
+def test_arguments_are_called_as_on_the_command_line(text: str, expected: str | None) -> None:
+    wanted = expected or "--duplicates first or last, or --order-by COLUMN"
+    assert in_words_of_options(text) == wanted
+
+
+def test_hints_of_the_library_name_options(run: Run, dataset: Path) -> None:
+    (dataset.parent / "a.csv").write_text("id,v\n1,a\n1,b\n")
+    assert "hint: pass --duplicates first or last" in (
+        run("merge", "a.csv", dataset, "-k", "id", *PYARROW).err
+    )
+    (dataset.parent / "a.csv").write_text("id,v\n,a\n")
+    assert "or pass --nulls match" in run("merge", "a.csv", dataset, "-k", "id", *PYARROW).err
+
+
+@pytest.mark.parametrize("verbose", [(), ("-v",)])
+def test_a_commit_that_is_not_completed(
+    run: Run,
+    dataset: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verbose: tuple[str, ...],
+) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise errors.CommitPendingError.interrupted(7, "data", OSError("the disk is gone"))
+
+    monkeypatch.setattr(DatasetIO, "merge", fails)
+    ran = run("merge", source, dataset, "-k", "id", *PYARROW, *verbose)
+    assert ran.code == 3
+    assert "error: commit 7 of 'data' is committed, but publishing it was interrupted" in ran.err
+    assert "hint: do not repeat the call" in ran.err
+    assert ("Traceback" in ran.err) == bool(verbose)
+
+
+def test_a_dataset_that_may_not_be_written(run: Run, tmp_path: Path, source: Path) -> None:
+    ran = run("merge", source, "/proc/no/such/place", "-k", "id", *PYARROW)
+    assert ran.code == 1
+    assert ran.err.count("\n") == 2
+
+
+def test_a_file_in_the_way(run: Run, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run("merge", source, "file/data", "-k", "id", *PYARROW)
+    assert ran.code == 1
+    assert "Traceback" not in ran.err

@@ -1,0 +1,162 @@
+"""Ctrl-C at any moment: the dataset is unchanged, or the commit is complete; we are told which."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from tests.cli.running import content, tree
+
+from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
+from fsspeckit.storage.history import history
+from fsspeckit.storage.recovery import recover
+from fsspeckit.storage.store import open_storage
+
+if TYPE_CHECKING:
+    from tests.cli.running import Run
+
+REPOSITORY = Path(__file__).parents[2]
+STRIDE = 1 if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1 else 7
+COMMANDS = {
+    "merge": ("merge", "source.parquet", "data", "--key", "id", "--engine", "pyarrow"),
+    "write": ("write", "source.parquet", "data", "--engine", "pyarrow"),
+}
+
+
+def interrupted(place: Path, pressed: int, words: tuple[str, ...]) -> list[Path]:
+    """A directory for each moment, in their order."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cli.interrupted", place, str(pressed), str(STRIDE), *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(
+        (path for path in place.iterdir() if path.name.isdecimal()), key=lambda p: int(p.name)
+    )
+
+
+@pytest.fixture
+def start(dataset: Path, source: Path, tmp_path: Path) -> Path:
+    """A place whose ``start`` holds a dataset and a source."""
+    place = tmp_path / "place"
+    (place / "start").mkdir(parents=True)
+    dataset.rename(place / "start" / "data")
+    source.rename(place / "start" / "source.parquet")
+    return place
+
+
+@pytest.mark.parametrize("pressed", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None:
+    before = tree(start / "start" / "data")
+    seen = set()
+    for place in interrupted(start, pressed, COMMANDS[command]):
+        code, said = int((place / "code").read_text()), (place / "err").read_text()
+        seen.add(code)
+        changed = 999 in content(place / "data")
+        assert "Traceback" not in said
+        if code == 1:
+            assert said.endswith("interrupted: nothing was changed\n")
+            assert not changed
+            assert tree(place / "data") == before
+        elif code == 0:
+            assert changed
+            assert all(entry.complete for entry in history(place / "data"))
+        else:
+            assert code == 3
+            assert "'fsspeckit history' tells its state" in said or "hint: " in said
+        recover(place / "data")
+        assert (999 in content(place / "data")) == changed or code == 3
+    assert {0, 1} <= seen
+
+
+@pytest.mark.parametrize("words", [("plan", "--dry-run"), ("write",)], ids=str)
+def test_an_interrupt_of_what_is_not_committing(
+    run: Run,
+    dataset: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    from fsspeckit.datasets.base import DatasetIO
+
+    def stopped(*arguments: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(DatasetIO, "plan_merge" if "plan" in words else "write_dataset", stopped)
+    key = ("-k", "id") if "plan" in words else ()
+    ran = run(words[0], source, dataset, *key, "--engine", "pyarrow")
+    assert ran.code == 1
+    assert ran.err == "interrupted: nothing was changed\n"
+
+
+def test_an_interrupt_before_a_command_works(
+    run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
+    ran = run("inspect", dataset)
+    assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
+
+
+def test_an_interrupt_that_was_put_off_ends_a_merge_that_begins_again() -> None:
+    said: list[str] = []
+    with Interrupts(said.append) as interrupts:
+        told = interrupts.watch(lambda phase, done, total: None)
+        told("commit", 0, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.put_off
+        with pytest.raises(KeyboardInterrupt):
+            told("plan", 0, 1)
+    assert "completed first" in said[0]
+
+
+def test_an_interrupt_while_a_merge_plans_again_stops_it() -> None:
+    with Interrupts(lambda text: None) as interrupts:
+        told = interrupts.watch(lambda phase, done, total: None)
+        for event in (("commit", 0, 1), ("plan", 0, 1)):
+            told(*event)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        told("insert", 1, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.put_off
+
+
+def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -> None:
+    """Stopped by force while another commit was made: it may be ours or not."""
+    said: list[str] = []
+    storage = open_storage(str(dataset))
+    interrupts = Interrupts(said.append)
+    interrupts.begun = True
+
+    def forced() -> None:
+        with told_on_interrupt(storage, interrupts, said.append):
+            done("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
+            raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as end:
+        forced()
+    assert end.value.exit_code == 3
+    assert "'fsspeckit history' tells its state" in said[0]
+
+
+def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with (
+        pytest.raises(typer.Exit),
+        told_on_interrupt(open_storage(str(dataset)), Interrupts(print), lambda text: None),
+    ):
+        raise KeyboardInterrupt
+    assert signal.getsignal(signal.SIGINT) == before
