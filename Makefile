@@ -8,8 +8,11 @@ BIN := .venv/bin
 PYTHON := $(BIN)/python
 INSTALLED := .venv/.installed
 DUCKDB1 := .venv-duckdb1
+PEERS := .venv-peers
+# Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
+ARGS ?=
 
-.PHONY: help setup java demo test test-fast test-duckdb1 lint format types docs bench torture clean
+.PHONY: help setup java demo test test-fast test-duckdb1 lint format types docs bench bench-peers bench-spark torture clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,10 +68,26 @@ bench: setup ## Run the benchmarks; each writes its section below docs/benchmark
 	    echo "== $$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" || exit 1; \
 	done
+	@$(MAKE) bench-peers
+
+bench-peers: $(INSTALLED) $(PEERS)/.installed ## Run the same merges on every local peer, in an environment of its own
+	@$(PYTHON) -m benchmarks.peers $(ARGS)
+
+bench-spark: setup $(PEERS)-spark/.installed ## Run the same merges on every peer on Spark, with jars fetched by mvn
+	@$(PYTHON) -m benchmarks.peers --spark $(ARGS)
+
+# What cannot be installed is told by the benchmark, not here.
+$(PEERS)/.installed: benchmarks/peers/environments.py
+	@$(PYTHON) -m benchmarks.peers.environments local
+	@touch $@
+
+$(PEERS)-spark/.installed: benchmarks/peers/environments.py
+	@$(PYTHON) -m benchmarks.peers.environments spark
+	@touch $@
 
 torture: setup ## Kill writers at every step, for minutes rather than seconds
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
 
 clean: ## Remove everything that the commands above made
-	rm -rf .venv $(DUCKDB1) site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	rm -rf .venv $(DUCKDB1) $(PEERS) $(PEERS)-spark $(PEERS)-hudi site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

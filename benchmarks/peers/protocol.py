@@ -6,12 +6,13 @@ import importlib
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from benchmarks.peers.tables import Layout
     from benchmarks.peers.workloads import Strategy
@@ -53,6 +54,42 @@ class System(Protocol):
         ...
 
 
+class OnSpark(Protocol):
+    """A system in a session, which lives longer than one merge."""
+
+    def make(self, files: Files, place: Path) -> None:
+        """As of every system."""
+        ...
+
+    def frame(self, source: pa.Table) -> DataFrame:
+        """The source as a data frame; not measured."""
+        ...
+
+    def prepare(self, place: Path) -> None:
+        """Forget what the session knows about an earlier copy at this place; not measured."""
+        ...
+
+    def merge(self, place: Path, source: DataFrame, strategy: Strategy) -> None:
+        """As of every system."""
+        ...
+
+    def read(self, place: Path) -> None:
+        """All rows and columns, and forget them."""
+        ...
+
+    def fetch(self, place: Path) -> pa.Table:
+        """What a read gives, to be checked."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """What runs in the session."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
 @dataclass(frozen=True)
 class Entry:
     """Where a system is found, and what it is."""
@@ -72,12 +109,11 @@ class Entry:
     jvm: bool = False
     """Whether it is Spark that does the work."""
 
-    def load(self) -> System:
-        """Import its libraries and make it."""
+    def load(self) -> Any:
+        """Import its libraries and make it: a :class:`System`, or one :class:`OnSpark`."""
         module, _, function = self.target.partition(":")
         loaded = importlib.import_module(f"benchmarks.peers.systems.{module}")
-        system: System = getattr(loaded, function)()
-        return system
+        return getattr(loaded, function)()
 
 
 def link_tree(origin: Path, place: Path) -> None:

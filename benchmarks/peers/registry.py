@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from benchmarks.peers.environments import PEERS, PEERS_HUDI, PEERS_SPARK
 from benchmarks.peers.protocol import Entry
 
-PEERS = ".venv-peers"
+if TYPE_CHECKING:
+    from benchmarks.peers.protocol import Kind
+
 LOCAL = (
     Entry("fsspeckit-pyarrow", "fsspeckit, PyArrow", "ours", "ours:pyarrow", ("pyarrow",)),
     Entry("fsspeckit-duckdb", "fsspeckit, DuckDB", "ours", "ours:duckdb", ("duckdb",)),
@@ -34,5 +39,19 @@ LOCAL = (
     Entry("cp", "`cp` of the table", "floor", "rewrites:cp", ()),
 )
 
-SPARK: tuple[Entry, ...] = ()
+_SPARK_PACKAGES = ("pyspark", "pyarrow")
+
+
+def _on_spark(name: str, title: str, kind: Kind, environment: str = PEERS_SPARK) -> Entry:
+    target = f"on_spark:{name.removeprefix('spark-')}"
+    return Entry(name, title, kind, target, _SPARK_PACKAGES, environment, jvm=True)
+
+
+SPARK = (
+    _on_spark("spark-fsspeckit", "fsspeckit", "ours"),
+    _on_spark("spark-delta", "Delta Lake", "copy-on-write"),
+    _on_spark("spark-iceberg", "Iceberg", "copy-on-write"),
+    _on_spark("spark-hudi", "Hudi, on Spark 3.5", "copy-on-write", PEERS_HUDI),
+    _on_spark("spark-overwrite", "Spark, join and overwrite", "whole rewrite"),
+)
 ENTRIES = {entry.name: entry for entry in (*LOCAL, *SPARK)}

@@ -26,7 +26,7 @@ from benchmarks.peers.registry import ENTRIES
 from benchmarks.peers.tables import Layout, schema_of
 
 if TYPE_CHECKING:
-    from benchmarks.peers.protocol import Entry, System
+    from benchmarks.peers.protocol import Entry, OnSpark
 
 Task = dict[str, Any]
 
@@ -36,8 +36,7 @@ class Worker:
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
-        self._system: System = entry.load()
-        self._on_spark = entry.jvm
+        self._system = entry.load()
 
     def run(self, task: Task) -> dict[str, Any]:
         """Do one task, by its name."""
@@ -46,8 +45,7 @@ class Worker:
 
     def versions(self, task: Task) -> dict[str, Any]:
         """Which versions are installed here."""
-        found = {name: version(name) for name in self._entry.packages}
-        return {**found, **getattr(self._system, "versions", dict)()}
+        return {name: version(name) for name in self._entry.packages}
 
     def make(self, task: Task) -> dict[str, Any]:
         """Make the table where merges will find it, and keep it elsewhere for copies."""
@@ -62,26 +60,63 @@ class Worker:
     def merge(self, task: Task) -> dict[str, Any]:
         """Merge into a fresh copy, read it, check it."""
         place = Path(task["place"])
-        layout, source = Layout(**task["layout"]), _source(task["source"])
+        schema, source = schema_of(Layout(**task["layout"])), self._load(task["source"])
         self._fresh(place, Path(task["original"]))
-        before = memory.Before(processes=self._on_spark, directory=place)
+        before = memory.Before(processes=self._entry.jvm, directory=place)
         start = time.perf_counter()
         self._system.merge(place, source, task["strategy"])
         seconds = time.perf_counter() - start
         used = before.used()
-        start = time.perf_counter()
-        rows = self._system.read(place)
-        reading = time.perf_counter() - start
-        # On Spark a read ends in nothing; what it gives is brought here by another.
-        found = digest_of(getattr(self._system, "fetch", lambda _: rows)(place), schema_of(layout))
+        reading, rows = self._read(place)
+        found = digest_of(rows, schema)
         shutil.rmtree(place)
         return {"seconds": seconds, "read": reading, **asdict(used), "found": asdict(found)}
+
+    def close(self) -> None:
+        """Nothing stays behind."""
+
+    def _load(self, path: str) -> Any:
+        """The source, as the system gets it."""
+        return _source(path)
 
     def _fresh(self, place: Path, original: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
         link_tree(original, place)
-        getattr(self._system, "prepare", lambda _: None)(place)
         os.sync()  # what others have left to write must not wait for our fsync
+
+    def _read(self, place: Path) -> tuple[float, pa.Table]:
+        """How long a full read takes, and what it gives."""
+        start = time.perf_counter()
+        rows = self._system.read(place)
+        return time.perf_counter() - start, rows
+
+
+class SparkWorker(Worker):
+    """Runs tasks for one system in a session."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry)
+        self._session: OnSpark = self._system
+
+    def versions(self, task: Task) -> dict[str, Any]:
+        """Which versions are installed here, and run in the session."""
+        return super().versions(task) | self._session.versions()
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    def _load(self, path: str) -> Any:
+        return self._session.frame(_source(path))
+
+    def _fresh(self, place: Path, original: Path) -> None:
+        super()._fresh(place, original)
+        self._session.prepare(place)
+
+    def _read(self, place: Path) -> tuple[float, pa.Table]:
+        start = time.perf_counter()
+        self._session.read(place)
+        return time.perf_counter() - start, self._session.fetch(place)
 
 
 def _source(path: str) -> pa.Table:
@@ -102,16 +137,20 @@ def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 def main(name: str) -> None:
     """Answer each line of standard input with a line of standard output."""
     out = _answers()
-    worker = Worker(ENTRIES[name])
+    entry = ENTRIES[name]
+    worker = SparkWorker(entry) if entry.jvm else Worker(entry)
     for line in sys.stdin:
-        task = json.loads(line)
-        try:
-            answer = worker.run(task)
-        except Exception as error:
-            traceback.print_exc()
-            first = str(error).strip().partition("\n")[0]
-            answer = {"error": f"{type(error).__name__}: {first}"[:300]}
-        print(json.dumps(answer), file=out, flush=True)
+        print(json.dumps(_answer(worker, json.loads(line))), file=out, flush=True)
+    worker.close()
+
+
+def _answer(worker: Worker, task: Task) -> dict[str, Any]:
+    try:
+        return worker.run(task)
+    except Exception as error:  # whatever a peer raises is its result
+        traceback.print_exc()
+        first = str(error).strip().partition("\n")[0]
+        return {"error": f"{type(error).__name__}: {first}"}
 
 
 def _answers() -> TextIO:

@@ -1,0 +1,238 @@
+"""The benchmark against peers, at a size at which it takes no time: it must not rot."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from benchmarks.peers import report, targets
+from benchmarks.peers.__main__ import main
+from benchmarks.peers.digest import Digest, digest_of
+from benchmarks.peers.registry import ENTRIES, LOCAL
+from benchmarks.peers.results import Results, Run, load
+from benchmarks.peers.runner import ROOT, Bench, Settings
+from benchmarks.peers.tables import Layout, rows_of, schema_of, write_files
+from benchmarks.peers.worker import Worker
+from benchmarks.peers.workloads import Workload, named_workloads, sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 1600
+LAYOUT = Layout("small", 200, 4)
+WORKLOADS = {workload.name: workload for workload in [*named_workloads(ROWS), *sweep(ROWS)]}
+INSTALLED = [entry.name for entry in LOCAL if entry.environment == ".venv"]
+
+
+def whole(layout: Layout) -> pa.Table:
+    return pa.concat_tables(rows_of(layout, layout.codes(n)) for n in range(layout.files))
+
+
+def digest(table: pa.Table, layout: Layout = LAYOUT) -> Digest:
+    return digest_of(table, schema_of(layout))
+
+
+def expected(workload: Workload) -> Digest:
+    """The merge over dictionaries, which is the truth."""
+    target = {row["id"]: row for row in whole(workload.layout).to_pylist()}
+    source = {row["id"]: row for row in workload.source().to_pylist()}
+    merged = source | target if workload.strategy == "insert" else target | source
+    schema = schema_of(workload.layout)
+    return digest(pa.Table.from_pylist(list(merged.values()), schema=schema), workload.layout)
+
+
+def test_a_digest_asks_for_neither_order_nor_types() -> None:
+    table = whole(LAYOUT)
+    other = table.take(np.random.default_rng(1).permutation(len(table)))
+    other = other.select(other.column_names[::-1])
+    large = pa.schema(
+        [f.with_type(pa.large_string()) if f.type == pa.string() else f for f in other.schema]
+    )
+    assert digest(other.cast(large)) == digest(table)
+
+
+@pytest.mark.parametrize("column", schema_of(LAYOUT).names)
+def test_a_digest_sees_two_values_change_places(column: str) -> None:
+    table = whole(LAYOUT)
+    # The first and the last row differ in every column.
+    order = np.arange(len(table))
+    order[[0, -1]] = order[[-1, 0]]
+    index = table.column_names.index(column)
+    swapped = table.set_column(index, table.field(index), table[column].take(order))
+    assert digest(swapped) != digest(table)
+
+
+def test_a_digest_sees_a_key_that_is_there_twice() -> None:
+    table = whole(LAYOUT)
+    found = digest(pa.concat_tables([table.slice(1), table.slice(5, 1)]))
+    assert (found.rows, found.keys) == (LAYOUT.total, LAYOUT.total - 1)
+
+
+@pytest.mark.parametrize(
+    "layout", dict.fromkeys(w.layout for w in WORKLOADS.values()), ids=lambda it: it.name
+)
+def test_files_hold_the_rows_of_their_layout(layout: Layout, tmp_path: Path) -> None:
+    paths = write_files(layout, tmp_path)
+    read = ds.dataset(paths, partitioning="hive", partition_base_dir=str(tmp_path))
+    assert len(paths) == layout.files
+    assert digest(read.to_table(), layout) == digest(whole(layout), layout)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_what_a_merge_must_result_in_is_known(name: str) -> None:
+    workload = WORKLOADS[name]
+    schema = schema_of(workload.layout)
+    old, new = (digest_of(table, schema) for table in (workload.replaced(), workload.brought()))
+    base = digest(whole(workload.layout), workload.layout)
+    assert base.replacing(old, new) == expected(workload)
+
+
+def test_two_columns_change_where_two_are_said_to() -> None:
+    workload = WORKLOADS["spread-2-columns"]
+    old, new = (table.sort_by("id") for table in (workload.replaced(), workload.source()))
+    changed = [name for name in old.column_names if not old[name].equals(new[name])]
+    assert changed == ["price", "city"]
+
+
+def task(action: str, workload: Workload, place: Path) -> dict[str, Any]:
+    return {
+        "action": action,
+        "layout": asdict(workload.layout),
+        "place": str(place / "work"),
+        "original": str(place / "original"),
+        "files": str(place / "files"),
+        "source": str(place / "source.arrow"),
+        "strategy": workload.strategy,
+    }
+
+
+@pytest.mark.parametrize("system", INSTALLED)
+@pytest.mark.parametrize("name", ["uuid-100-bloom", "newest-partition", "insert-only"])
+def test_a_system_merges(system: str, name: str, tmp_path: Path) -> None:
+    workload = WORKLOADS[name]
+    write_files(workload.layout, tmp_path / "files")
+    source = workload.source()
+    path = str(tmp_path / "source.arrow")
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, source.schema) as writer:
+        writer.write_table(source)
+    worker = Worker(ENTRIES[system])
+    worker.run(task("make", workload, tmp_path))
+    answer = worker.run(task("merge", workload, tmp_path))
+    floor = ENTRIES[system].kind == "floor"
+    wanted = digest(whole(workload.layout), workload.layout) if floor else expected(workload)
+    assert Digest(**answer["found"]) == wanted
+    assert answer["seconds"] > 0
+    assert answer["written"] > 0
+
+
+def run(out: Path, *arguments: str) -> Results:
+    main(
+        [
+            "--rows",
+            str(ROWS),
+            "--rounds",
+            "1",
+            "--scratch",
+            str(out / "scratch"),
+            "--out",
+            str(out),
+            *arguments,
+        ]
+    )
+    return load(out / "peers.json")
+
+
+@pytest.mark.slow
+def test_a_run_writes_its_page_and_can_be_resumed(tmp_path: Path) -> None:
+    first = run(tmp_path, "--only", "cp", "one-row")
+    assert [(run.system, run.status) for run in first.runs] == [("cp", "ok")]
+    again = run(tmp_path, "--resume", "--only", "cp", "polars", "one-row")
+    assert again.runs[:1] == first.runs
+    assert [(run.system, run.status) for run in again.runs[1:]] == [("polars", "ok")]
+    assert "| Polars, whole rewrite |" in (tmp_path / "peers.md").read_text()
+    assert list((tmp_path / "scratch").iterdir()) == [tmp_path / "scratch" / "logs"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".venv-peers").exists(), reason="make bench installs the peers")
+def test_peers_run_in_their_own_environment(tmp_path: Path) -> None:
+    found = run(tmp_path, "--only", "lance", "newest-partition")
+    assert [(run.system, run.status) for run in found.runs] == [("lance", "ok")]
+
+
+def test_a_system_that_is_not_installed_is_told(tmp_path: Path) -> None:
+    results = Results(tmp_path / "peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch"), results)
+    missing = replace(ENTRIES["lance"], environment=".venv-that-nobody-makes")
+    assert bench.install_check([missing]) == []
+    assert "| Lance |" not in _page(results, tmp_path)
+    assert "- Lance: there is no .venv-that-nobody-makes" in _page(results, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_merge_that_takes_too_long_is_stopped_and_told(tmp_path: Path) -> None:
+    results = Results(tmp_path / "peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch", limit=0.0), results)
+    bench.run_local([ENTRIES["cp"]], [WORKLOADS["one-row"]])
+    assert [run.status for run in results.runs] == ["over"]
+
+
+def measured(path: Path, **seconds: float) -> Results:
+    """Results of one run on one workload for each system, by name with underscores."""
+    results = Results(path / "peers.json", ROWS, {"spread": "1 %", "bulk": "28 %"})
+    for name, value in seconds.items():
+        system = name.replace("_", "-")
+        results.runs.append(Run("spread", system, "ok", value, read=value, memory=100 * value))
+    return results
+
+
+def _page(results: Results, directory: Path) -> str:
+    results.save()
+    report.write(load(results.path), directory)
+    return (directory / "peers.md").read_text()
+
+
+def test_a_page_tells_what_held_and_what_was_missed(tmp_path: Path) -> None:
+    results = measured(tmp_path, fsspeckit_duckdb=1.0, fsspeckit_pyarrow=4.0, delta_rs=2.5)
+    results.runs.append(Run("spread", "pyiceberg", "over", 300.0, error="took more than 300 s"))
+    results.absent["polars"] = "ModuleNotFoundError"
+    page = _page(results, tmp_path)
+    assert "- 1 %: delta-rs took 2.50x our time; target at least 3x: **missed** by 0.50x" in page
+    assert "- 1 %: PyIceberg took more than 300.00x our time; target at least 8x: held" in page
+    assert "- Polars, whole rewrite: ModuleNotFoundError" in page
+    assert "PyArrow, on all workloads but the one of 28 %: at most 400 MB" in page
+    assert "**missed** by 50 MB" in page
+
+
+def test_plots_are_documents_with_a_mark_for_each_system(tmp_path: Path) -> None:
+    _page(measured(tmp_path, fsspeckit_duckdb=1.0, lance=0.5, cp=0.001), tmp_path)
+    drawn = {path.name: ElementTree.parse(path) for path in tmp_path.glob("*.svg")}
+    assert drawn.keys() == {"peers-merge.svg", "peers-memory.svg"}
+    titles = drawn["peers-merge.svg"].findall(".//{*}circle/{*}title")
+    assert [title.text for title in titles] == [
+        "fsspeckit, DuckDB: 1",
+        "Lance: 0.5",
+        "`cp` of the table: 0.001",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "read", "said"),
+    [
+        (0.5, 1.25, "paid back after 2 full reads"),
+        (0.5, 0.9, "never paid back"),
+        (1.5, 2.0, "not faster than ours"),
+    ],
+)
+def test_after_how_many_reads_it_is_paid_back(
+    seconds: float, read: float, said: str, tmp_path: Path
+) -> None:
+    results = measured(tmp_path, fsspeckit_duckdb=1.0)
+    results.runs.append(Run("spread", "lance", "ok", seconds, read))
+    (line,) = targets.payback(results)
+    assert said in line
