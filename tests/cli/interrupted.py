@@ -2,8 +2,7 @@
 
 Started as ``python -m tests.cli.interrupted PLACE PRESSED STRIDE WORDS...``. Every directory
 ``PLACE/<number>`` gets what the command printed; that of ``999999`` was not interrupted. This
-process has
-no threads, so a child is a fork away.
+process has no threads, so a child is a fork away.
 """
 
 from __future__ import annotations

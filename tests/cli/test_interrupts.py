@@ -54,6 +54,7 @@ def start(dataset: Path, source: Path, tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pressed", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None:

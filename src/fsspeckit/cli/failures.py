@@ -1,6 +1,7 @@
 """How a command fails: one paragraph, a hint, an exit code; a traceback only if asked for.
 
-Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not completed.
+Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not
+completed (recover).
 """
 
 from __future__ import annotations

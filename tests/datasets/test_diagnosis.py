@@ -1,0 +1,126 @@
+"""Diagnosis: what would make merges on a key slow or impossible, and what to do about it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.datasets.diagnosis import Diagnosis, Finding, diagnose_dataset
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def rows(*ids: int | None) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": ["x"] * len(ids)})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+def only(diagnosis: Diagnosis) -> Finding:
+    (finding,) = diagnosis.findings
+    return finding
+
+
+def test_nothing_to_complain_about(place: Path) -> None:
+    for number in range(3):
+        pq.write_table(rows(number), place / f"{number}.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert (found.verdict, found.findings, found.files) == ("good", (), 3)
+
+
+def test_files_without_statistics(place: Path) -> None:
+    pq.write_table(rows(1), place / "good.parquet")
+    pq.write_table(rows(2), place / "bad.parquet", write_statistics=False, row_group_size=1)
+    finding = only(diagnose_dataset(place, ["id"]))
+    assert finding.severity == "warning"
+    assert "1 file(s) have no usable statistics of 'id': the footer has none" in finding.what
+    assert finding.files == ("bad.parquet",)
+
+
+def test_int96(place: Path) -> None:
+    table = pa.table({"t": pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))})
+    pq.write_table(table, place / "a.parquet", use_deprecated_int96_timestamps=True)
+    finding = only(diagnose_dataset(place, ["t"]))
+    assert "INT96" in finding.what
+    assert "TIMESTAMP_MICROS" in finding.advice
+
+
+def test_statistics_that_are_not_trusted(place: Path) -> None:
+    pq.write_table(pa.table({"h": pa.array([1.5], pa.float16())}), place / "a.parquet")
+    finding = only(diagnose_dataset(place, ["h"]))
+    assert "their order is not known" in finding.what
+
+
+def test_null_keys(place: Path) -> None:
+    pq.write_table(rows(1, None), place / "a.parquet")
+    finding = only(diagnose_dataset(place, ["id"]))
+    assert finding.severity == "note"
+    assert "is NULL" in finding.what
+    assert diagnose_dataset(place, ["id"]).verdict == "good"
+
+
+def overlapping(place: Path, **options: object) -> None:
+    for number in range(12):
+        PyarrowDatasetIO().write_dataset(
+            rows(number, 1000 + number),
+            str(place),
+            **options,  # type: ignore[arg-type]
+        )
+
+
+def test_ranges_that_overlap(place: Path) -> None:
+    overlapping(place)
+    found = diagnose_dataset(place, ["id"])
+    finding = only(found)
+    assert found.verdict == "poor"
+    assert "one key may be in 6.5 of 12 files" in finding.what
+    assert "sorted by id" in finding.advice
+    assert 'bloom_columns=["id"]' in finding.advice
+
+
+def test_bloom_filters_help(place: Path) -> None:
+    overlapping(place, bloom_columns=["id"])
+    finding = only(diagnose_dataset(place, ["id"]))
+    assert finding.severity == "note"
+    assert "Bloom filters rule most of them out" in finding.what
+
+
+def test_partition_columns_that_are_not_in_the_key(place: Path) -> None:
+    table = pa.table({"id": [1, 2], "day": ["a", "b"]})
+    PyarrowDatasetIO().write_dataset(table, str(place), partition_by=["day"])
+    assert "trust_partitions" in only(diagnose_dataset(place, ["id"])).advice
+    assert diagnose_dataset(place, ["id", "day"]).findings == ()
+
+
+def test_many_small_files(place: Path) -> None:
+    for number in range(20):
+        pq.write_table(rows(number), place / f"{number:02}.parquet")
+    finding = only(diagnose_dataset(place, ["id"]))
+    assert "20 files are smaller than 8 MiB" in finding.what
+
+
+def test_what_a_merge_would_refuse(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    (place / "b.parquet").write_bytes(b"nonsense")
+    (place / "_metadata").write_bytes(b"")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "refused"
+    assert [finding.severity for finding in found.findings] == ["error", "error"]
+    assert found.findings[0].advice == "delete it; readers do not need it."
+    assert found.findings[1].files == ("b.parquet",)
+
+
+def test_no_files(place: Path) -> None:
+    with pytest.raises(ValueError, match="holds no data files"):
+        diagnose_dataset(place, ["id"])
