@@ -74,12 +74,18 @@ _POM = """\
 
 
 def jars_of(name: str) -> list[Path]:
-    """The jars of the artifact that is named so, with those that it needs."""
-    directory = next((path for path in JARS.glob(f"{name}*") if path.is_dir()), JARS / name)
-    found = sorted(directory.glob("*.jar"))
+    """The jars of the artifact whose name begins so, with those that it needs."""
+    (coordinates,) = (one for environment in SPARK for one in environment.jars if f":{name}" in one)
+    found = sorted(_directory(coordinates).glob("*.jar"))
     if not found:
-        raise FileNotFoundError(f"there are no jars of {name}: {problem_of(JARS, name)}")
+        problem = problem_of(JARS, name) or "run make bench-spark"
+        raise FileNotFoundError(f"there are no jars of {coordinates}: {problem}")
     return found
+
+
+def _directory(coordinates: str) -> Path:
+    _, artifact, version = coordinates.split(":")
+    return JARS / f"{artifact}-{version}"
 
 
 def problem_of(directory: Path, name: str) -> str:
@@ -113,7 +119,7 @@ def install(environment: Environment) -> None:
 def _fetch(coordinates: str) -> str:
     """Copy an artifact and what it needs into the folder of jars; gives what went wrong."""
     group, artifact, version = coordinates.split(":")
-    directory = JARS / f"{artifact}-{version}"
+    directory = _directory(coordinates)
     if list(directory.glob("*.jar")):
         return ""
     if shutil.which("mvn") is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from benchmarks.peers.digest import Digest, digest_of
+from benchmarks.peers.environments import problem_of
 from benchmarks.peers.results import Run
 from benchmarks.peers.tables import Layout, rows_of, schema_of, write_files
 from benchmarks.peers.workloads import Workload
@@ -140,7 +141,7 @@ class Bench:
                 if "error" in found:
                     raise WorkerError(found["error"])
             except WorkerError as error:
-                self._results.absent[entry.name] = str(error)
+                self._results.absent[entry.name] = f"{error}{_why_not_installed(entry)}"
                 continue
             self._results.absent.pop(entry.name, None)
             self._results.versions[entry.name] = found
@@ -238,9 +239,9 @@ class Bench:
             return Run(*names, "over", self._settings.limit, error=str(error))
         if "error" in answer:
             return Run(*names, "failed", error=answer["error"])
-        found, expected = Digest(**answer.pop("found")), self._expectation(entry, workload)
-        if found != expected:
-            return Run(*names, "wrong", error=f"found {found}, not {expected}")
+        found = Digest(**answer.pop("found"))
+        if wrong := found.difference(self._expectation(entry, workload)):
+            return Run(*names, "wrong", error=wrong)
         return Run(*names, "ok", **answer)
 
     def _expectation(self, entry: Entry, workload: Workload) -> Digest:
@@ -348,6 +349,12 @@ class Progress:
 def _without_place(error: str) -> str:
     """An error as it reads on any machine."""
     return error.replace(f"{ROOT}/", "")[:300]
+
+
+def _why_not_installed(entry: Entry) -> str:
+    """What was written down about its packages when its environment was made."""
+    said = [problem_of(ROOT / entry.environment, package) for package in entry.packages]
+    return "".join(f"; {problem}" for problem in said if problem)
 
 
 def _every_tenth(table: Layout) -> Any:

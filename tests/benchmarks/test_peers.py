@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from benchmarks.peers import report, targets
+from benchmarks.peers import environments, report, targets
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
@@ -163,6 +164,16 @@ def test_a_run_writes_its_page_and_can_be_resumed(tmp_path: Path) -> None:
 def test_peers_run_in_their_own_environment(tmp_path: Path) -> None:
     found = run(tmp_path, "--only", "lance", "newest-partition")
     assert [(run.system, run.status) for run in found.runs] == [("lance", "ok")]
+
+
+def test_what_could_not_be_installed_is_remembered(tmp_path: Path) -> None:
+    assert environments.problem_of(tmp_path, "pylance") == ""
+    said = environments._failure(
+        [sys.executable, "-c", "raise SystemExit('ERROR: see https://host/x')"]
+    )
+    assert said == "ERROR: see "
+    environments._write_down(tmp_path, {"pylance": said})
+    assert environments.problem_of(tmp_path, "pylance") == said
 
 
 def test_a_system_that_is_not_installed_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import duckdb_extension_ducklake
 
+from benchmarks.peers.protocol import link_tree
 from benchmarks.peers.tables import KEY, PARTITION, schema_of
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ class _DuckLake:
             connection.execute("CREATE TABLE lake.rows AS FROM empty")
             if files.layout.partitioned:
                 connection.execute(f"ALTER TABLE lake.rows SET PARTITIONED BY ({PARTITION})")
-            for path in files.paths:
-                hive = files.layout.partitioned
                 connection.execute(
-                    "INSERT INTO lake.rows BY NAME "
-                    f"SELECT * FROM read_parquet('{path}', hive_partitioning = {hive})"
+                    "INSERT INTO lake.rows BY NAME SELECT * FROM "
+                    f"read_parquet('{files.directory}/**/*.parquet', hive_partitioning = true)"
                 )
+                return
+            link_tree(files.directory, place / "data" / "main" / "rows")
+            connection.execute(
+                f"CALL ducklake_add_data_files('lake', 'rows', '{place}/data/main/rows/*.parquet')"
+            )
 
     def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> None:
         matched = "WHEN MATCHED THEN UPDATE" if strategy == "upsert" else ""

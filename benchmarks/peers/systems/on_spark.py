@@ -209,6 +209,8 @@ class _Hudi(_OnSpark):
                 "spark.sql.catalog.spark_catalog": (
                     "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
                 ),
+                # A MERGE that only inserts inserts keys that are there already, unless told.
+                "spark.hoodie.merge.allow.duplicate.on.inserts": "false",
                 # It has no timestamps without a time zone.
                 "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
             }
