@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +192,7 @@ def test_a_misfit_of_json_names_line_and_column(
         ("a.json", '{"id": 1, "v": "x"}\n{"id": 1', "line 2: '{\"id\": 1' is not a JSON object"),
         ("a.json", '{"id": 1}', "line 1, column 'v': there is no value for it"),
         ("a.json", '{"id": 1, "v": "x", "w": 1}', "line 1, column 'w': the target has no such"),
+        ("a.json", '{"id": 1, "v": "x", "v": "y"}', "it names 'v' twice"),
         ("a.json", "[" * 100_000, "is not a JSON object"),
         ("a.arrow", "nonsense, but long enough", "is not a whole Arrow stream"),
         ("a.parquet", "nonsense", "not readable as Parquet"),
@@ -238,9 +240,16 @@ def test_nested_columns_of_json(run: Run, done: Run, tmp_path: Path) -> None:
         "box": {"d": dt.date(2024, 1, 1), "n": Decimal("1.5")},
         "map": [("k", 7)],
     }
-    for bad in ('{"tags": "a"}', '{"box": {"d": 1, "n": 1}}', '{"box": {"d": null}}', '{"map": 7}'):
-        start = '{"id": 3, "tags": null, "box": null, "map": null, '
-        assert "line 1, column" in misfit(run, path, "b.json", start + bad[1:]).err
+    bad: list[dict[str, Any]] = [
+        {"tags": "a"},
+        {"box": {"d": 1, "n": 1}},
+        {"box": {"d": None}},
+        {"box": {"d": "soon", "n": None}},
+        {"map": 7},
+    ]
+    for values in bad:
+        line = json.dumps({"id": 3, "tags": None, "box": None, "map": None, **values})
+        assert f"line 1, column '{next(iter(values))}'" in misfit(run, path, "b.json", line).err
 
 
 def test_missing_quotes_are_null_and_quotes_are_none(done: Run, dataset: Path) -> None:

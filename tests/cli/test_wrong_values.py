@@ -33,8 +33,8 @@ GOOD = {
 }
 WRONG_ARGUMENTS = {
     "sources": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
-    "target": ("", "nosuch://data", "source.parquet"),
-    "dataset": ("", "nosuch://data", "source.parquet", "nowhere"),
+    "target": ("", "-", "nosuch://data", "source.parquet"),
+    "dataset": ("", "-", "nosuch://data", "source.parquet", "nowhere"),
 }
 WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "key": ("no_such_column", "ID", ""),

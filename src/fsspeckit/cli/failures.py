@@ -37,6 +37,10 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (MemoryError, "use --engine spark or duckdb, which work beyond memory."),
 )
 
+_STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google", "requests")
+_STORE_HINT = "check the URL and the storage options, and that the store can be reached."
+"""Libraries behind filesystems raise errors of their own kind."""
+
 _NAMES: tuple[tuple[str, str], ...] = (
     (r'null_keys="?(\w+)"?', r"--nulls \1"),
     (r'duplicate_keys="?(\w+)"? or "(\w+)"', r"--duplicates \1 or \2"),
@@ -78,7 +82,8 @@ def explain(error: BaseException) -> Failure:
     text, separator, hint = _message(error).partition("Hint: ")
     if not separator:
         known = (hint for kind, hint in _HINTS if isinstance(error, kind))
-        hint = next(known, _BUG)
+        is_store = type(error).__module__.split(".")[0] in _STORES
+        hint = _STORE_HINT if is_store else next(known, _BUG)
         if hint == _BUG:
             text = f"{type(error).__name__}: {text}"
     code = PENDING if isinstance(error, CommitPendingError) else FAILED

@@ -87,12 +87,22 @@ def _lines(stream: Stream) -> Iterator[Line]:
             if not text.strip():
                 continue
             try:
-                found = json.loads(text, parse_float=Decimal)
+                found = json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
             except (ValueError, RecursionError) as error:
                 raise _no_object(stream, number, text, str(error)) from error
             if not isinstance(found, dict):
                 raise _no_object(stream, number, text, f"it is a {type(found).__name__}")
             yield number, found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names occur once: of two values nobody knows which one is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it names {twice!r} twice")
+    return found
 
 
 def _no_object(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:

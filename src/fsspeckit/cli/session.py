@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli.config import Settings, hide, load_settings
+from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,11 @@ class Session:
         """The storage of a dataset."""
         from fsspeckit.storage.store import open_storage
 
+        if path == "-":
+            raise InvalidArgumentError(
+                "a dataset cannot be '-', which stands for stdin.\n"
+                "Hint: name a directory; ./- if it is really called that."
+            )
         options = self.settings.storage_options(path)
         storage = open_storage(
             path, None, options, control_dir=control_dir, lock_timeout=lock_timeout
