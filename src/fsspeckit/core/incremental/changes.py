@@ -6,6 +6,7 @@ in which nothing changes can stay as it is.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]
-    Probe = Callable[[int, Positions], Mapping[str, pa.ChunkedArray]]
+    Probed = Mapping[str, pa.ChunkedArray]
+    Probe = Callable[[int, Positions], Probed]
     """Gives rows of a row group, of the columns for which that is cheaper than to read all."""
 
 __all__ = ["Change", "GroupChange", "Replacement", "dictionaries_in", "stored_rows"]
 
 # What is compared is read again for writing, unless it is little: workers of Spark have not much.
 _REMEMBERED_BYTES = 16 * 1024 * 1024
+# Pages of so many row groups are decoded at once to compare rows of them.
+_PROBERS = 2
 # Up to this many replaced rows, what lies between them is used as it is instead of copied.
 _FEW_PLACES = 256
 
@@ -115,7 +119,15 @@ class Change:
     def group_changes(self) -> list[GroupChange]:
         """Compare old and new values; the row groups that do not stay as they are."""
         touched = [n for n in self.groups if self._is_touched(n)]
-        return [found for number in touched if (found := self._group_change(number)) is not None]
+        with ThreadPoolExecutor(_PROBERS, thread_name_prefix="fsspeckit-probe") as pool:
+            # Values come back in order, and few: decoding goes on while they are compared.
+            probed = pool.map(self._probed, touched)
+            found = [self._group_change(*each) for each in zip(touched, probed, strict=True)]
+        return [change for change in found if change is not None]
+
+    def _probed(self, number: int) -> Probed:
+        places = self._places(number)
+        return self._probe(number, places) if len(places) else {}
 
     def rows_of(self, number: int) -> int:
         """How many rows a row group has now."""
@@ -125,14 +137,14 @@ class Change:
         holds_match = bool(self._cuts[number] < self._cuts[number + 1])
         return holds_match or (not self._replacement.keep_others and self.rows_of(number) > 0)
 
-    def _group_change(self, number: int) -> GroupChange | None:
+    def _group_change(self, number: int, probed: Probed) -> GroupChange | None:
         matches = int(self._cuts[number + 1] - self._cuts[number])
         loses_rows = not self._replacement.keep_others and matches < self.rows_of(number)
         names = tuple(self.layout.schema.names)
         if not matches:
             return GroupChange(number, 0, names, loses_rows=True)
         new = self._new_rows(number)
-        different = self._different(self._replaced_rows(number, new), new)
+        different = self._different(self._replaced_rows(number, new, probed), new)
         if loses_rows:
             return GroupChange(number, matches, names, loses_rows=True, changed=different)
         if not different:
@@ -141,12 +153,12 @@ class Change:
         columns = tuple(name for name in names if name in different)
         return GroupChange(number, self.rows_of(number), columns, changed=different)
 
-    def _replaced_rows(self, number: int, new: pa.Table) -> pa.Table:
+    def _replaced_rows(self, number: int, new: pa.Table, probed: Probed) -> pa.Table:
         """The old rows that are to be replaced."""
         places = self._places(number)
         values = {
             name: found.cast(new.schema.field(name).type)
-            for name, found in self._probe(number, places).items()
+            for name, found in probed.items()
             if _means_the_same(found.type, new.schema.field(name).type)
         }
         others = [name for name in new.column_names if name not in values]
