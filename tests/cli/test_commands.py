@@ -282,3 +282,15 @@ def test_version(done: Run) -> None:
     from fsspeckit import __version__
 
     assert done("--version").out == f"fsspeckit {__version__}\n"
+
+
+def test_the_console_script_takes_the_words_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsspeckit.cli import main
+
+    monkeypatch.setattr("sys.argv", ["fsspeckit", "engines", "--json"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "engines"

@@ -14,6 +14,7 @@ import typer
 from tests.cli.running import content, tree
 
 from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
+from fsspeckit.errors import CommitPendingError
 from fsspeckit.storage.history import history
 from fsspeckit.storage.recovery import recover
 from fsspeckit.storage.store import open_storage
@@ -161,3 +162,39 @@ def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
     ):
         raise KeyboardInterrupt
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def _recorded() -> KeyboardInterrupt:
+    interrupt = KeyboardInterrupt()
+    interrupt.add_note("commit 1 is committed; recovery will complete it.")
+    return interrupt
+
+
+def _interrupted_after_record(dataset: Path, said: list[str]) -> None:
+    with told_on_interrupt(open_storage(str(dataset)), Interrupts(said.append), said.append):
+        raise _recorded()
+
+
+def test_a_commit_that_was_recorded_is_completed(done: Run, dataset: Path, source: Path) -> None:
+    done("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
+    for path in (dataset.parent / ".data.fsspeckit" / "commits").iterdir():
+        if "fsspeckit-commit-done" in path.read_text():
+            path.unlink()
+    assert not history(dataset)[0].complete
+    said: list[str] = []
+    with pytest.raises(typer.Exit) as end:
+        _interrupted_after_record(dataset, said)
+    assert end.value.exit_code == 0
+    assert said == ["interrupted after the commit was recorded: it is complete now"]
+    assert history(dataset)[0].complete
+
+
+def test_a_commit_that_cannot_be_completed_is_pending(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object, **options: object) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr("fsspeckit.storage.recovery.recover_storage", fails)
+    with pytest.raises(CommitPendingError, match="the disk is gone"):
+        _interrupted_after_record(dataset, [])
