@@ -174,7 +174,10 @@ def _pictures(
         "memory": (named, "Peak memory", "MB", "memory"),
     }
     for which, (workloads, title, axis, what) in wanted.items():
-        rows = {results.titles[w]: list(_marks(results, w, what)) for w in workloads}
+        # The names of the sweep say little, the titles of the others are too long for a plot.
+        labels = [results.titles[w] if which == "sweep" else w for w in workloads]
+        marks = [list(_marks(results, w, what)) for w in workloads]
+        rows = dict(zip(labels, marks, strict=True))
         if not any(rows.values()):
             continue
         directory.mkdir(parents=True, exist_ok=True)

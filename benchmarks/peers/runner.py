@@ -120,6 +120,10 @@ class Settings:
     scratch: Path
     rounds: int = 5
     limit: float = 300.0
+    """Seconds that a merge may take, with its read and its check."""
+
+    warm_ups: int = 3
+    """How many merges into a tiny table a session begins with."""
 
 
 class Bench:
@@ -182,7 +186,7 @@ class Bench:
         self, process: Process, entry: Entry, workloads: Sequence[Workload], progress: Progress
     ) -> None:
         self._make(process, entry, TINY.layout)
-        for _ in range(3):
+        for _ in range(self._settings.warm_ups):
             process.ask(self._task(entry, TINY))
         for layout, group in _by_layout(workloads):
             if not self._pending([entry], group):

@@ -131,7 +131,8 @@ def sweep(rows: int = DEFAULT_ROWS) -> list[Workload]:
 def _swept(
     layout: Layout, files: float, matched: float, new: float, strategy: Strategy
 ) -> Workload:
-    title = f"{strategy}: {files:.0%} of files, {matched:.0%} matched, {new:g} not matched"
+    shares = [f"{100 * share:g} %" for share in (files, matched, new)]
+    title = f"{strategy}: {shares[0]} of files, {shares[1]} of rows matched, {shares[2]} not"
 
     def choose(table: Layout) -> Source:
         count = max(1, round(files * table.files))

@@ -193,6 +193,18 @@ def test_a_merge_that_takes_too_long_is_stopped_and_told(tmp_path: Path) -> None
     assert [run.status for run in results.runs] == ["over"]
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_merges(tmp_path: Path) -> None:
+    results = Results(tmp_path / "spark-peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch", rounds=1, warm_ups=0), results)
+    here = replace(ENTRIES["spark-fsspeckit"], environment=".venv")
+    bench.run_sessions([here], [WORKLOADS["newest-partition"]])
+    assert [(run.status, run.error) for run in results.runs] == [("ok", "")]
+    assert results.runs[0].memory > 0
+    assert results.runs[0].written > 0
+
+
 def measured(path: Path, **seconds: float) -> Results:
     """Results of one run on one workload for each system, by name with underscores."""
     results = Results(path / "peers.json", ROWS, {"spread": "1 %", "bulk": "28 %"})
