@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.peers.registry import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.peers.protocol import Entry, Kind
     from benchmarks.peers.results import Results
@@ -100,9 +100,9 @@ def ratio(results: Results, workload: str, entry: Entry) -> Ratio | None:
     return Ratio(entry, theirs / ours[1], bool(stopped))
 
 
-def told(target: Target, results: Results) -> str:
-    """A target as a line of the page."""
-    peers = [entry for entry in ENTRIES.values() if target.includes(entry)]
+def told(target: Target, results: Results, entries: Sequence[Entry]) -> str:
+    """A target as a line of the page; peers are those of these systems that it names."""
+    peers = [entry for entry in entries if target.includes(entry)]
     what = f"- {results.titles.get(target.workload, target.workload)}"
     found = [one for entry in peers if (one := ratio(results, target.workload, entry))]
     missing = [entry for entry in peers if entry.name not in {one.entry.name for one in found}]
@@ -114,15 +114,11 @@ def told(target: Target, results: Results) -> str:
         if len(peers) > 1
         else (f"{nearest.entry.title}")
     )
-    line = f"{what}: {whom} took {nearest} our time; target {_wanted(target)}: "
+    line = f"{what}: {whom} took {nearest} our time; target at least {target.at_least:g}x: "
     line += _verdict(target, nearest)
     return line + (
         f"; without {_names(missing)}{_reasons(missing, target, results)}" if missing else ""
     )
-
-
-def _wanted(target: Target) -> str:
-    return "more than ours" if target.at_least == _AHEAD else f"at least {target.at_least:g}x"
 
 
 def _verdict(target: Target, nearest: Ratio) -> str:
@@ -189,4 +185,4 @@ def _paid(gain: float, price: float) -> str:
     if price <= 0:
         return "its merge is faster than ours, and its reads are not slower: never paid back."
     reads = math.ceil(gain / price)
-    return f"its merge is faster, its reads are slower; paid back after {reads} full reads."
+    return f"its merge is faster, its reads are slower; full reads until it is paid back: {reads}."
