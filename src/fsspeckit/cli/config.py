@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,6 +141,8 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _file(given: Path | None) -> dict[str, Any]:
+    import tomllib  # not needed for --help
+
     variable = os.environ.get(_CONFIG_VARIABLE)
     named = given or (Path(variable) if variable else None)
     path = named or _default_file()

@@ -81,13 +81,14 @@ def inferred_json(stream: Stream) -> pa.Table:
 
 
 def _lines(stream: Stream) -> Iterator[Line]:
+    decode = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_each_once).decode
     with stream.open() as handle:
         for number, line in enumerate(handle, 1):
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if not text.strip():
                 continue
             try:
-                found = json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
+                found = decode(text.decode())
             except (ValueError, RecursionError) as error:
                 raise _no_object(stream, number, text, str(error)) from error
             if not isinstance(found, dict):

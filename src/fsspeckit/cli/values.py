@@ -147,6 +147,9 @@ def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _json_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    kind = family(data_type)
+    if kind is not None and set(map(type, values)) <= _TAKEN_AS_THEY_ARE.get(kind, set()):
+        return pa.array(values, data_type)
     converted = [None if value is None else _python(value, data_type) for value in values]
     return pa.array(converted, data_type)
 
@@ -179,6 +182,14 @@ def _python(value: Any, data_type: pa.DataType) -> Any:
         return number
     return Decimal(value) if kind == "decimal" else value
 
+
+_TAKEN_AS_THEY_ARE: dict[Family, set[type]] = {
+    "bool": {bool, type(None)},
+    "integer": {int, type(None)},
+    "decimal": {Decimal, type(None)},
+    "string": {str, type(None)},
+}
+"""What Arrow takes for a type exactly or not at all, so that no value has to be looked at."""
 
 _JSON_KINDS: dict[Family, tuple[type, ...]] = {
     "bool": (bool,),
