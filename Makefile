@@ -60,6 +60,7 @@ types: $(INSTALLED) ## Check types, strictly
 
 docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.module_table
+	@$(PYTHON) -m scripts.guarantees_table
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup ## Run the benchmarks; each writes its section below docs/benchmarks/

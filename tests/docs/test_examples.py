@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXAMPLES = sorted(
     path
@@ -15,11 +20,30 @@ EXAMPLES = sorted(
 )
 
 
+OF_ENGINES = "merge_strategies.py"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
+    # What it does on Spark is a test of its own, which need not start another one.
+    chosen = ["duckdb", "pyarrow"] if script.name == OF_ENGINES else []
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, str(script), *chosen],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.spark
+def test_the_strategies_run_on_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = (path for path in EXAMPLES if path.name == OF_ENGINES)
+    monkeypatch.setattr(sys, "argv", [str(script), "spark"])
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out.count("spark ") == 3

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MERGES = 200
-ROWS, GROUP = 2000, 250
+ROWS, GROUP, DELETED = 1000, 250, 4
 OPTIONS: dict[str, Any] = {
     "write_page_index": True,
     "bloom_filter_options": {"id": {"ndv": GROUP, "fpp": 0.01}},
@@ -100,12 +100,12 @@ def test_deletions_do_not_leave_ever_smaller_row_groups(
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(2), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
     for _ in range(MERGES):
-        kept = np.sort(random.choice(table.num_rows, table.num_rows - 9, replace=False))
+        kept = np.sort(random.choice(table.num_rows, table.num_rows - DELETED, replace=False))
         table = table.take(pa.array(kept)).combine_chunks()
         _merge(path, Edit(kept.tolist(), table, keep_others=False))
     assert same(read(path), table)
     assert _dead_bytes(path) == 0
     groups = [group.rows for group in dissected(path).groups]
-    assert sum(groups) == table.num_rows == ROWS - 9 * MERGES
+    assert sum(groups) == table.num_rows == ROWS - DELETED * MERGES
     # Neighbours are joined while one of them is below a quarter of what row groups should have.
     assert len(groups) <= 2
