@@ -198,3 +198,12 @@ def test_a_commit_that_cannot_be_completed_is_pending(
     monkeypatch.setattr("fsspeckit.storage.recovery.recover_storage", fails)
     with pytest.raises(CommitPendingError, match="the disk is gone"):
         _interrupted_after_record(dataset, [])
+
+
+def test_interrupts_that_are_ignored_stay_so() -> None:
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts(lambda text: None):
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, previous)

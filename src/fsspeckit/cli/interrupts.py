@@ -46,7 +46,9 @@ class Interrupts:
         """Whether an interrupt was put off."""
 
     def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
+        # Who started this process in the background may have had interrupts ignored.
+        heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        if heard and threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
