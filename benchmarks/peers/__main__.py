@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
     results.runs = [run for run in results.runs if run.status in ("ok", "over")]
     every = [*named_workloads(given.rows), *sweep(given.rows)]
     results.titles = {workload.name: workload.title for workload in every}
-    results.commands.append(shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]))
+    said = sys.argv[1:] if arguments is None else arguments
+    results.commands.append(shlex.join(["python", "-m", "benchmarks.peers", *said]))
     results.machine = _machine()
     entries, workloads = _chosen(SPARK if given.spark else LOCAL, every, given.only)
     given.scratch.mkdir(parents=True, exist_ok=True)
