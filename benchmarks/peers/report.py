@@ -24,8 +24,9 @@ The same rows, 12 columns in the format of each system, merged from the same Arr
 - Every merge starts from a fresh copy of the system's own table, in a process of its own. Imports,
   a merge into a tiny table to warm up, and loading the source are not measured; opening the table,
   the merge and its commit are. The systems take turns, so that a busy moment hits all of them.
-- Formats of Parquet files take over the same files, Lance writes as many of its own. In a fresh copy
-  data files are hard links, since no system changes one in place; everything else is copied.
+- Formats over Parquet take over the same files; Lance writes as many of its own, and PyIceberg and
+  DuckLake do so for hive partitions. In a fresh copy data files are hard links, since no system
+  changes one in place; everything else is copied.
 - Every result is read back with the system's own reader and checked: the number of rows, that no
   key is there twice, and a checksum over all columns, computed in the same way for all. `cp` copies
   the table and merges nothing; it is the floor of every whole rewrite, and no peer.
@@ -44,12 +45,12 @@ warm local session for each system, one JVM at a time.
 
 - Every merge starts from a fresh copy of the system's own table. Starting the session, three merges
   into a tiny table, and making the data frame of the source are not measured.
-- Delta Lake and Iceberg take over the same Parquet files. Hudi and the overwrite by Spark itself have
-  a partition for each file, which the source names. No bundle of Hudi for the Spark of the others
-  was to be had; it runs on the newest that it has one for.
+- Delta Lake and Iceberg take over the same Parquet files. Hudi and the overwrite by Spark itself
+  have a partition for each file, which the source names. No bundle of Hudi for the Spark of the
+  others was to be had; it runs on the newest that it has one for.
 - All have 4 shuffle partitions, and Delta Lake 2 for its log, which suits few cores better than the
-  defaults. Iceberg's catalog does not cache, since tables are replaced behind its back. Hudi is told
-  not to insert keys that are there already. fsspeckit syncs to disk.
+  defaults. Iceberg's catalog does not cache, since tables are replaced behind its back. Hudi is
+  told not to insert keys that are there already. fsspeckit syncs to disk.
 - Every result is read back through the system and checked: the number of rows, that no key is there
   twice, and a checksum over all columns, computed in the same way for all.
 - *Memory* is what the JVM and all Python processes have resident at once at most during the merge.
