@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from dataclasses import dataclass
@@ -72,6 +73,9 @@ class Session:
         """Open an engine for a dataset."""
         from fsspeckit.datasets.registry import open_engine
 
+        if not logging.root.handlers:
+            # Libraries log tracebacks of what is told here in one line, py4j those of an interrupt.
+            logging.root.addHandler(logging.NullHandler())
         storage_options = self.settings.storage_options(path)
         return open_engine(name or self.settings.engine, None, storage_options, **options)
 
