@@ -8,11 +8,12 @@ BIN := .venv/bin
 PYTHON := $(BIN)/python
 INSTALLED := .venv/.installed
 DUCKDB1 := .venv-duckdb1
+SPARK41 := .venv-spark41
 PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-fast test-duckdb1 lint format types docs bench bench-peers bench-spark torture clean
+.PHONY: help setup java demo test test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,12 +40,18 @@ test-duckdb1: $(DUCKDB1)/.installed java ## Run the tests of DuckDB on the last 
 	@$(DUCKDB1)/bin/python -c 'import duckdb; v = duckdb.__version__; print("DuckDB", v); assert v.startswith("1.")'
 	$(DUCKDB1)/bin/python -m pytest tests/datasets/test_duckdb.py tests/test_utils/test_duckdb.py
 
-$(DUCKDB1)/.installed: $(INSTALLED)
-	@$(PYTHON) -m venv $(DUCKDB1)
-	@sed 's/^duckdb==.*/duckdb<2/' constraints.txt > $(DUCKDB1)/constraints.txt
-	@echo 'setup: installing into $(DUCKDB1) (a few minutes the first time)' >&2
-	@$(DUCKDB1)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint $(DUCKDB1)/constraints.txt --editable '.[dev]'
+test-spark41: $(SPARK41)/.installed java ## Run the tests of Spark on the oldest Spark that is supported, in its own environment
+	@$(SPARK41)/bin/python -c 'import pyspark; v = pyspark.__version__; print("Spark", v); assert v.startswith("4.1.")'
+	$(SPARK41)/bin/python -m pytest tests/datasets/test_spark.py tests/datasets/test_spark_engine.py tests/datasets/test_spark_reading.py
+
+$(DUCKDB1)/.installed: REPLACED := s/^duckdb==.*/duckdb<2/
+$(SPARK41)/.installed: REPLACED := s/^pyspark==.*/pyspark<4.2/
+$(DUCKDB1)/.installed $(SPARK41)/.installed: $(INSTALLED)
+	@$(PYTHON) -m venv $(@D)
+	@sed '$(REPLACED)' constraints.txt > $(@D)/constraints.txt
+	@echo 'setup: installing into $(@D) (a few minutes the first time)' >&2
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(@D)/constraints.txt --editable '.[dev]'
 	@touch $@
 
 lint: $(INSTALLED) ## Check style and formatting
@@ -61,6 +68,7 @@ types: $(INSTALLED) ## Check types, strictly
 docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.module_table
 	@$(PYTHON) -m scripts.guarantees_table
+	@$(PYTHON) -m scripts.cli_reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup ## Run the benchmarks; each writes its section below docs/benchmarks/
@@ -90,5 +98,5 @@ torture: setup ## Kill writers at every step, for minutes rather than seconds
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
 
 clean: ## Remove everything that the commands above made
-	rm -rf .venv $(DUCKDB1) $(PEERS) $(PEERS)-spark $(PEERS)-hudi site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	rm -rf .venv $(DUCKDB1) $(SPARK41) $(PEERS) $(PEERS)-spark $(PEERS)-hudi site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core.incremental.casts import python_value
 from fsspeckit.core.incremental.footers import footer_bytes, read_footers
@@ -50,6 +49,7 @@ from fsspeckit.datasets.spark_tasks import (
     StageBatches,
     unpacked,
 )
+from fsspeckit.datasets.spark_types import arrow_schema
 from fsspeckit.datasets.spark_work import (
     bundles,
     footer_work,
@@ -165,7 +165,7 @@ class SparkEngine:
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
     ) -> SparkSource:
-        given = to_arrow_schema(frame.schema, timezone="UTC")
+        given = arrow_schema(frame.schema)
         if len(set(given.names)) < len(given.names):
             twice = sorted({name for name in given.names if given.names.count(name) > 1})
             raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")

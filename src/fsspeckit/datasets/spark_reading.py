@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from fsspeckit.datasets.reading import with_dataset
+from fsspeckit.datasets.spark_types import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,9 +41,7 @@ def read_frame(
         wanted = schema if columns is None else pa.schema([schema.field(c) for c in columns])
         frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
         expression = None if filters is None else pq.filters_to_expression(filters)
-        task = _ReadFiles(
-            opened, tuple(wanted.names), expression, to_arrow_schema(frame, timezone="UTC")
-        )
+        task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
         return jobs.rows(task, list(range(len(opened.dataset.files))), frame)
 
     return with_dataset(storage, read)
