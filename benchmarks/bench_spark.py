@@ -161,6 +161,7 @@ def _large(gigabytes: float) -> None:
         "An upsert of a data frame in no order, on a standalone cluster of a master and two "
         "workers of one core each. Half of the files are changed. Memory is the most that was "
         "resident, as the kernel tells it (VmHWM).",
+        module="bench_spark",
     )
     with tempfile.TemporaryDirectory() as scratch:
         start = time.perf_counter()

@@ -54,6 +54,8 @@ class Report:
     title: str
     text: str
     lines: list[str] = field(default_factory=list)
+    module: str = ""
+    """The module that makes the page, where it is not called like it."""
 
     def table(self, heading: str, seconds: Mapping[str, list[float]]) -> None:
         """Add a table of medians with their spread, and print it."""
@@ -79,8 +81,8 @@ class Report:
 
     def write(self) -> None:
         """Write the page and print it."""
-        module = f"python -m benchmarks.bench_{self.name.replace('-', '_')}"
-        command = " ".join([module, *sys.argv[1:]])
+        module = self.module or f"bench_{self.name.replace('-', '_')}"
+        command = " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
         page = [f"# {self.title}", "", self.text, "", *self.lines, "", _machine(command), ""]
         PAGES.mkdir(parents=True, exist_ok=True)
         path = PAGES / f"{self.name}.md"
