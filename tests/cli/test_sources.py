@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import weakref
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import content, rows, tree
+
+from fsspeckit.cli.csv_rows import csv_batches, inferred_csv
+from fsspeckit.cli.streams import Stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -417,3 +421,22 @@ def test_many_rows_of_text_go_through_in_pieces(done: Run, dataset: Path) -> Non
         f"{count - 9:,} inserted"
         in done("merge", "-", dataset, "-k", "id", *PYARROW, stdin=lines.encode()).out
     )
+
+
+def test_arrow_holds_no_file_when_its_rows_are_read() -> None:
+    # Its threads need the interpreter to let go, and abort a process that ends in that moment.
+    schema = pa.schema([("id", pa.int64())])
+    opened: list[weakref.ref[io.BytesIO]] = []
+
+    def fresh() -> io.BytesIO:
+        file = io.BytesIO(b"id\n1\n")
+        opened.append(weakref.ref(file))
+        return file
+
+    stream = Stream("ids", fresh)
+    for _ in range(200):
+        assert next(csv_batches(stream, ",", schema)).num_rows == 1
+        assert sum(batch.num_rows for batch in csv_batches(stream, ",", schema)) == 1
+        assert inferred_csv(stream, ",").num_rows == 1
+        assert [file() for file in opened] == [None] * len(opened)
+        opened.clear()
