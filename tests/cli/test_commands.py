@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,8 +18,6 @@ from fsspeckit.datasets.registry import ENGINES
 from fsspeckit.storage.history import history
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.running import Run
 
 PYARROW = ("--engine", "pyarrow")
@@ -276,6 +277,26 @@ def test_names_with_spaces_and_more(done: Run, tmp_path: Path) -> None:
 def test_a_url_is_a_path_like_any_other(done: Run, dataset: Path, source: Path) -> None:
     done("merge", source.as_uri(), dataset.as_uri(), "-k", "id", *PYARROW)
     assert 999 in content(dataset)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("json_option", [(), ("--json",)], ids=["text", "json"])
+def test_what_is_done_but_cannot_be_told_is_no_failure(
+    dataset: Path, source: Path, json_option: tuple[str, ...]
+) -> None:
+    script = "from fsspeckit.cli import main; main()"
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", script, "write", source, dataset, *PYARROW, *json_option],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 3
+    assert "error: all is done, but the result cannot be printed: No space left" in ran.stderr
+    assert "hint: do not repeat the command; 'fsspeckit history'" in ran.stderr
+    assert [entry.state for entry in history(dataset)] == ["complete"]
 
 
 def test_version(done: Run) -> None:

@@ -116,7 +116,7 @@ def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
                 progress=interrupts.watch(report),
                 **_choices(arguments),
             )
-    session.output.merged(storage.root.shown, result)
+    session.show_done(session.output.merged, storage.root.shown, result)
 
 
 def _plan(session: Session, arguments: Mapping[str, Any]) -> None:

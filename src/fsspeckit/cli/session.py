@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli.config import Settings, hide, load_settings
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fsspeckit.cli.output import Output
     from fsspeckit.cli.sources import OpenedSource
@@ -40,6 +40,22 @@ class Session:
         """Tell the user something that is of use, but not needed."""
         if not self.quiet:
             self.say(f"note: {text}")
+
+    def show_done(self, show: Callable[..., None], *values: Any) -> None:
+        """Show the result of a command that may have changed something.
+
+        Raises:
+            CommitPendingError: If it cannot be shown: whoever asked must not take that for a
+                failure that changed nothing.
+        """
+        try:
+            show(*values)
+            sys.stdout.flush()
+        except OSError as error:
+            raise CommitPendingError(
+                f"all is done, but the result cannot be printed: {error.strerror or error}.\n"
+                "Hint: do not repeat the command; history() tells what it committed."
+            ) from error
 
     def tell_types(self, source: OpenedSource) -> None:
         """Tell which types the columns of text were found to have, if nothing else told them."""

@@ -83,4 +83,4 @@ def _write(session: Session, arguments: Mapping[str, Any]) -> None:
                 bloom_columns=arguments["bloom"] or None,
                 progress=interrupts.watch(report),
             )
-    session.output.written(storage.root.shown, result)
+    session.show_done(session.output.written, storage.root.shown, result)
