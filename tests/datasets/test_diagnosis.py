@@ -96,6 +96,31 @@ def test_bloom_filters_help(place: Path) -> None:
     assert "Bloom filters rule most of them out" in finding.what
 
 
+def test_bloom_filters_of_other_columns_do_not_help(place: Path) -> None:
+    overlapping(place, bloom_columns=["v"])
+    finding = only(diagnose_dataset(place, ["id"]))
+    assert finding.severity == "warning"
+    assert 'bloom_columns=["id"]' in finding.advice
+
+
+def test_no_file_can_be_read(place: Path) -> None:
+    (place / "a.parquet").write_bytes(b"nonsense")
+    found = diagnose_dataset(place, ["id"])
+    assert (found.verdict, found.files) == ("refused", 1)
+    assert found.pruning.files_of_one_key == 1.0
+    assert only(found).files == ("a.parquet",)
+
+
+def test_files_with_other_columns(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    pq.write_table(rows(2).select(["v", "id"]), place / "b.parquet")
+    assert diagnose_dataset(place, ["id"]).findings == ()
+    pq.write_table(pa.table({"id": [3]}), place / "c.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "refused"
+    assert only(found).files == ("c.parquet",)
+
+
 def test_partition_columns_that_are_not_in_the_key(place: Path) -> None:
     table = pa.table({"id": [1, 2], "day": ["a", "b"]})
     PyarrowDatasetIO().write_dataset(table, str(place), partition_by=["day"])

@@ -105,6 +105,15 @@ def test_partitions(place: Path) -> None:
     assert found.key_pruning.most_files_of_one_key == 1
 
 
+def test_rows_of_partitions_without_a_value_are_counted_as_null(place: Path) -> None:
+    table = pa.table({"id": [1, 2, 3], "day": ["2024-01-01", None, None]})
+    PyarrowDatasetIO().write_dataset(table, str(place), partition_by=["day"])
+    assert [(column.name, column.nulls) for column in inspected(place).columns] == [
+        ("id", 0),
+        ("day", 2),
+    ]
+
+
 def test_bloom_filters_are_counted(place: Path) -> None:
     PyarrowDatasetIO().write_dataset(
         rows(1, 2, 3), str(place), bloom_columns=["id"], row_group_size=2

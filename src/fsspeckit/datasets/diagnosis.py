@@ -102,7 +102,8 @@ def diagnose_dataset(
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()
     found = survey(storage, key_columns)
-    if not found.target.footers or found.pruning is None:
+    files = len(found.target.footers)
+    if not files:
         raise InvalidArgumentError(
             f"{storage.root.shown!r} holds no data files, so there is nothing to say about a key.\n"
             "Hint: write some rows first."
@@ -110,8 +111,9 @@ def diagnose_dataset(
     return Diagnosis(
         storage.root.shown,
         tuple(key_columns),
-        len(found.target.footers),
-        found.pruning,
+        files,
+        # Where no file can be read, nothing is known, and a key may be in any of them.
+        found.pruning or KeyPruning(tuple(key_columns), 0, float(files), files),
         tuple(_findings(found)),
     )
 
@@ -145,12 +147,27 @@ def _what_refuses(found: Surveyed) -> Iterator[Finding]:
             "remove or restore them; a merge cannot rewrite what it cannot read.",
             broken,
         )
+    yield from _odd_columns(found)
     if found.pending:
         numbers = ", ".join(map(str, found.pending))
         yield Finding(
             "warning",
             f"commit {numbers} is not complete.",
             "call recover(); the next merge would do it, too.",
+        )
+
+
+def _odd_columns(found: Surveyed) -> Iterator[Finding]:
+    parts = {part.name for part in found.target.partition_columns}
+    readable = [footer for footer in found.target.footers if footer.error is None]
+    names = [parts.union(footer.schema.names) for footer in readable]
+    odd = [footer for footer, each in zip(readable, names, strict=True) if each != names[0]]
+    if odd:
+        yield Finding(
+            "error",
+            f"{len(odd):,} file(s) do not have the columns of the first one.",
+            "rewrite the files so that all have the same columns.",
+            _named(found, odd),
         )
 
 
@@ -224,7 +241,10 @@ def _overlap(found: Surveyed) -> Iterator[Finding]:
         f"{files:,} files on average."
     )
     blooms = all(
-        any(chunk.bloom_offset is not None for chunk in group.columns.values())
+        any(
+            name in group.columns and group.columns[name].bloom_offset is not None
+            for name in pruning.columns
+        )
         for footer in found.target.footers
         for group in footer.row_groups
     )

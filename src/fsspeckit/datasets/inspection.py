@@ -258,7 +258,7 @@ def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
     target = read_target(
         root, files, (), parts, read=lambda root, files, _: read_footers(root, files, None)
     )
-    if files:
+    if any(footer.error is None for footer in target.footers):
         _check_known(keys, target, asked=key_columns is not None)
     known = tuple(name for name in keys if name in _names(target))
     bounds, pruning = _pruning(target, known)
@@ -308,6 +308,8 @@ def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
         for group in footer.row_groups
     ]
     counts = [None if chunk is None else chunk.null_count for chunk in chunks]
+    if name in parts:
+        counts = _partition_nulls(target, name)
     bounds = _bounds(target, name)
     low, high, known = (None, None, 0) if bounds is None else _ends(bounds)
     return InspectedColumn(
@@ -321,6 +323,14 @@ def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
         known,
         sum(chunk is not None and chunk.bloom_offset is not None for chunk in chunks),
     )
+
+
+def _partition_nulls(target: Target, name: str) -> list[int | None]:
+    """The rows of each file whose path says that the column is NULL."""
+    return [
+        footer.rows if texts.get(name) is None else 0
+        for footer, texts in zip(target.footers, target.partition_texts, strict=True)
+    ]
 
 
 def _has(footer: FileFooter, name: str) -> bool:
