@@ -54,6 +54,8 @@ def test_errors(error: BaseException, code: int, what: str, hint: str) -> None:
         ("abandon=True", "--abandon"),
         ('bloom_columns=["id"]', "--bloom id"),
         ("pass control_dir=, a", "pass --control-dir, a"),
+        ("leave control_dir out", "leave --control-dir out"),
+        ("'/data/control_dir/x'", "'/data/control_dir/x'"),
         ("max_rewrite_bytes allows", "--max-rewrite-bytes allows"),
         ("key_columns ['x']", "--key ['x']"),
     ],

@@ -121,7 +121,7 @@ def test_the_right_values_work(run: Run, place: Path, command: str) -> None:
     ("words", "text"),
     [
         (["merge", "--key", "id"], "Missing argument 'SOURCE'"),
-        (["merge", "source.parquet", "--key", "id"], "Missing argument"),
+        (["merge", "source.parquet", "--key", "id"], "or 'TARGET': name the rows first"),
         (["merge", "source.parquet", "data"], "Missing option '--key'"),
         (["merge", "source.parquet", "data", "--keys", "id"], "No such option: --keys"),
         (["inspect"], "Missing argument 'DATASET'"),

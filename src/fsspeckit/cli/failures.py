@@ -51,7 +51,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     (r"(allow_empty|trust_partitions|abandon)=True", r"--\1"),
     (r"\brecover\(\)", "'fsspeckit recover'"),
     (r"\bhistory\(\)", "'fsspeckit history'"),
-    (r"\bcontrol_dir=", "--control-dir"),
+    (r"(?<![\w./-])control_dir\b=?", "--control-dir"),
     (r"\bkey_columns\b", "--key"),
     (r"\border_by\b", "--order-by"),
     (r"\bpartition_columns\b", "--partition-by"),
@@ -94,6 +94,9 @@ def _usage(error: Any) -> Failure:
     context = error.ctx
     command = "fsspeckit" if context is None else context.command_path
     text = error.format_message().replace("Value error, ", "")  # a word of pydantic's
+    if text.startswith("Missing argument 'SOURCE'"):
+        # Of a single word the parser thinks that it is TARGET, and people that it is SOURCE.
+        text = "Missing argument 'SOURCE' or 'TARGET': name the rows first, then the dataset"
     return Failure(_sentence(text) if text else "", f"see {command} --help", USAGE)
 
 
