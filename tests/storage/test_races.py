@@ -241,3 +241,21 @@ def test_two_writers_choose_a_control_directory_at_once(tmp_path: Path, kind: st
     with staging(opened[0]) as stage:
         file = put(opened[0], stage.new_file(), parquet_bytes(70, "new"))
         assert commit(opened[0], snapshots[0], stage, Change([file])).number == 1
+
+
+def test_a_task_that_still_writes_leaves_no_staging_directory(quick_disk: str) -> None:
+    """Of a task that was run twice, one may go on after the merge is done."""
+    storage = open_storage(f"{quick_disk}/data")
+    late = ["one", "two"]
+
+    @contextmanager
+    def write_late(call: Call) -> Iterator[None]:
+        if call.name == "rmdir" and late and "/.staging_" in call.paths[0]:
+            with open(f"{call.paths[0]}/{late.pop()}", "wb"):
+                pass
+        yield
+
+    with syscalls.observed(write_late), staging(storage) as stage:
+        pass
+    assert not late
+    assert not os.path.exists(stage.path)

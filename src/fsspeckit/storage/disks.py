@@ -69,8 +69,8 @@ class Disk(Protocol):
     def discard_directory(self, path: str) -> bool:
         """Remove a directory if it is there and empty; False if it is there afterwards."""
 
-    def discard_tree(self, path: str) -> None:
-        """Remove a directory of our own with all that is in it."""
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
 
     def rename_directory(self, source: str, target: str) -> None:
         """Give a directory of our own another name."""
@@ -193,19 +193,19 @@ class LocalDisk:
             raise
         return True
 
-    def discard_tree(self, path: str) -> None:
-        """Remove a directory of our own with all that is in it."""
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
         try:
             with os.scandir(path) as entries:
                 found = list(entries)
         except FileNotFoundError:
-            return
+            return True
         for entry in found:
             if entry.is_dir(follow_symlinks=False):
                 self.discard_tree(entry.path)
             else:
                 self.discard(entry.path)
-        self.discard_directory(path)
+        return self.discard_directory(path)
 
     def rename_directory(self, source: str, target: str) -> None:
         """Give a directory of our own another name."""
@@ -374,14 +374,14 @@ class RemoteDisk:
                 syscalls.remote(self._filesystem, "rmdir", path)
         return True
 
-    def discard_tree(self, path: str) -> None:
-        """Remove a directory of our own with all that is in it."""
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
         for info in self._ls(path):
             if info.get("type") == "directory":
                 self.discard_tree(info["name"].rstrip("/"))
             else:
                 self.discard(info["name"])
-        self.discard_directory(path)
+        return self.discard_directory(path)
 
     def rename_directory(self, source: str, target: str) -> None:
         """Give a directory of our own another name, file by file."""

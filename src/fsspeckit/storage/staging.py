@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ __all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
 
 _FORGOTTEN = timedelta(hours=24)
 _ATTEMPTS = 5
+# How long to wait before trying again to remove a directory into which somebody still writes.
+_PAUSES = (0.01, 0.05, 0.25, 0.0)
 # Staging directories of this process on filesystems without kernel locks.
 _alive: set[str] = set()
 
@@ -169,11 +172,18 @@ class Stage:
         """Remove the directory, unless a commit record speaks of it."""
         try:
             if not self.handed_over:
-                # What cannot be removed now is removed by the next writer's recovery.
-                with suppress(OSError):
-                    self.storage.disk.discard_tree(self.path)
+                self._discard_tree()
         finally:
             self.release()
+
+    def _discard_tree(self) -> None:
+        """Remove the directory, also while a task that is no longer needed still writes into it."""
+        # What cannot be removed now is removed by the next writer's recovery.
+        with suppress(OSError):
+            for pause in _PAUSES:
+                if self.storage.disk.discard_tree(self.path):
+                    return
+                time.sleep(pause)
 
     def release(self) -> None:
         """Say that the owner is gone."""
