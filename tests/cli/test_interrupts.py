@@ -207,3 +207,52 @@ def test_interrupts_that_are_ignored_stay_so() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def query() -> None:
+    """Does with an interrupt what a query of DuckDB does."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise RuntimeError("Query interrupted") from None
+
+
+def test_what_a_query_makes_of_an_interrupt_is_one(dataset: Path) -> None:
+    said: list[str] = []
+    interrupts = Interrupts(said.append)
+    with (
+        pytest.raises(typer.Exit) as end,
+        told_on_interrupt(open_storage(str(dataset)), interrupts, said.append),
+        interrupts,
+    ):
+        query()
+    assert end.value.exit_code == 1
+    assert said == ["interrupted: nothing was changed"]
+
+
+def test_another_error_is_no_interrupt(dataset: Path) -> None:
+    interrupts = Interrupts(print)
+    with (
+        pytest.raises(RuntimeError, match="broken"),
+        told_on_interrupt(open_storage(str(dataset)), interrupts, print),
+        interrupts,
+    ):
+        raise RuntimeError("broken")
+
+
+def publish() -> None:
+    """Is interrupted after the commit is recorded."""
+    try:
+        query()
+    except RuntimeError as error:
+        raise CommitPendingError.interrupted(1, "data", error) from error
+
+
+def test_what_is_pending_after_an_interrupt_is_told(dataset: Path) -> None:
+    interrupts = Interrupts(print)
+    with (
+        pytest.raises(CommitPendingError),
+        told_on_interrupt(open_storage(str(dataset)), interrupts, print),
+        interrupts,
+    ):
+        publish()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fsspeckit.cli.failures import FAILED, PENDING
+from fsspeckit.errors import FsspeckitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +46,9 @@ class Interrupts:
         self.put_off = False
         """Whether an interrupt was put off."""
 
+        self.raised = False
+        """Whether an interrupt ended the work."""
+
     def __enter__(self) -> Interrupts:
         # Who started this process in the background may have had interrupts ignored.
         heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
@@ -61,6 +65,7 @@ class Interrupts:
             self.put_off = True
             self._say("interrupted: the commit is completed first; press Ctrl-C again to stop it")
             return
+        self.raised = True
         if callable(self._previous):
             self._previous(number, frame)  # that of Spark cancels its jobs
         raise KeyboardInterrupt
@@ -98,12 +103,21 @@ def told_on_interrupt(
     before = _last_commit(storage)
     try:
         yield
-    except KeyboardInterrupt as interrupt:
+    except (KeyboardInterrupt, RuntimeError) as interrupt:
+        if not _is_interrupt(interrupt, interrupts):
+            raise
         with _undisturbed():
             code = _settled(storage, interrupts, interrupt, before, say)
         raise typer.Exit(code) from None
     if interrupts.put_off:
         say("interrupted after the commit had begun: it is complete")
+
+
+def _is_interrupt(error: BaseException, interrupts: Interrupts) -> bool:
+    """Whether an error comes of an interrupt, of which DuckDB makes a RuntimeError."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    return interrupts.raised and not isinstance(error, FsspeckitError)
 
 
 @contextmanager
@@ -119,7 +133,7 @@ def _undisturbed() -> Iterator[None]:
 def _settled(
     storage: Storage,
     interrupts: Interrupts,
-    interrupt: KeyboardInterrupt,
+    interrupt: BaseException,
     before: int,
     say: Callable[[str], None],
 ) -> int:

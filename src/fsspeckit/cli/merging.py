@@ -128,6 +128,7 @@ def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
         storage, data, io = _opened(session, arguments, stack)
         interrupts = Interrupts(session.say)
         stack.enter_context(told_on_interrupt(storage, interrupts, session.say))
+        stack.enter_context(interrupts)
         with reporting(not session.quiet) as report:
             found = io.plan_merge(
                 data,
