@@ -57,7 +57,8 @@ def command_page() -> str:
         "## Exit codes",
         _exit_codes(),
         "Ctrl-C leaves the dataset unchanged (exit code 1), or completes a commit that has begun "
-        "(exit code 0), and says which.",
+        "(exit code 0), and says which. Where all is done but the result cannot be printed, "
+        "because the disk is full or the pipe is closed, the exit code is 3.",
         *(_command(group.commands[command.__name__]) for command in COMMANDS),
         "## How SOURCE is read",
         _SOURCES,
@@ -68,7 +69,7 @@ def command_page() -> str:
 
 
 def _exit_codes() -> str:
-    told = (failures.__doc__ or "").partition("Exit codes: ")[2].strip().rstrip(".")
+    told = " ".join((failures.__doc__ or "").partition("Exit codes: ")[2].split()).rstrip(".")
     rows = [code.strip().partition(" ") for code in told.split(",")]
     return "\n".join(["| Code | Meaning |", "|---|---|", *(f"| {a} | {b} |" for a, _, b in rows)])
 

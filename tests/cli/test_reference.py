@@ -30,3 +30,11 @@ def test_every_schema_is_on_the_page() -> None:
     names = {path.name.removesuffix(".json") for path in schemas.iterdir()}
     assert names == {command.__name__ for command in COMMANDS}
     assert all(f"\n## {name}\n" in json_page() for name in names)
+
+
+def test_every_exit_code_is_a_row() -> None:
+    rows = [
+        line for line in pages()["cli.md"].splitlines() if line[:3] in {"| 0", "| 1", "| 2", "| 3"}
+    ]
+    assert rows[-1] == "| 3 | committed but not completed (recover) |"
+    assert len(rows) == 4
