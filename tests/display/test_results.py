@@ -18,7 +18,7 @@ from fsspeckit.core.incremental.planning import FilePlan, MergePlan
 from fsspeckit.core.incremental.pruning import Evidence
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, size
+from fsspeckit.display.card import MOST_LINES, shortened, size
 from fsspeckit.display.html import COLOURS
 from fsspeckit.display.terminal import STYLES
 from fsspeckit.storage.history import History, HistoryEntry
@@ -329,3 +329,33 @@ def test_a_card_without_files() -> None:
 )
 def test_sizes(count: int | None, text: str) -> None:
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ([], []),
+        (["a.parquet"], ["a.parquet"]),
+        (["/d/s/a", "/d/s/b"], ["a", "b"]),
+        (["/d/s/a", "/d/t/b"], ["s/a", "t/b"]),
+        (["/d/sa/a", "/d/sb/b"], ["sa/a", "sb/b"]),
+        (["s3://b/d/x=1/y=2/a"], ["x=1/y=2/a"]),
+        (["/d/x=1/a", "/d/x=1/b"], ["x=1/a", "x=1/b"]),
+        (["/a", "/b"], ["a", "b"]),
+    ],
+    ids=str,
+)
+def test_paths_without_what_they_share(paths: list[str], expected: list[str]) -> None:
+    assert list(map(shortened(paths), paths)) == expected
+
+
+def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
+    place = tmp_path / "a-directory-with-a-rather-long-name"
+    written = fsspeckit.write_dataset(
+        pa.table({"id": [1, 2]}), str(place), max_rows_per_file=1, engine="pyarrow"
+    )
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    console.print(written)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for file in written.files:
+        assert file.path.rpartition("/")[2][:20] in shown

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import counted, size, tone_of
+from fsspeckit.display.card import counted, shortened, size, tone_of
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -141,8 +141,10 @@ class MergeResult(Displayed):
     """Files and bytes at each step of pruning, seconds of each phase, and more."""
 
     def _card(self) -> Card:
+        short = shortened(file.path for file in self.files)
+
         def line(file: MergeFileMetadata) -> tuple[str, ...]:
-            return file.path, file.operation, f"{file.row_count:,}", size(file.size_bytes)
+            return short(file.path), file.operation, f"{file.row_count:,}", size(file.size_bytes)
 
         return Card(
             f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "

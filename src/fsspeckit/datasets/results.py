@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import counted, size
+from fsspeckit.display.card import counted, shortened, size
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -45,9 +45,11 @@ class WriteDatasetResult(Displayed):
     """``append`` or ``overwrite``."""
 
     def _card(self) -> Card:
+        short = shortened(file.path for file in self.files)
+
         def line(file: FileWriteMetadata) -> tuple[str, ...]:
             parts = ", ".join(f"{name}={value}" for name, value in file.partition_values.items())
-            return file.path, parts, f"{file.row_count:,}", size(file.size_bytes)
+            return short(file.path), parts, f"{file.row_count:,}", size(file.size_bytes)
 
         written = sum(file.size_bytes or 0 for file in self.files)
         return Card(

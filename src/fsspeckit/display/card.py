@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-__all__ = ["MOST_LINES", "Card", "FileGroup", "Listing", "Tone", "counted", "size", "tone_of"]
+__all__ = [
+    "MOST_LINES",
+    "Card",
+    "FileGroup",
+    "Listing",
+    "Tone",
+    "counted",
+    "shortened",
+    "size",
+    "tone_of",
+]
 
 _T = TypeVar("_T")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -102,6 +112,20 @@ def tone_of(evidence: str) -> Tone:
 def counted(count: int, what: str) -> str:
     """A number of things, with the right form of their name."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def shortened(paths: Iterable[str]) -> Callable[[str], str]:
+    """A function that leaves out the directory all paths share, but no partition.
+
+    A narrow table cuts the end of a long path, and that is what tells files apart.
+    """
+    directories = [path.split("/")[:-1] for path in paths]
+    levels = takewhile(lambda level: len(set(level)) == 1, zip(*directories, strict=False))
+    shared = [level[0] for level in levels]
+    while shared and "=" in shared[-1]:
+        shared.pop()
+    start = "".join(f"{part}/" for part in shared)
+    return lambda path: path.removeprefix(start)
 
 
 def size(count: int | None) -> str:
