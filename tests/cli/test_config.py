@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +86,7 @@ def test_options(options: list[str], expected: dict[str, Any]) -> None:
         ("storage = 7", r"must hold tables such as \[storage.s3\]"),
         ("[storage]\ns3 = 7", r"must hold tables such as \[storage.s3\]"),
         ("nonsense", "is no TOML"),
+        ('engin = "duckdb"', r"sets \['engin'\], which nothing reads"),
     ],
 )
 def test_a_file_that_cannot_be_understood(tmp_path: Path, text: str, message: str) -> None:
@@ -140,3 +144,22 @@ def test_secrets_are_not_echoed_by_a_failure(
     assert ran.code == 1
     assert "hunter2" not in ran.err + ran.out
     assert ("Traceback" in ran.err) == bool(verbose)
+
+
+def test_passwords_in_urls_are_hidden() -> None:
+    url = "sftp://me:opensesame@host/path"
+    load_settings().storage_options(url)
+    assert hide(f"{url} with opensesame") == "sftp://me:***@host/path with ***"
+
+
+@pytest.mark.parametrize("command", ["inspect", "history"])
+def test_variables_are_no_matter_of_other_libraries(dataset: Path, command: str) -> None:
+    script = "from fsspeckit.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", script, command, dataset],
+        env={**os.environ, "FSSPECKIT_STORAGE_OPTIONS": '{"anon": true}'},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,8 @@ class Commands(TyperGroup):
         given = options.get("args") or (arguments[0] if arguments else None)
         words = sys.argv[1:] if given is None else list(given)
         _never_fail_to_print()
+        # fsspec takes every variable whose name begins with its own for one of its settings.
+        warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT", UserWarning)
         try:
             code = super().main(*arguments, **{**options, "standalone_mode": False})
         except Exception as error:  # whatever it is: no traceback unless asked for

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _CONFIG_VARIABLE = "FSSPECKIT_CONFIG"
 _SECRET_NAMES = ("secret", "token", "password", "passwd", "key", "credential", "sas")
 _HIDDEN = "***"
 _LOCAL = ("file", "local")
+_PASSWORD = re.compile(r"[^/]*://[^/@:]*:([^/@]+)@")
+"""In a URL, before the name of the host."""
 
 _secrets: set[str] = set()
 """Values that no message of this process may show."""
@@ -51,6 +54,8 @@ class Settings:
 
     def storage_options(self, path: str) -> dict[str, Any]:
         """What fsspec needs to open the filesystem of a path."""
+        if password := _PASSWORD.match(path):
+            _remember({"password": password[1]})
         scheme, separator, _ = path.partition("://")
         protocol = scheme if separator else "file"
         found = dict(self.by_protocol.get(protocol, {}))
@@ -64,6 +69,11 @@ def load_settings(options: Sequence[str] = (), config: Path | None = None) -> Se
         InvalidArgumentError: If an option, the variable or the file cannot be understood.
     """
     file = _file(config)
+    if unknown := sorted(file.keys() - {"engine", "storage"}):
+        raise InvalidArgumentError(
+            f"the config file sets {unknown!r}, which nothing reads.\n"
+            'Hint: it holds lines such as engine = "duckdb", and headings such as [storage.s3].'
+        )
     given = {**_from_environment(), **_from_options(options)}
     storage = file.get("storage", {})
     if not isinstance(storage, dict) or not all(isinstance(v, dict) for v in storage.values()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,8 +114,6 @@ def open_session(
     """Read the settings and choose the output."""
     from fsspeckit.cli.output import JsonOutput, TextOutput
 
-    # fsspec takes every variable whose name begins with its own for one of its settings.
-    warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT", UserWarning)
     settings = load_settings(storage_option or (), config)
     output: Output = JsonOutput(sys.stdout) if as_json else TextOutput(sys.stdout)
     return Session(settings, output, quiet)
