@@ -16,6 +16,7 @@ import pytest
 from tests.cli.running import content, rows, tree
 
 from fsspeckit.cli.csv_rows import csv_batches, inferred_csv
+from fsspeckit.cli.json_rows import inferred_json
 from fsspeckit.cli.streams import Stream
 
 if TYPE_CHECKING:
@@ -433,8 +434,14 @@ def test_arrow_holds_no_file_when_its_rows_are_read() -> None:
         opened.append(weakref.ref(file))
         return file
 
+    def fresh_json() -> io.BytesIO:
+        file = io.BytesIO(b'{"id": 1}\n')
+        opened.append(weakref.ref(file))
+        return file
+
     stream = Stream("ids", fresh)
     for _ in range(200):
+        assert inferred_json(Stream("ids", fresh_json)).num_rows == 1
         assert next(csv_batches(stream, ",", schema)).num_rows == 1
         assert sum(batch.num_rows for batch in csv_batches(stream, ",", schema)) == 1
         assert inferred_csv(stream, ",").num_rows == 1

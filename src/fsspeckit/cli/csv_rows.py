@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import threading
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from fsspeckit.cli.streams import Lent
 from fsspeckit.cli.values import Misfit, check_readable, expected, from_text
 from fsspeckit.core.incremental.casts import plain_type
 from fsspeckit.core.incremental.payload import check_same_columns
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from fsspeckit.cli.streams import Stream
 
@@ -25,9 +25,6 @@ __all__ = ["csv_batches", "csv_schema", "inferred_csv"]
 
 _BLOCK = 4 * 1024 * 1024
 _LINES = 4096
-_PATIENCE = 10.0
-"""Seconds to wait for threads that have nothing left to do."""
-
 csv.field_size_limit(2**31 - 1)
 
 
@@ -52,7 +49,7 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
     """
     try:
         with stream.open() as handle:
-            lent = _Lent(handle)
+            lent = Lent(handle)
             for texts in _text_batches(lent, delimiter, schema.names):
                 yield _typed(texts, schema)
         if lent.quotes % 2:
@@ -76,7 +73,7 @@ def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
         strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
     )
     try:
-        with stream.open() as handle, _Lent(handle) as file:
+        with stream.open() as handle, Lent(handle) as file:
             return arrow_csv.read_csv(
                 file(), parse_options=_parsing(delimiter), convert_options=options
             )
@@ -85,50 +82,7 @@ def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
         _raise_located(stream, delimiter, strings, error)
 
 
-class _Lent:
-    """A file that is lent to Arrow while a ``with`` statement lasts; counts its quotes.
-
-    The threads of Arrow may hold it for a moment after all is read. To let go of it they need the
-    interpreter, and a process that ends in that moment is aborted; so the end waits for them.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._returned = threading.Event()
-        self._returned.set()
-        self.quotes = 0
-
-    def __enter__(self) -> Callable[[], pa.NativeFile]:
-        return self._lend
-
-    def __exit__(self, *exception: object) -> None:
-        self._returned.wait(_PATIENCE)
-
-    def _lend(self) -> pa.NativeFile:
-        self._returned.clear()
-        return pa.PythonFile(_Loan(self, self._returned), mode="r")
-
-    def read(self, size: int) -> bytes:
-        """Some bytes."""
-        data = self._file.read(size)
-        self.quotes += data.count(b'"')
-        return data
-
-
-class _Loan:
-    """What Arrow holds of a file; tells when nobody holds it any more."""
-
-    closed = False
-
-    def __init__(self, lent: _Lent, returned: threading.Event) -> None:
-        self.read = lent.read
-        self._returned = returned
-
-    def __del__(self) -> None:
-        self._returned.set()
-
-
-def _text_batches(lent: _Lent, delimiter: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _text_batches(lent: Lent, delimiter: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Every field as the text it is."""
     with lent as file:
         # Without a name for the reader, which would keep it until the wait for it is over.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
+from fsspeckit.cli.streams import Lent
 from fsspeckit.cli.values import Misfit, check_readable, expected, from_json
 from fsspeckit.core.incremental.casts import plain_type
 from fsspeckit.errors import SchemaMismatchError
@@ -70,8 +71,8 @@ def inferred_json(stream: Stream) -> pa.Table:
             "Hint: bring at least one row, or Parquet."
         )
     try:
-        with stream.open() as handle:
-            return arrow_json.read_json(handle, arrow_json.ReadOptions(block_size=_BLOCK))
+        with stream.open() as handle, Lent(handle) as file:
+            return arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK))
     except pa.ArrowInvalid as error:
         for _ in _lines(stream):  # tells the line of what is no JSON
             pass

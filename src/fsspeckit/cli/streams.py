@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
+import pyarrow as pa
 
 from fsspeckit.errors import InvalidArgumentError
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage.roots import Root
 
-__all__ = ["Stream", "file_stream", "stdin_stream"]
+__all__ = ["Lent", "Stream", "file_stream", "stdin_stream"]
 
 _IN_MEMORY = 64 * 1024 * 1024
 _PIECE = 1024 * 1024
+_PATIENCE = 10.0
+"""Seconds to wait for threads that have nothing left to do."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,46 @@ class _Kept(io.RawIOBase):
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+
+class Lent:
+    """A file that is lent to Arrow while a ``with`` statement lasts; counts its quotes.
+
+    The threads of Arrow may hold it for a moment after all is read. To let go of it they need the
+    interpreter, and a process that ends in that moment is aborted; so the end waits for them.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._returned = threading.Event()
+        self._returned.set()
+        self.quotes = 0
+
+    def __enter__(self) -> Callable[[], pa.NativeFile]:
+        return self._lend
+
+    def __exit__(self, *exception: object) -> None:
+        self._returned.wait(_PATIENCE)
+
+    def _lend(self) -> pa.NativeFile:
+        self._returned.clear()
+        return pa.PythonFile(_Loan(self, self._returned), mode="r")
+
+    def read(self, size: int) -> bytes:
+        """Some bytes."""
+        data = self._file.read(size)
+        self.quotes += data.count(b'"')
+        return data
+
+
+class _Loan:
+    """What Arrow holds of a file; tells when nobody holds it any more."""
+
+    closed = False
+
+    def __init__(self, lent: Lent, returned: threading.Event) -> None:
+        self.read = lent.read
+        self._returned = returned
+
+    def __del__(self) -> None:
+        self._returned.set()
