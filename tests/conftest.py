@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -27,7 +28,11 @@ settings.load_profile("default")
 
 
 def pytest_configure() -> None:
-    """Let Spark's workers be measured where this process is."""
+    """Let Ctrl-C be what it is at a terminal, and Spark's workers be measured where this is."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as a shell starts what is not waited for
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "coverage" not in sys.modules or sys.modules["coverage"].Coverage.current() is None:
         return
     from tests import spark_coverage

@@ -30,10 +30,10 @@ def url() -> Iterator[str]:
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     store: Any = fsspec.filesystem("s3", key=KEY, secret=SECRET, endpoint_url=endpoint)
-    store.mkdir("lake")
-    with store.open("lake/source.parquet", "wb") as file:
+    store.mkdir("cli-lake")
+    with store.open("cli-lake/source.parquet", "wb") as file:
         pq.write_table(rows(1, 2), file)
-    with store.open("lake/source.csv", "wb") as file:
+    with store.open("cli-lake/source.csv", "wb") as file:
         file.write(b"id,v\n2,new\n3,new\n")
     yield endpoint
     server.stop()
@@ -47,7 +47,7 @@ def test_everything_on_an_object_store(
     given = [word for option in options for word in ("--storage-option", option)]
     assert (
         "2 inserted"
-        in done("merge", "s3://lake/source.parquet", "s3://lake/data", *PYARROW, *given).out
+        in done("merge", "s3://cli-lake/source.parquet", "s3://cli-lake/data", *PYARROW, *given).out
     )
     (tmp_path / "config.toml").write_text(
         f'[storage.s3]\nkey = "{KEY}"\nsecret = "{SECRET}"\nendpoint_url = "{url}"\n'
@@ -55,17 +55,17 @@ def test_everything_on_an_object_store(
     config = ("--config", "config.toml")
     assert (
         "1 matched, 1 inserted"
-        in done("merge", "s3://lake/source.csv", "s3://lake/data", *PYARROW, *config).out
+        in done("merge", "s3://cli-lake/source.csv", "s3://cli-lake/data", *PYARROW, *config).out
     )
     # A source of another kind of filesystem than the target's is opened with its own options.
-    done("merge", "s3://lake/source.parquet", dataset, *PYARROW, *config)
+    done("merge", "s3://cli-lake/source.parquet", dataset, *PYARROW, *config)
     monkeypatch.setenv(
         "FSSPECKIT_STORAGE_OPTIONS",
         json.dumps({"key": KEY, "secret": SECRET, "endpoint_url": url}),
     )
-    assert done("inspect", "s3://lake/data", "--json").document["rows"] == 3
-    assert len(done("history", "s3://lake/data", "--json").document["commits"]) == 2
-    ran = run("merge", "s3://lake/nowhere.csv", "s3://lake/data", *PYARROW)
+    assert done("inspect", "s3://cli-lake/data", "--json").document["rows"] == 3
+    assert len(done("history", "s3://cli-lake/data", "--json").document["commits"]) == 2
+    ran = run("merge", "s3://cli-lake/nowhere.csv", "s3://cli-lake/data", *PYARROW)
     assert ran.code == 1
     assert SECRET not in ran.err
 
@@ -76,7 +76,7 @@ def test_a_store_that_is_not_there(run: Run, source: Path) -> None:
         'config_kwargs:={"retries": {"max_attempts": 0}}',
     ]
     given = [word for option in options for word in ("--storage-option", option)]
-    ran = run("merge", source, "s3://lake/data", *PYARROW, *given, "--verbose")
+    ran = run("merge", source, "s3://cli-lake/data", *PYARROW, *given, "--verbose")
     assert ran.code == 1
     assert "hint: check the URL and the storage options" in ran.err
     assert SECRET not in ran.err
