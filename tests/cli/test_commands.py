@@ -114,6 +114,11 @@ def test_plan_as_json(done: Run, dataset: Path, source: Path) -> None:
     assert document["source_rows"] == 2
 
 
+def test_plan_of_an_insert_has_no_limit(done: Run, dataset: Path, source: Path) -> None:
+    limits = ("--max-rewrite-fraction", "0", "--strategy", "insert")
+    assert "insert of 2 rows" in done("plan", source, dataset, "-k", "id", *PYARROW, *limits).out
+
+
 def test_plan_of_a_dataset_that_is_not_there(done: Run, source: Path) -> None:
     assert "0 files: none yet" in done("plan", source, "new", "-k", "id", *PYARROW).out
 

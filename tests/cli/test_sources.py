@@ -6,8 +6,11 @@ import datetime as dt
 import gzip
 import io
 import json
+import sys
 import weakref
+from contextlib import ExitStack
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +20,8 @@ from tests.cli.running import content, rows, tree
 
 from fsspeckit.cli.csv_rows import csv_batches, inferred_csv
 from fsspeckit.cli.json_rows import inferred_json
-from fsspeckit.cli.streams import Stream
+from fsspeckit.cli.streams import Stream, stdin_stream
+from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -447,3 +451,11 @@ def test_arrow_holds_no_file_when_its_rows_are_read() -> None:
         assert inferred_csv(stream, ",").num_rows == 1
         assert [file() for file in opened] == [None] * len(opened)
         opened.clear()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_nothing_is_piped_in(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    at_terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", None if closed else at_terminal)
+    with ExitStack() as stack, pytest.raises(InvalidArgumentError, match="nothing is piped"):
+        stdin_stream(stack)

@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -148,3 +149,22 @@ def test_few_files_have_no_summaries(tmp_path: Path) -> None:
     for key in (1, 2):
         PyarrowDatasetIO().merge(source(key), few, "upsert", ["id"])
     assert not os.path.exists(open_storage(few).control.footers)
+
+
+@pytest.mark.parametrize("kept", [1 << 20, 0], ids=["footers kept", "footers read again"])
+def test_strings_that_may_be_cut_are_looked_at_once(
+    dataset: str, tails: list[str], monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """Polars may cut bounds; which ones tells only the footer itself."""
+    monkeypatch.setattr(footers_module, "_KEPT_FOOTER_BYTES", kept)
+    for name in os.listdir(dataset):
+        pl.read_parquet(f"{dataset}/{name}").write_parquet(f"{dataset}/{name}")
+    make_old(dataset)
+    io = PyarrowDatasetIO()
+    first = io.merge(changed("word", 1), dataset, "upsert", ["word"])
+    assert (first.updated, len(first.rewritten_files)) == (2, 2)
+    tails.clear()
+    plan = io.plan_merge(changed("word", 2), dataset, "upsert", ["word"])
+    # Those of the files that are gone could not be looked at any more; nobody needs them.
+    assert set(tails) == {os.path.basename(path) for path in first.rewritten_files}
+    assert len(plan.with_decision("affected")) == 2
