@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
@@ -54,20 +54,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     dropped = set(left_out)
     items[:] = [item for item in items if item not in dropped]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Do not measure tests that cover nothing which others do not."""
-    coverage = sys.modules.get("coverage")
-    measuring = coverage.Coverage.current() if coverage is not None else None
-    if measuring is None or item.get_closest_marker("unmeasured") is None:
-        return (yield)
-    measuring.stop()
-    try:
-        return (yield)
-    finally:
-        measuring.start()
 
 
 def _is_further_case(item: pytest.Item) -> bool:

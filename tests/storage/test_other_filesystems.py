@@ -226,7 +226,7 @@ def store() -> Iterator[dict[str, Any]]:
         "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"},
         "use_listings_cache": True,
     }
-    fsspec.filesystem("s3", **options).mkdir("lake")
+    fsspec.filesystem("s3", **options).mkdir("storage-lake")
     yield options
     server.stop()
 
@@ -234,7 +234,7 @@ def store() -> Iterator[dict[str, Any]]:
 @pytest.mark.slow
 @SCENARIOS
 def test_a_commit_on_an_object_store(store: dict[str, Any], scenario: Scenario) -> None:
-    storage = open_storage(f"s3://lake/{scenario.name}/data", storage_options=store)
+    storage = open_storage(f"s3://storage-lake/{scenario.name}/data", storage_options=store)
     build_remote(scenario, storage)
     outcome = change_it(scenario, storage)
     assert len(outcome.missing) == 4
@@ -245,7 +245,7 @@ def test_a_commit_on_an_object_store(store: dict[str, Any], scenario: Scenario) 
 @pytest.mark.slow
 def test_two_writers_on_an_object_store(store: dict[str, Any]) -> None:
     """Both want the same number; the conditional put lets one of them have it."""
-    storage = open_storage("s3://lake/two/data", storage_options=store)
+    storage = open_storage("s3://storage-lake/two/data", storage_options=store)
     build_remote(FLAT, storage)
     snapshot = take_snapshot(storage)
     with staging(storage) as first, staging(storage) as second:
@@ -273,7 +273,7 @@ def test_two_writers_on_an_object_store(store: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_credentials_are_nowhere(store: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsspeckit")
-    storage = open_storage("s3://lake/secrets/data", storage_options=store)
+    storage = open_storage("s3://storage-lake/secrets/data", storage_options=store)
     build_remote(FLAT, storage)
     change_it(FLAT, storage)
 

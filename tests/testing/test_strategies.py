@@ -124,7 +124,6 @@ def shared_with(dataset: GeneratedDataset, table: pa.Table) -> set[tuple[Any, ..
     return set(keys_of(dataset.source, dataset)) & set(keys_of(table, dataset))
 
 
-@pytest.mark.unmeasured
 def test_a_dataset_can_have_all_that_matters() -> None:
     missing = set(OCCURS)
 

@@ -161,7 +161,6 @@ OPTIONS = st.builds(
 
 @pytest.mark.parametrize("writer", ["pyarrow", "duckdb", "polars"])
 @pytest.mark.slow
-@pytest.mark.unmeasured
 @given(data=st.data())
 @settings(max_examples=60)
 def test_a_row_group_that_holds_a_key_is_never_pruned(
@@ -190,7 +189,6 @@ SPARK_TYPES = [
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     "options",
     [

@@ -67,7 +67,6 @@ def _merge(path: Path, edit: Edit) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.unmeasured
 def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(1), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
@@ -94,7 +93,6 @@ def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.unmeasured
 def test_deletions_do_not_leave_ever_smaller_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
