@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.choices import Compression, Duplicates, MergeStrategy, Nulls
 from fsspeckit.cli.session import Session, open_session
-from fsspeckit.display.progress import reporting
+from fsspeckit.cli.working import working
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from fsspeckit.datasets.base import DatasetIO
-    from fsspeckit.storage.store import Storage
 
 __all__ = ["merge", "plan"]
 
@@ -96,79 +92,38 @@ def plan(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
-    from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
-
-    with ExitStack() as stack:
-        storage, data, io = _opened(session, arguments, stack)
-        interrupts = Interrupts(session.say)
-        stack.enter_context(told_on_interrupt(storage, interrupts, session.say))
-        stack.enter_context(interrupts)
-        with reporting(not session.quiet) as report:
-            result = io.merge(
-                data,
-                arguments["target"],
-                arguments["strategy"].value,
-                arguments["key"],
-                compression=arguments["compression"].value,
-                max_rows_per_file=arguments["max_rows_per_file"],
-                row_group_size=arguments["row_group_size"],
-                bloom_columns=arguments["bloom"] or None,
-                progress=interrupts.watch(report),
-                **_choices(arguments),
-            )
-    session.show_done(session.output.merged, storage.root.shown, result)
+    with working(session, arguments) as work:
+        result = work.io.merge(
+            work.data,
+            arguments["target"],
+            arguments["strategy"].value,
+            arguments["key"],
+            compression=arguments["compression"].value,
+            max_rows_per_file=arguments["max_rows_per_file"],
+            row_group_size=arguments["row_group_size"],
+            bloom_columns=arguments["bloom"] or None,
+            progress=work.progress,
+            **_choices(arguments),
+        )
+    session.show_done(session.output.merged, work.shown, result)
 
 
 def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
-    from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
     from fsspeckit.datasets.request import RewriteLimits
 
     limits = RewriteLimits(arguments["max_rewrite_fraction"], arguments["max_rewrite_bytes"])
-    with ExitStack() as stack:
-        storage, data, io = _opened(session, arguments, stack)
-        interrupts = Interrupts(session.say)
-        stack.enter_context(told_on_interrupt(storage, interrupts, session.say))
-        stack.enter_context(interrupts)
-        with reporting(not session.quiet) as report:
-            found = io.plan_merge(
-                data,
-                arguments["target"],
-                arguments["strategy"].value,
-                arguments["key"],
-                progress=report,
-                **_choices(arguments),
-            )
+    with working(session, arguments) as work:
+        found = work.io.plan_merge(
+            work.data,
+            arguments["target"],
+            arguments["strategy"].value,
+            arguments["key"],
+            progress=work.progress,
+            **_choices(arguments),
+        )
     session.output.plan(found)
     if arguments["strategy"] is not MergeStrategy.INSERT:
         limits.check(found)
-
-
-def _opened(
-    session: Session, arguments: Mapping[str, Any], stack: ExitStack
-) -> tuple[Storage, Any, DatasetIO]:
-    """Dataset, source and engine, in the order of what each costs."""
-    from fsspeckit.cli.sources import SourceOptions, open_source
-
-    target = arguments["target"]
-    storage = session.storage(target, arguments["control_dir"], arguments["lock_timeout"])
-    source = open_source(
-        arguments["sources"],
-        storage,
-        SourceOptions(
-            arguments["source_format"], arguments["delimiter"], session.settings.storage_options
-        ),
-        stack,
-        infer=arguments["infer_types"],
-    )
-    session.tell_types(source)
-    name = arguments["engine"]
-    io = session.engine(
-        None if name is None else name.value,
-        target,
-        control_dir=arguments["control_dir"],
-        lock_timeout=arguments["lock_timeout"],
-    )
-    return storage, source.data, stack.enter_context(io)
 
 
 def _choices(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.choices import Compression, Mode
 from fsspeckit.cli.session import Session, open_session
-from fsspeckit.display.progress import reporting
+from fsspeckit.cli.working import working
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,41 +45,16 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _write(session: Session, arguments: Mapping[str, Any]) -> None:
-    from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
-    from fsspeckit.cli.sources import SourceOptions, open_source
-
-    target = arguments["target"]
-    storage = session.storage(target, arguments["control_dir"], arguments["lock_timeout"])
-    reading = SourceOptions(
-        arguments["source_format"], arguments["delimiter"], session.settings.storage_options
-    )
-    name = arguments["engine"]
-    with ExitStack() as stack:
-        source = open_source(
-            arguments["sources"], storage, reading, stack, infer=arguments["infer_types"]
+    with working(session, arguments) as work:
+        result = work.io.write_dataset(
+            work.data,
+            arguments["target"],
+            mode=arguments["mode"].value,
+            partition_by=arguments["partition_by"] or None,
+            compression=arguments["compression"].value,
+            max_rows_per_file=arguments["max_rows_per_file"],
+            row_group_size=arguments["row_group_size"],
+            bloom_columns=arguments["bloom"] or None,
+            progress=work.progress,
         )
-        session.tell_types(source)
-        io = stack.enter_context(
-            session.engine(
-                None if name is None else name.value,
-                target,
-                control_dir=arguments["control_dir"],
-                lock_timeout=arguments["lock_timeout"],
-            )
-        )
-        interrupts = Interrupts(session.say)
-        stack.enter_context(told_on_interrupt(storage, interrupts, session.say))
-        stack.enter_context(interrupts)
-        with reporting(not session.quiet) as report:
-            result = io.write_dataset(
-                source.data,
-                target,
-                mode=arguments["mode"].value,
-                partition_by=arguments["partition_by"] or None,
-                compression=arguments["compression"].value,
-                max_rows_per_file=arguments["max_rows_per_file"],
-                row_group_size=arguments["row_group_size"],
-                bloom_columns=arguments["bloom"] or None,
-                progress=interrupts.watch(report),
-            )
-    session.show_done(session.output.written, storage.root.shown, result)
+    session.show_done(session.output.written, work.shown, result)

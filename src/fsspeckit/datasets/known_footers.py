@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.footers import footer_bytes
+from fsspeckit.core.incremental.footers import raw_footer
 from fsspeckit.core.incremental.summaries import decode_summaries, encode_summaries, is_settled
-from fsspeckit.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,16 +81,8 @@ class KnownFooters:
         """Write the summaries, if there is enough that is new in them."""
         if not self._is_worth_keeping:
             return
-        data = encode_summaries(
-            self._to_keep, self._columns, self._storage.root.relative, self._raw
-        )
+        root = self._storage.root
+        raw = partial(raw_footer, root)
+        data = encode_summaries(self._to_keep, self._columns, root.relative, raw)
         with suppress(OSError):  # the next merge reads the footers again
             self._storage.disk.overwrite(self._storage.control.footers, data, sync=False)
-
-    def _raw(self, footer: FileFooter) -> bytes | None:
-        if footer.raw is not None:
-            return footer.raw
-        try:
-            return footer_bytes(self._storage.root, footer.file)
-        except (UnreadableFileError, OSError):
-            return None  # replaced meanwhile, perhaps by this very merge

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from fsspeckit.core.incremental.casts import python_value
-from fsspeckit.core.incremental.footers import footer_bytes, read_footers
+from fsspeckit.core.incremental.footers import raw_footer, read_footers
 from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.core.incremental.payload import check_same_columns
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
@@ -544,10 +544,7 @@ def _trusted_bounds(target: Target, trust_partitions: bool) -> list[Any]:
     columns = list(target.key_columns)
     if trust_partitions:
         columns += [part for part in target.partition_columns if part not in columns]
-
-    def raw(footer: FileFooter) -> bytes | None:
-        return footer.raw if footer.raw is not None else footer_bytes(target.root, footer.file)
-
+    raw = partial(raw_footer, target.root)
     bounds = key_bounds(target.footers, columns, target.partitions)
     trusted, _ = trusted_overlap(target.footers, no_keys(target).keys, bounds, raw)
     return trusted

@@ -37,6 +37,7 @@ __all__ = [
     "RowGroup",
     "footer_bytes",
     "naming_file",
+    "raw_footer",
     "read_footer",
     "read_footers",
 ]
@@ -262,6 +263,19 @@ def footer_bytes(root: Root, file: DataFile) -> bytes:
     if length > len(tail):
         tail, _ = read_tail(root, file, length)
     return tail[-length:-_TRAILER_BYTES]
+
+
+def raw_footer(root: Root, footer: FileFooter) -> bytes | None:
+    """The bytes of a footer: as they were kept, or read again; None if that fails.
+
+    Who asks must take None for unknown: the file may have been replaced meanwhile.
+    """
+    if footer.raw is not None:
+        return footer.raw
+    try:
+        return footer_bytes(root, footer.file)
+    except (UnreadableFileError, OSError):
+        return None
 
 
 def _trailer(raw: bytes) -> bytes:

@@ -7,6 +7,7 @@ must scan for keys. Every verdict says what decided it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -15,9 +16,8 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.blooms import MAX_PROBED_KEYS, Probe, excluded_by_bloom
 from fsspeckit.core.incremental.bounds import constant_bounds, inexact_row_groups, statistics_bounds
-from fsspeckit.core.incremental.footers import footer_bytes
+from fsspeckit.core.incremental.footers import raw_footer
 from fsspeckit.core.incremental.overlap import KeyOverlap
-from fsspeckit.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,7 +100,7 @@ def prune(
     if not footers:
         return []
     bounds = key_bounds(footers, columns, partitions)
-    bounds, overlap = trusted_overlap(footers, keys, bounds, lambda footer: _raw(root, footer))
+    bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
     chain = _Chain(root, footers, keys, bounds, overlap)
     if ask_blooms:
         chain.apply_blooms()
@@ -165,15 +165,6 @@ def _without_cut_bounds(
         low=pc.if_else(pa.array(cut), unknown, bounds.low),
         high=pc.if_else(pa.array(cut), unknown, bounds.high),
     )
-
-
-def _raw(root: Root, footer: FileFooter) -> bytes | None:
-    if footer.raw is not None:
-        return footer.raw
-    try:
-        return footer_bytes(root, footer.file)
-    except (UnreadableFileError, OSError):
-        return None  # unknown, so nothing is pruned by it
 
 
 class _Chain:

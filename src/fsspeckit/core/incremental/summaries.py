@@ -46,7 +46,7 @@ _STORED: Final = {
 }
 """How the bounds of each physical type are stored; of INT96 there are none that mean anything."""
 
-_FILE: Final = pa.struct(
+_FILES: Final = pa.schema(
     [
         ("path", pa.string()),
         ("size", pa.int64()),
@@ -191,8 +191,7 @@ def _files_batch(footers: list[FileFooter], relative: Callable[[str], str]) -> p
         "created_by": [footer.created_by for footer in footers],
         "groups": [len(footer.row_groups) for footer in footers],
     }
-    schema = pa.schema(list(_FILE))
-    return pa.record_batch([pa.array(values[f.name], f.type) for f in schema], schema=schema)
+    return pa.record_batch([pa.array(values[f.name], f.type) for f in _FILES], schema=_FILES)
 
 
 def _groups_batch(footers: list[FileFooter]) -> pa.RecordBatch:
@@ -245,10 +244,9 @@ def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, FileFooter]:
     schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
     leaves = _leaves_from_json(metadata[b"leaves"].decode())
     row_groups = _row_groups(groups, list(leaves))
-    names = ("path", "size", "mtime_ns", "inode", "etag", "rows", "created_by", "groups")
     by_path = {}
     for path, size, mtime_ns, inode, etag, rows, created_by, count in zip(
-        *(files.column(name).to_pylist() for name in names), strict=True
+        *(files.column(name).to_pylist() for name in _FILES.names), strict=True
     ):
         found = tuple(next(row_groups) for _ in range(count))
         file = DataFile(path, size, mtime_ns, inode, etag)
