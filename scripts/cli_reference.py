@@ -9,15 +9,13 @@ import inspect
 import json
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer.main
 
 from fsspeckit.cli import config, failures
 from fsspeckit.cli.app import COMMANDS, app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from fsspeckit.cli.helping import facts, spelled, usage
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
@@ -88,51 +86,15 @@ def _indented_as_fenced(text: str) -> str:
 def _command(command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    words = [f"{p.metavar}..." if p.nargs == -1 else p.metavar for p in arguments]
-    usage = " ".join(["fsspeckit", command.name, *words, "[OPTIONS]"])
-    lines = [f"## {command.name}", inspect.cleandoc(command.help), f"```text\n{usage}\n```"]
+    line = f"fsspeckit {command.name} {usage(command)}"
+    lines = [f"## {command.name}", inspect.cleandoc(command.help), f"```text\n{line}\n```"]
     table = ["| Argument or option | What it is for |", "|---|---|"]
     table += [f"| `{p.metavar}` | {_cell(p.help)} |" for p in arguments]
-    table += [f"| {_spelled(p)} | {_cell(p.help)}{_more(p)} |" for p in options]
+    for option in options:
+        names = ", ".join(f"`{spelled(option, name)}`" for name in option.opts)
+        told = " ".join([_cell(option.help), *facts(command, option, "`")])
+        table.append(f"| {names} | {told} |")
     return "\n\n".join([*lines, "\n".join(table)])
-
-
-def _spelled(option: Any) -> str:
-    value = "" if option.is_flag else f" {option.metavar}" if option.metavar else " CHOICE"
-    return ", ".join(f"`{name}{value}`" for name in option.opts)
-
-
-def _more(option: Any) -> str:
-    parts = []
-    choices = _choices(option)
-    if choices:
-        parts.append(f"One of {', '.join(f'`{choice}`' for choice in choices)}.")
-    if option.required:
-        parts.append("Required.")
-    elif option.show_default and option.default not in (None, False, []):
-        value = getattr(option.default, "value", option.default)
-        parts.append(f"Default: `{value}`.")
-    return "".join(f" {part}" for part in parts)
-
-
-def _choices(option: Any) -> list[str]:
-    """The values of an option that takes one of a few."""
-    for command in COMMANDS:
-        found = inspect.signature(command, eval_str=True).parameters.get(option.name)
-        if found is None:
-            continue
-        for kind in _kinds(found.annotation):
-            members = getattr(kind, "__members__", None)
-            if members:
-                return [member.value for member in members.values()]
-    return []
-
-
-def _kinds(annotation: Any) -> Iterator[Any]:
-    """A type, and those it is made of."""
-    yield annotation
-    for inner in getattr(annotation, "__args__", ()):
-        yield from _kinds(inner)
 
 
 def _cell(text: str) -> str:

@@ -117,6 +117,18 @@ def test_engines(tmp_path: Path) -> None:
     assert terminal.lines[-1].startswith("pyarrow")
 
 
+def test_help(tmp_path: Path) -> None:
+    with Terminal("--help", cwd=tmp_path, columns=90) as terminal:
+        assert terminal.end() == 0
+    assert terminal.lines[0] == "Usage: fsspeckit COMMAND [OPTIONS]"
+    assert terminal.lines[4].startswith("╭─ Commands ──")
+    assert {len(line) for line in terminal.lines if line.startswith("│")} == {90}
+    assert b"\x1b[1;36mmerge  " in terminal.raw
+    with Terminal("-h", cwd=tmp_path, variables={"NO_COLOR": "1"}) as plain:
+        plain.end()
+    assert b"\x1b" not in plain.raw
+
+
 def test_an_error(tmp_path: Path) -> None:
     with Terminal("inspect", "nowhere", cwd=tmp_path, columns=300) as terminal:
         assert terminal.end() == 1

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fsspeckit.cli.failures import FAILED, report
+from fsspeckit.cli.helping import Command, help_of
 from fsspeckit.cli.looking import doctor, engines, history, inspect
 from fsspeckit.cli.merging import merge, plan
 from fsspeckit.cli.recovering import recover
@@ -38,6 +39,19 @@ class Commands(TyperGroup):
             sys.exit(code or 0)
         return code
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of the application itself; flags that are not given are False."""
+        params = super().get_params(ctx)
+        for param in params:
+            # Of None typer does not know that it is a bool; it would load pydantic to find out.
+            if getattr(param, "is_flag", False) and param.default is None:
+                param.default = False
+        return params
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the application."""
+        formatter.write(help_of(self, ctx))
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; those that change something deal with Ctrl-C themselves."""
         try:
@@ -59,7 +73,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Merge rows into plain Parquet datasets, rewriting only what changes, losing nothing.",
     epilog="Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not "
@@ -91,4 +105,4 @@ COMMANDS = (merge, plan, write, inspect, doctor, history, recover, engines)
 """The commands, in the order of the help."""
 
 for _command in COMMANDS:
-    app.command()(_command)
+    app.command(cls=Command)(_command)

@@ -11,14 +11,26 @@ import re
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 from fsspeckit.cli.config import hide
 from fsspeckit.errors import CommitPendingError, FsspeckitError
 
-__all__ = ["FAILED", "PENDING", "USAGE", "Failure", "explain", "in_words_of_options", "report"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "FAILED",
+    "PENDING",
+    "USAGE",
+    "Failure",
+    "colours",
+    "explain",
+    "in_words_of_options",
+    "report",
+]
 
 FAILED, USAGE, PENDING = 1, 2, 3
 
@@ -97,7 +109,7 @@ def _usage(error: Any) -> Failure:
     if text.startswith("Missing argument 'SOURCE'"):
         # Of a single word the parser thinks that it is TARGET, and people that it is SOURCE.
         text = "Missing argument 'SOURCE' or 'TARGET': name the rows first, then the dataset"
-    return Failure(_sentence(text) if text else "", f"see {command} --help", USAGE)
+    return Failure(_sentence(text), f"see {command} --help", USAGE)
 
 
 def _message(error: BaseException) -> str:
@@ -126,19 +138,21 @@ def in_words_of_options(text: str) -> str:
 
 def report(error: BaseException, *, verbose: bool) -> int:
     """Tell about an error on stderr; the code to exit with."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # it has no public name, and holds the help
+        sys.stderr.write(f"{error}\n")
+        return USAGE
     failure = explain(error)
-    if not failure.what:  # no command was given; typer has shown the help
-        return failure.code
     if verbose:
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
     for note in getattr(error, "__notes__", ()):
         sys.stderr.write(hide(f"note: {note}\n"))
-    colour = _colours()
+    colour = colours(sys.stderr)
     sys.stderr.write(f"{colour('error:', '1;31')} {failure.what}\n")
     sys.stderr.write(f"{colour('hint:', '1;36')} {failure.hint}\n")
     return failure.code
 
 
-def _colours() -> Any:
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+def colours(stream: TextIO) -> Callable[[str, str], str]:
+    """A function that colours a text, if a stream is a terminal that may show colours."""
+    coloured = stream.isatty() and not os.environ.get("NO_COLOR")
     return lambda text, code: f"\x1b[{code}m{text}\x1b[0m" if coloured else text
