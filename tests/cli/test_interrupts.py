@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -110,6 +111,61 @@ def test_an_interrupt_before_a_command_works(
     monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
     ran = run("inspect", dataset)
     assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
+
+
+class PressedWhileWriting(io.RawIOBase):
+    """A stream on whose first write somebody presses Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self._pressed = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self._pressed:
+            self._pressed = True
+            os.kill(os.getpid(), signal.SIGINT)
+        self.written += bytes(data)
+        return len(data)
+
+
+def test_an_interrupt_in_the_middle_of_a_write_is_told_after_it() -> None:
+    """The stream refuses to be written to by the handler, in whose middle of a write it runs."""
+    raw = PressedWhileWriting()
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
+    with Interrupts(lambda text: print(text, file=stream)) as interrupts:
+        interrupts.watch(lambda phase, done, total: None)("commit", 0, 1)
+        print("a bar", file=stream)
+        assert interrupts.put_off
+    first, second = raw.written.decode().splitlines()
+    assert first == "a bar"
+    assert second.startswith("interrupted: the commit is completed first")
+
+
+@pytest.mark.parametrize("command", ["merge", "write"])
+def test_an_interrupt_after_the_commit(
+    run: Run, dataset: Path, source: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def stopped(*arguments: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    shown = {"merge": "merged", "write": "written"}[command]
+    monkeypatch.setattr(f"fsspeckit.cli.output.TextOutput.{shown}", stopped)
+    ran = run(*COMMANDS[command])
+    assert (ran.code, ran.err) == (0, "interrupted after the commit: it is complete\n")
+    assert content(dataset)[999]["v"] == "new"
+
+
+def test_an_interrupt_of_recover(run: Run, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fsspeckit.storage.recovery.recover_storage", stopped)
+    ran = run("recover", dataset)
+    assert ran.code == 3
+    assert ran.err.startswith("interrupted: the next 'fsspeckit recover'")
 
 
 def test_an_interrupt_that_was_put_off_ends_a_merge_that_begins_again() -> None:

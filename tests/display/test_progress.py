@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from rich.live import Live
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.display.progress import reporting
@@ -124,3 +125,20 @@ def test_an_error_ends_the_bars() -> None:
             _ = 1 / 0
 
     assert on_terminal(broken).endswith("\x1b[?25h")  # the cursor is shown again
+
+
+def test_bars_give_back_the_streams_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Live.stop
+
+    def interrupted(live: Live) -> None:
+        replaced = sys.stdout, sys.stderr
+        stop(live)
+        sys.stdout, sys.stderr = replaced
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Live, "stop", interrupted)
+    streams = sys.stdout, Terminal()
+    with contextlib.redirect_stderr(streams[1]):
+        with pytest.raises(KeyboardInterrupt):
+            tell(True)
+        assert (sys.stdout, sys.stderr) == streams

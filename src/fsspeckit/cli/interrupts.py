@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,15 +34,20 @@ class Interrupts:
     """Puts Ctrl-C off while a commit is on its way; used in a ``with`` statement.
 
     Args:
-        say: Tells the user something.
+        say: Tells the user something; called by another thread.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._previous: Any = None
+        self._messages: SimpleQueue[str | None] = SimpleQueue()
+        self._teller: threading.Thread | None = None
         self._committing = False
         self.begun = False
         """Whether a commit was begun: from then on something may have changed."""
+
+        self.complete = False
+        """Whether a commit came to its end."""
 
         self.put_off = False
         """Whether an interrupt was put off."""
@@ -53,17 +59,30 @@ class Interrupts:
         # Who started this process in the background may have had interrupts ignored.
         heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
         if heard and threading.current_thread() is threading.main_thread():
+            # A handler may run in the middle of a write to the stream that it would write to,
+            # which refuses that; so a thread that has nothing else to do tells what there is.
+            self._teller = threading.Thread(target=self._tell, name="interrupts", daemon=True)
+            self._teller.start()
             self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
+        if self._teller is not None:
+            self._messages.put(None)
+            self._teller.join()
+
+    def _tell(self) -> None:
+        while (message := self._messages.get()) is not None:
+            self._say(message)
 
     def _handle(self, number: int, frame: Any) -> None:
         if self._committing and not self.put_off:
             self.put_off = True
-            self._say("interrupted: the commit is completed first; press Ctrl-C again to stop it")
+            self._messages.put(
+                "interrupted: the commit is completed first; press Ctrl-C again to stop it"
+            )
             return
         self.raised = True
         if callable(self._previous):
@@ -82,6 +101,8 @@ class Interrupts:
     def _note(self, phase: str, event: tuple[int, int]) -> None:
         if phase == "commit" and event == _BEGIN:
             self.begun = self._committing = True
+        elif phase == "commit" and event == _END:
+            self.complete = True
         elif phase == "plan" and event == _BEGIN and self._committing:
             # Somebody else was first: nothing is recorded, and all is planned again.
             self._committing = False
@@ -145,6 +166,9 @@ def _settled(
     if not interrupts.begun or _last_commit(storage) == before:
         say("interrupted: nothing was changed")
         return FAILED
+    if interrupts.complete:
+        say("interrupted after the commit: it is complete")
+        return 0
     say("interrupted while the commit was on its way: 'fsspeckit history' tells its state")
     return PENDING
 

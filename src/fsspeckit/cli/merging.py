@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.choices import Compression, Duplicates, MergeStrategy, Nulls
 from fsspeckit.cli.session import Session, open_session
-from fsspeckit.cli.working import working
+from fsspeckit.cli.working import Work, work_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fsspeckit.core.incremental.planning import MergePlan
+    from fsspeckit.core.merge import MergeResult
 
 __all__ = ["merge", "plan"]
 
@@ -92,8 +96,8 @@ def plan(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
-    with working(session, arguments) as work:
-        result = work.io.merge(
+    def call(work: Work) -> MergeResult:
+        return work.io.merge(
             work.data,
             arguments["target"],
             arguments["strategy"].value,
@@ -105,15 +109,17 @@ def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
             progress=work.progress,
             **_choices(arguments),
         )
-    session.show_done(session.output.merged, work.shown, result)
+
+    work_on(session, arguments, call, partial(session.show_done, session.output.merged))
 
 
 def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
     from fsspeckit.datasets.request import RewriteLimits
 
     limits = RewriteLimits(arguments["max_rewrite_fraction"], arguments["max_rewrite_bytes"])
-    with working(session, arguments) as work:
-        found = work.io.plan_merge(
+
+    def call(work: Work) -> MergePlan:
+        return work.io.plan_merge(
             work.data,
             arguments["target"],
             arguments["strategy"].value,
@@ -121,9 +127,13 @@ def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
             progress=work.progress,
             **_choices(arguments),
         )
-    session.output.plan(found)
-    if arguments["strategy"] is not MergeStrategy.INSERT:
-        limits.check(found)
+
+    def show(_: str, found: MergePlan) -> None:
+        session.output.plan(found)
+        if arguments["strategy"] is not MergeStrategy.INSERT:
+            limits.check(found)
+
+    work_on(session, arguments, call, show)
 
 
 def _choices(arguments: Mapping[str, Any]) -> dict[str, Any]:

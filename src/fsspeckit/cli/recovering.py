@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
+from fsspeckit.cli.failures import PENDING
 from fsspeckit.cli.session import open_session
 
 __all__ = ["recover"]
@@ -27,4 +30,9 @@ def recover(
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir, lock_timeout)
     storage.check_exists()
-    session.output.recovery(recover_storage(storage, abandon=abandon))
+    try:
+        report = recover_storage(storage, abandon=abandon)
+    except KeyboardInterrupt:
+        session.say("interrupted: the next 'fsspeckit recover', or merge, goes on from here")
+        raise typer.Exit(PENDING) from None
+    session.output.recovery(report)

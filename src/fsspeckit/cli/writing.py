@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.choices import Compression, Mode
 from fsspeckit.cli.session import Session, open_session
-from fsspeckit.cli.working import working
+from fsspeckit.cli.working import Work, work_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fsspeckit.datasets.results import WriteDatasetResult
 
 __all__ = ["write"]
 
@@ -45,8 +48,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _write(session: Session, arguments: Mapping[str, Any]) -> None:
-    with working(session, arguments) as work:
-        result = work.io.write_dataset(
+    def call(work: Work) -> WriteDatasetResult:
+        return work.io.write_dataset(
             work.data,
             arguments["target"],
             mode=arguments["mode"].value,
@@ -57,4 +60,5 @@ def _write(session: Session, arguments: Mapping[str, Any]) -> None:
             bloom_columns=arguments["bloom"] or None,
             progress=work.progress,
         )
-    session.show_done(session.output.written, work.shown, result)
+
+    work_on(session, arguments, call, partial(session.show_done, session.output.written))

@@ -125,5 +125,11 @@ def _bars() -> Iterator[_Bars]:
         TextColumn("{task.fields[counted]}"),
         TimeElapsedColumn(),
     )
-    with RichProgress(*columns, console=Console(stderr=True)) as bars:
-        yield _Bars(bars)
+    streams = sys.stdout, sys.stderr
+    try:
+        with RichProgress(*columns, console=Console(stderr=True)) as bars:
+            yield _Bars(bars)
+    finally:
+        # Bars replace the streams while they are shown, and may be interrupted before they give
+        # them back; what is to be told then must not be lost in a console that has ended.
+        sys.stdout, sys.stderr = streams
