@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import json
 import os
@@ -98,7 +99,8 @@ class Terminal:
 
     def __exit__(self, *exception: object) -> None:
         if self._code is None:
-            os.kill(self._process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and nobody has asked
+                os.kill(self._process, signal.SIGKILL)
             self._answers.readline()
         self._answers.close()
         self._connection.close()

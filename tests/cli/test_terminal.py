@@ -12,6 +12,8 @@ import pytest
 from tests.cli.running import content, tree
 from tests.cli.terminal import Terminal
 
+from fsspeckit.storage.recovery import recover
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -191,3 +193,21 @@ def test_ctrl_c_once_lets_the_commit_complete(dataset: Path, source: Path) -> No
         assert terminal.end() == 0
     assert "interrupted after the commit had begun: it is complete" in terminal.text
     assert content(dataset)[999]["v"] == "new"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ctrl_c_while_spark_works(dataset: Path, source: Path) -> None:
+    before = tree(dataset)
+    words = ("merge", source, dataset, "-k", "id", "--engine", "spark")
+    variables = {"TMPDIR": str(dataset.parent)}
+    with Terminal(*words, cwd=dataset.parent, columns=150, variables=variables) as terminal:
+        terminal.wait_for(lambda text: "match  " in text)  # the first job takes seconds
+        terminal.press(b"\x03")
+        assert terminal.end() == 1
+    assert terminal.lines[-1] == "interrupted: nothing was changed"
+    assert "Traceback" not in terminal.text
+    assert "commit  " not in terminal.text
+    assert tree(dataset) == before
+    report = recover(dataset)
+    assert (report.completed, report.discarded, report.in_use) == ((), (), ())
