@@ -31,8 +31,12 @@ CSV and JSON lines are read with the types of the target's columns, exactly: not
 cut, and a value that does not fit is told with its line and column. Dates are written as
 `2024-01-31`, times with their offset (`2024-01-31T12:00:00Z`) where the column has a zone and
 without one where it has none. In CSV an empty field is NULL and a pair of quotes is the empty text.
-In JSON every object has all columns; `null` is NULL, and decimals may be numbers or texts. For a
-new dataset the types are found from the values, and told."""
+In JSON every object has all columns; `null` is NULL, and decimals may be numbers or texts.
+
+For a new dataset, and with `--infer-types`, the types are those that all values of all files have,
+and they are told. Whole numbers with more digits than 64 bits can keep are text in CSV and refused
+in JSON, where quotes make text of them; so is a column with values of different kinds, and its line
+is told."""
 
 
 def pages() -> dict[str, str]:

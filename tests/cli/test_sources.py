@@ -389,7 +389,13 @@ def test_types_of_a_new_dataset_are_found_and_told(done: Run, tmp_path: Path) ->
     [
         (b"", (), "nothing tells the columns of a new dataset"),
         (b'{"id": 1}\n{"id": ', (), "stdin, line 2"),
-        (b'{"id": 1}\n{"id": "x"}', (), "give a column values of one type"),
+        (b'{"id": 1}\n\n{"id": "x"}', (), "stdin, line 3, column 'id': \"x\" is text, but line 1"),
+        (b'{"id": {"a": [1, "x"]}}', (), "stdin, line 1, column 'id.a[]': \"x\" is text"),
+        (b'{"id": true}\n{"id": [1]}', (), "line 2, column 'id': [1] is an array, but line 1 has"),
+        (b'{"id": null}\n{"id": {}}\n{"id": 1}', (), "line 3, column 'id': 1 is a number"),
+        (b'{"id": 1}\n{"id": 1e999}', (), "stdin, line 2, column 'id': 1E+999 has more digits"),
+        (b'{"id": 12345678901234567890}', (), "column 'id': 12345678901234567890 has more digits"),
+        (b'{"a": [{"b": 9007199254740993}, {"b": 0.5}]}', (), "column 'a[].b': 9007199254740993"),
         (b"id,v\n1,2,3\n", ("--format", "csv"), "stdin, line 2: 3 fields"),
     ],
 )
@@ -397,6 +403,50 @@ def test_a_new_dataset_of_text_that_is_wrong(
     run: Run, tmp_path: Path, stdin: bytes, options: tuple[str, ...], message: str
 ) -> None:
     ran = run("write", "-", "new", *PYARROW, *options, stdin=stdin)
+    assert ran.code == 1
+    assert message in ran.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("texts", "types"),
+    [
+        (["id\n1\n2.5\n"], {"id": pa.float64()}),
+        (["id\n12345678901234567890\n"], {"id": pa.string()}),
+        (["id,x\n9007199254740993,1e300\n0.5,2\n"], {"id": pa.string(), "x": pa.float64()}),
+        (["id\n1\n", "id\n2.5\n"], {"id": pa.float64()}),
+        (["id,v\n1,\n", "v,id\nx,2\n"], {"id": pa.int64(), "v": pa.string()}),
+        (['{"id": 9007199254740993, "x": 0.5}\n'], {"id": pa.int64(), "x": pa.float64()}),
+        (['{"id": [1], "v": null}', '{"v": "x", "id": []}'], {"id": pa.list_(pa.int64())}),
+    ],
+)
+def test_types_that_all_values_have(
+    done: Run, tmp_path: Path, texts: list[str], types: dict[str, pa.DataType]
+) -> None:
+    kind = "json" if texts[0].startswith("{") else "csv"
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.{kind}").write_text(text)
+    done("write", f"*.{kind}", "new", *PYARROW)
+    (file,) = (tmp_path / "new").iterdir()
+    found = pq.read_schema(file)
+    assert {name: str(found.field(name).type) for name in types} == {
+        name: str(kind).replace("item", "element") for name, kind in types.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("id,v\n2,y\nx,z\n", "1.csv, line 3, column 'id': 'x' is no int64."),
+        ("id,w\n2,y\n", "1.csv has the columns ['id', 'w'], but "),
+    ],
+)
+def test_a_second_file_that_does_not_fit_the_first(
+    run: Run, tmp_path: Path, second: str, message: str
+) -> None:
+    (tmp_path / "0.csv").write_text("id,v\n1,x\n")
+    (tmp_path / "1.csv").write_text(second)
+    ran = run("write", "*.csv", "new", *PYARROW)
     assert ran.code == 1
     assert message in ran.err
     assert not (tmp_path / "new").exists()

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from fsspeckit.cli.streams import Lent
@@ -25,6 +26,9 @@ __all__ = ["csv_batches", "csv_schema", "inferred_csv"]
 
 _BLOCK = 4 * 1024 * 1024
 _LINES = 4096
+_LARGEST_EXACT = 2.0**53
+"""From here on floats leave out whole numbers."""
+
 csv.field_size_limit(2**31 - 1)
 
 
@@ -63,23 +67,44 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
 
 
 def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
-    """The rows of a CSV file with types that all of its values have.
+    """The rows of a CSV file with types that all of its values have, with all of their digits.
 
     Raises:
         SchemaMismatchError: If it cannot be read as CSV.
     """
     names = _header(stream, delimiter)
-    options = arrow_csv.ConvertOptions(
-        strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
-    )
     try:
-        with stream.open() as handle, Lent(handle) as file:
-            return arrow_csv.read_csv(
-                file(), parse_options=_parsing(delimiter), convert_options=options
-            )
+        table = _read(stream, delimiter)
+        texts = _rounded(table, stream, delimiter)
+        return _read(stream, delimiter, texts) if texts else table
     except pa.ArrowInvalid as error:
         strings = pa.schema([(name, pa.string()) for name in names])
         _raise_located(stream, delimiter, strings, error)
+
+
+def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table:
+    with stream.open() as handle, Lent(handle) as file:
+        return arrow_csv.read_csv(
+            file(), parse_options=_parsing(delimiter), convert_options=_as_texts(texts)
+        )
+
+
+def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
+    """The columns that Arrow takes for floats although they hold whole numbers of many digits."""
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    large = [
+        name
+        for name in floats
+        if pc.any(pc.greater_equal(pc.abs(table[name]), _LARGEST_EXACT)).as_py()
+    ]
+    if not large:
+        return []
+    texts = _read(stream, delimiter, large)
+    return [name for name in large if pc.any(_is_whole(texts[name])).as_py()]
+
+
+def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.match_substring_regex(texts, r"^[+-]?\d{16,}$")
 
 
 def _text_batches(lent: Lent, delimiter: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

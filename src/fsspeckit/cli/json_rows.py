@@ -7,6 +7,8 @@ digits that are written.
 from __future__ import annotations
 
 import json
+import math
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from fsspeckit.core.incremental.casts import plain_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fsspeckit.cli.streams import Stream
 
@@ -30,6 +32,7 @@ __all__ = ["inferred_json", "json_batches", "json_schema"]
 _ROWS = 16_384
 _BLOCK = 16 * 1024 * 1024
 _SHOWN = 60
+_LARGEST_FLOAT = int(sys.float_info.max)
 
 
 def json_schema(target: pa.Schema) -> pa.Schema:
@@ -72,13 +75,79 @@ def inferred_json(stream: Stream) -> pa.Table:
         )
     try:
         with stream.open() as handle, Lent(handle) as file:
-            return arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK))
+            table = arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK))
     except pa.ArrowInvalid as error:
-        for _ in _lines(stream):  # tells the line of what is no JSON
-            pass
+        _check_alike(stream, frozenset())
         raise SchemaMismatchError(
-            f"{stream.name}: {error}.\nHint: give a column values of one type."
+            f"{stream.name}: {error}.\nHint: give a column values of one kind."
         ) from error
+    if floats := frozenset(_floats(table.schema)):
+        _check_alike(stream, floats)
+    return table
+
+
+def _floats(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+    """The columns, and parts of columns, that are floats."""
+    for field in fields:
+        path, kind = f"{above}{field.name}", field.type
+        while pa.types.is_list(kind):
+            path, kind = f"{path}[]", kind.value_type
+        if pa.types.is_struct(kind):
+            yield from _floats(kind, f"{path}.")
+        elif pa.types.is_floating(kind):
+            yield path
+
+
+def _check_alike(stream: Stream, floats: frozenset[str]) -> None:
+    """Find the first value that is of another kind than those above it, or would be rounded.
+
+    Raises:
+        SchemaMismatchError: Naming its line and column.
+    """
+    seen: dict[str, tuple[str, int]] = {}
+    for number, row in _lines(stream):
+        for path, kind, value in _kinds("", row):
+            known, first = seen.setdefault(path, (kind, number))
+            place = f"{stream.name}, line {number}, column {path!r}: {_shown(value)}"
+            if kind != known:
+                raise SchemaMismatchError(
+                    f"{place} is {kind}, but line {first} has {known} there.\n"
+                    "Hint: give a column values of one kind."
+                )
+            if _is_rounded(value, path in floats):
+                raise SchemaMismatchError(
+                    f"{place} has more digits than a number of the column can keep.\n"
+                    "Hint: write the numbers of that column in quotes, as text."
+                )
+
+
+def _kinds(above: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """The kinds of values in an object or array, each with its path."""
+    items = value.items() if isinstance(value, dict) else (("[]", item) for item in value)
+    for name, item in items:
+        if item is not None:
+            path = f"{above}.{name}" if above and name != "[]" else f"{above}{name}"
+            yield path, _KINDS[type(item)], item
+            if isinstance(item, dict | list):
+                yield from _kinds(path, item)
+
+
+_KINDS = {
+    bool: "true or false",
+    **dict.fromkeys((int, float, Decimal), "a number"),
+    str: "text",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def _is_rounded(value: Any, as_float: bool) -> bool:
+    """Whether a number is not the same any more once Arrow has read it."""
+    if isinstance(value, Decimal):
+        return math.isinf(float(value))
+    if not as_float or not isinstance(value, int):
+        return False
+    return abs(value) > _LARGEST_FLOAT or int(float(value)) != value
 
 
 def _lines(stream: Stream) -> Iterator[Line]:
@@ -144,8 +213,12 @@ def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBat
     if not misfits:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     index, _, value, field = min(misfits, key=lambda found: found[:2])
-    shown = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
     raise SchemaMismatchError(
-        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {shown[:_SHOWN]} is no "
+        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {_shown(value)} is no "
         f"{field.type}.\nHint: {expected(field.type)}"
     )
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
+    return text[:_SHOWN]

@@ -113,8 +113,7 @@ def open_source(
         return OpenedSource(_chained([_arrow_reader(part.stream) for part in parts]))
     schema = None if infer else _target_schema(target)
     if schema is None:
-        tables = [_inferred(part) for part in parts]
-        return OpenedSource(tables, tables[0].schema)
+        return _inferred_all(parts)
     return OpenedSource(_chained([_text_reader(part, schema) for part in parts]))
 
 
@@ -238,6 +237,30 @@ def _raise_broken(stream: Stream, error: Exception) -> NoReturn:
         f"{stream.name} is not a whole Arrow stream: {error}.\n"
         "Hint: check that the program that writes it ended well."
     ) from error
+
+
+def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
+    """Text with types that the values of all files have; a misfit is told with its place."""
+    tables = [_inferred(part) for part in parts]
+    for part, table in zip(parts, tables, strict=True):
+        if set(table.column_names) != set(tables[0].column_names):
+            raise SchemaMismatchError(
+                f"{part.stream.name} has the columns {table.column_names!r}, but "
+                f"{parts[0].stream.name} has {tables[0].column_names!r}.\n"
+                "Hint: give all files the same columns, or take them one after the other."
+            )
+    try:
+        schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # then one of them does not fit the first
+        schema = tables[0].schema
+    wanted = {(field.name, field.type) for field in schema}
+    alike = [
+        table
+        if {(field.name, field.type) for field in table.schema} == wanted
+        else _text_reader(part, schema).read_all()
+        for part, table in zip(parts, tables, strict=True)
+    ]
+    return OpenedSource(alike, schema)
 
 
 def _inferred(part: _Part) -> pa.Table:
