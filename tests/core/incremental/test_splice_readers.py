@@ -66,6 +66,14 @@ PYARROW: dict[str, dict[str, Any]] = {
     "v2 zstd indexed": {"compression": "zstd", "data_page_version": "2.0", **_INDEXED},
     "v1 snappy indexed": {**_INDEXED, "use_dictionary": False},
     "delta": {**_DELTA, "write_page_index": True},
+    "v1 pages": {"max_rows_per_page": 200},
+    "v2 pages": {
+        "max_rows_per_page": 200,
+        "data_page_version": "2.0",
+        "compression": "zstd",
+        "write_page_checksum": True,
+    },
+    "delta pages": {**_DELTA, "max_rows_per_page": 200},
 }
 
 
@@ -128,7 +136,16 @@ def _fewer(table: pa.Table) -> Edit:
     return Edit(places, table.take(pa.array(places)), keep_others=False)
 
 
-EDITS = {"rows": _rows, "columns": _columns, "fewer": _fewer}
+def _pages(table: pa.Table) -> Edit:
+    """Rows of pages in between others, which stay what they are where pages are small."""
+    places = [450, 1650, GROUP + 450]
+    rows = table.take(pa.array(places)).to_pylist()
+    for number, row in enumerate(rows):
+        row |= {"n": 0.5 + number, "s": "new word", "day": dt.date(2001, 2, 3), "f": None}
+    return Edit(places, pa.Table.from_pylist(rows, table.schema))
+
+
+EDITS = {"rows": _rows, "columns": _columns, "fewer": _fewer, "pages": _pages}
 FILTERS = {
     "a new id": "id = 100001",
     "an old id": "id = 30",
@@ -281,6 +298,8 @@ SPARK_SOURCES: dict[str, dict[str, str] | str] = {
     "pyarrow v2 zstd indexed": "pyarrow v2 zstd indexed",
     "pyarrow v1 snappy": "pyarrow v1 snappy",
     "pyarrow delta": "pyarrow delta",
+    "pyarrow v1 pages": "pyarrow v1 pages",
+    "pyarrow v2 pages": "pyarrow v2 pages",
     "duckdb v1": "duckdb v1",
     "polars": "polars",
 }

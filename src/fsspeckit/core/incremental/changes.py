@@ -27,16 +27,25 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
+    from fsspeckit.core.parquet.probing import PageValues
     from fsspeckit.core.parquet.properties import Layout
     from fsspeckit.storage.roots import Root
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]
-    Probed = Mapping[str, pa.ChunkedArray]
+    Probed = Mapping[str, PageValues]
     Probe = Callable[[int, Positions], Probed]
-    """Gives rows of a row group, of the columns for which that is cheaper than to read all."""
+    """Reads pages of a row group, of the columns for which that is cheaper than to read all."""
 
-__all__ = ["Change", "GroupChange", "Replacement", "dictionaries_in", "stored_rows"]
+__all__ = [
+    "Change",
+    "Compared",
+    "GroupChange",
+    "Replacement",
+    "dictionaries_in",
+    "stored_rows",
+    "with_rows",
+]
 
 # What is compared is read again for writing, unless it is little: workers of Spark have not much.
 _REMEMBERED_BYTES = 16 * 1024 * 1024
@@ -79,6 +88,24 @@ class GroupChange:
     """The columns in which a value of a row that stays changes."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Rows of a row group that are replaced, as they are and as they will be."""
+
+    places: Positions
+    """Where they are in the row group, ascending."""
+
+    old: pa.Table
+    new: pa.Table
+    pages: Probed
+    """The pages that hold them, of the columns of which these were enough to compare."""
+
+    @property
+    def page_bytes(self) -> int:
+        """What the pages take in memory."""
+        return sum(pages.values.nbytes for pages in self.pages.values())
+
+
 class Change:
     """A file and its replacement, looked at row group by row group."""
 
@@ -104,6 +131,7 @@ class Change:
         self._cuts = np.searchsorted(replacement.positions, self._starts)
         self._remembered: dict[int, pa.Table] = {}
         self._remembered_bytes = 0
+        self._compared: dict[int, Compared] = {}
         self.unchanged_rows = 0
 
     @property
@@ -143,31 +171,35 @@ class Change:
         names = tuple(self.layout.schema.names)
         if not matches:
             return GroupChange(number, 0, names, loses_rows=True)
-        new = self._new_rows(number)
-        different = self._different(self._replaced_rows(number, new, probed), new)
+        compared = self._compare(number, probed)
+        different = self._different(compared.old, compared.new)
         if loses_rows:
             return GroupChange(number, matches, names, loses_rows=True, changed=different)
         if not different:
             self.forget(number)
             return None
         columns = tuple(name for name in names if name in different)
+        self._remember_pages(number, compared)
         return GroupChange(number, self.rows_of(number), columns, changed=different)
 
-    def _replaced_rows(self, number: int, new: pa.Table, probed: Probed) -> pa.Table:
-        """The old rows that are to be replaced."""
-        places = self._places(number)
-        values = {
-            name: found.cast(new.schema.field(name).type)
+    def _compare(self, number: int, probed: Probed) -> Compared:
+        """The old rows that are to be replaced, and the new ones."""
+        places, new = self._places(number), self._new_rows(number)
+        types = dict(zip(new.schema.names, new.schema.types, strict=True))
+        pages = {
+            name: found
             for name, found in probed.items()
-            if _means_the_same(found.type, new.schema.field(name).type)
+            if _means_the_same(found.values.type, types[name])
         }
-        others = [name for name in new.column_names if name not in values]
+        values = {name: found.at(places).cast(types[name]) for name, found in pages.items()}
+        others = [name for name in new.column_names if name not in pages]
         if others:
             old = self._old_rows(number, others)
             self._remember(number, old)
             replaced = take_rows(old, pa.array(places))
             values.update(zip(others, replaced.columns, strict=True))
-        return pa.table([values[name] for name in new.column_names], schema=new.schema)
+        replaced = pa.table([values[name] for name in new.column_names], schema=new.schema)
+        return Compared(places, replaced, new, pages)
 
     def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
         """The columns in which a matching row changes; counts the rows that do not."""
@@ -181,13 +213,26 @@ class Change:
         self.unchanged_rows += int((~differs).sum())
         return frozenset(found)
 
+    def _remember_pages(self, number: int, compared: Compared) -> None:
+        size = compared.page_bytes
+        if size and self._remembered_bytes + size <= _REMEMBERED_BYTES:
+            self._compared[number] = compared
+            self._remembered_bytes += size
+
     def _remember(self, number: int, old: pa.Table) -> None:
         if self._remembered_bytes + old.nbytes <= _REMEMBERED_BYTES:
             self._remembered[number] = old
             self._remembered_bytes += old.nbytes
 
+    def compared(self, number: int) -> Compared | None:
+        """The rows of a row group that change, if pages that hold them are remembered."""
+        return self._compared.get(number)
+
     def forget(self, number: int) -> None:
         """Free what is remembered of a row group."""
+        compared = self._compared.pop(number, None)
+        if compared is not None:
+            self._remembered_bytes -= compared.page_bytes
         old = self._remembered.pop(number, None)
         if old is not None:
             self._remembered_bytes -= old.nbytes
@@ -200,7 +245,7 @@ class Change:
         new = self._new_rows(number).select(names)
         if not self._replacement.keep_others or new.num_rows == self.rows_of(number):
             return new
-        return _replaced(self._known_rows(number, names), new, self._places(number))
+        return with_rows(self._known_rows(number, names), new, self._places(number))
 
     def _known_rows(self, number: int, names: list[str]) -> pa.Table:
         """Old rows, those columns that were read already not read again."""
@@ -244,7 +289,7 @@ def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
     return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
 
 
-def _replaced(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
+def with_rows(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
     """The old rows with new ones at some places."""
     if len(places) <= _FEW_PLACES and not any(
         any(dictionaries_in(kind)) for kind in old.schema.types

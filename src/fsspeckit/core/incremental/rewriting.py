@@ -24,11 +24,11 @@ from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.incremental.changes import GroupChange, Positions, Probe, RowSource
+    from fsspeckit.core.incremental.changes import GroupChange, Positions, Probe, Probed, RowSource
     from fsspeckit.core.incremental.choice import Costs, Method
     from fsspeckit.core.incremental.splicing import Spliceable
     from fsspeckit.storage.roots import Root
@@ -147,7 +147,7 @@ def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceErr
 def _probe_of(source: Spliceable | CannotSpliceError) -> Probe:
     """Reads a few rows through the parts of a file, or nothing where that does not work."""
 
-    def probe(number: int, places: Positions) -> Mapping[str, pa.ChunkedArray]:
+    def probe(number: int, places: Positions) -> Probed:
         if isinstance(source, CannotSpliceError):
             return {}
         try:

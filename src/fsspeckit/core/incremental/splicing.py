@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.incremental.changes import dictionaries_in
 from fsspeckit.core.incremental.choice import UNIT_BYTES
+from fsspeckit.core.incremental.patches import patched_columns
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, dissect, read_footer
 from fsspeckit.core.parquet.columns import check_columns, columns_of
 from fsspeckit.core.parquet.copying import open_original, open_sink
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.columns import Column
     from fsspeckit.core.parquet.copying import Original
     from fsspeckit.core.parquet.encoding import EncodedChunk
+    from fsspeckit.core.parquet.probing import PageValues
     from fsspeckit.storage.roots import Root
 
 __all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable"]
@@ -48,7 +50,7 @@ ENCODERS = min(4, os.cpu_count() or 1)
 """How many threads encode."""
 
 # Many places are in most of the pages, and finding these pages costs a request each elsewhere.
-_PROBED_PLACES = 64
+_PROBED_PLACES = 256
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
 # this share of the largest, or of this many rows: many small deletions would otherwise leave many
 # small row groups.
@@ -78,8 +80,8 @@ class Spliceable:
     anatomy: Anatomy
     columns: list[Column]
 
-    def probe(self, number: int, places: Positions) -> dict[str, pa.ChunkedArray]:
-        """Some rows of a row group, of the columns for which that is cheap."""
+    def probe(self, number: int, places: Positions) -> dict[str, PageValues]:
+        """The pages of a row group that hold some rows, of the columns for which that is cheap."""
         if not self.root.is_local or len(places) > _PROBED_PLACES:
             return {}
         return probe(self.anatomy, number, self.columns, places, self.original.read)
@@ -142,7 +144,7 @@ class Spliceable:
             work.encoded_groups,
             len(work.rows) - work.encoded_groups,
             work.encoded_bytes,
-            splicer.copied_bytes,
+            splicer.copied_bytes + work.patched_bytes,
         )
 
 
@@ -217,6 +219,7 @@ class _Waiting:
     """A row group whose columns are being encoded."""
 
     step: _Step
+    patched: dict[str, EncodedChunk] = field(default_factory=dict)
     units: list[tuple[list[Column], Future[list[EncodedChunk]]]] = field(default_factory=list)
 
 
@@ -242,6 +245,7 @@ class _Work:
         self.rows: list[int] = []
         self.encoded_groups = 0
         self.encoded_bytes = 0
+        self.patched_bytes = 0
 
     def add(self, step: _Step) -> None:
         """Begin a row group of the new file."""
@@ -261,18 +265,30 @@ class _Work:
         step = waiting.step
         assert step.change is not None
         group = self._source.anatomy.groups[step.numbers[0]]
-        for columns, options in self._units(group, step.change.columns, step.rows):
+        waiting.patched = self._patched(step)
+        names = [name for name in step.change.columns if name not in waiting.patched]
+        for columns, options in self._units(group, names, step.rows):
             size = sum(group.chunks[n].raw_bytes for column in columns for n in column.numbers)
             size *= len(step.numbers)
             self._make_room(size)
-            names = [column.name for column in columns]
-            table = pa.concat_tables([self._change.merged(n, names) for n in step.numbers])
+            table = pa.concat_tables(
+                [self._change.merged(n, [one.name for one in columns]) for n in step.numbers]
+            )
             future = self._pool.submit(encode_columns, table, options)
             waiting.units.append((columns, future))
             self._encoding.append((size, future))
             del table
         for number in step.numbers:
             self._change.forget(number)
+
+    def _patched(self, step: _Step) -> dict[str, EncodedChunk]:
+        """The columns of a row group of which a few pages are enough."""
+        assert step.change is not None
+        compared = None if step.change.loses_rows else self._change.compared(step.change.number)
+        if compared is None:
+            return {}
+        read = self._source.original.read
+        return patched_columns(step.change.columns, compared, self._change.layout, read)
 
     def _make_room(self, size: int) -> None:
         """Wait until few bytes are decoded and not yet encoded: these are what takes memory."""
@@ -300,7 +316,8 @@ class _Work:
             unit.append(column)
             found.append(options)
             size += sum(chunk.raw_bytes for chunk in chunks)
-        yield unit, self._complete(group, unit, found)
+        if unit:
+            yield unit, self._complete(group, unit, found)
 
     def _complete(
         self, group: Group, columns: list[Column], found: list[dict[str, Any]]
@@ -318,6 +335,10 @@ class _Work:
             self._splicer.keep(groups[step.numbers[0]])
             return
         chunks: list[Chunk | EncodedChunk] = list(groups[step.numbers[0]].chunks)
+        for name, patched in waiting.patched.items():
+            chunks[self._columns[name].first_leaf] = patched
+            self.encoded_bytes += len(patched.pages) - patched.copied_bytes
+            self.patched_bytes += patched.copied_bytes
         for columns, future in waiting.units:
             leaves = [number for column in columns for number in column.numbers]
             for number, encoded in zip(leaves, future.result(), strict=True):

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk, dissect, read_footer
 from fsspeckit.core.parquet.columns import columns_of
+from fsspeckit.core.parquet.pages import DATA_PAGE_V2, DICTIONARY_ENCODINGS, pages_of
 from fsspeckit.core.parquet.properties import BLOOM_FPP, Layout
-from fsspeckit.core.parquet.thrift import INT, Spec, ThriftError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ __all__ = [
     "check_encodable",
     "chunk_options",
     "encode_columns",
+    "encode_groups",
     "merged_options",
     "page_options",
 ]
@@ -42,7 +43,6 @@ _CODECS: Final = {
     6: "ZSTD",
     7: "LZ4",
 }
-_DICTIONARIES: Final = {2, 8}
 _SPECIAL_ENCODINGS: Final = {
     5: "DELTA_BINARY_PACKED",
     6: "DELTA_LENGTH_BYTE_ARRAY",
@@ -53,10 +53,6 @@ _INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(1, 6)
 _WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
 _DECIMAL: Final = 5
 _STATISTICS: Final = 12
-
-_PAGE_HEADER: Final[Spec] = {1: INT, 4: INT}
-_PAGE_HEADER_BYTES: Final = 4096
-_DATA_PAGE_V2: Final = 3
 
 _BY_PATH: Final = ("compression", "column_encoding", "bloom_filter_options")
 _LISTS_OF_PATHS: Final = ("use_dictionary", "write_statistics")
@@ -74,6 +70,8 @@ class EncodedChunk:
     bloom: bytes | None = None
     column_index: bytes | None = None
     offset_index: bytes | None = None
+    copied_bytes: int = 0
+    """How many bytes of the pages are those of the old chunk."""
 
 
 def chunk_options(
@@ -91,7 +89,9 @@ def chunk_options(
         CannotSpliceError: If a codec cannot be written.
     """
     encodings = {chunk.path: set(chunk.metadata.values[2]) for chunk in chunks}
-    dictionary = [c.path for c in chunks if encodings[c.path] & _DICTIONARIES and _pays(c)]
+    dictionary = [
+        c.path for c in chunks if encodings[c.path].intersection(DICTIONARY_ENCODINGS) and _pays(c)
+    ]
     blooms = {c.path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for c in chunks if c.bloom}
     statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
     return {
@@ -128,15 +128,11 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
         CannotSpliceError: If there is no page header where one should be.
     """
     for chunk in chunks:
-        start = chunk.metadata.values[9]
-        try:
-            data = read(start, min(_PAGE_HEADER_BYTES, chunk.data.end - start))
-            header, _ = decode(data, _PAGE_HEADER)
-        except ThriftError:
-            continue  # a header longer than what was read
-        version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
-        return {"data_page_version": version, "write_page_checksum": 4 in header.values}
-    raise CannotSpliceError("the header of a page cannot be read")
+        for page in pages_of(chunk, read):
+            if page.is_data:
+                version = "2.0" if page.kind == DATA_PAGE_V2 else "1.0"
+                return {"data_page_version": version, "write_page_checksum": page.has_checksum}
+    raise CannotSpliceError("there is no data page")
 
 
 def _file_options(layout: Layout) -> dict[str, Any]:
@@ -188,7 +184,7 @@ def check_encodable(column: Column, field: pa.Field, anatomy: Anatomy, layout: L
         CannotSpliceError: If they would not.
     """
     options: dict[str, Any] = {**_file_options(layout), **_type_options(column)}
-    written = _dissected(_encode(pa.Table.from_batches([], pa.schema([field])), options))
+    written = _dissected(_encode([pa.schema([field]).empty_table()], options))
     found = columns_of(written.elements)
     if [one.meaning for one in found] != [column.meaning]:
         raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
@@ -210,31 +206,41 @@ def encode_columns(table: pa.Table, options: dict[str, Any]) -> list[EncodedChun
     Raises:
         CannotSpliceError: If pyarrow did not encode it, or not as one row group.
     """
-    buffer = _encode(table, options)
+    return encode_groups([table], options)[0]
+
+
+def encode_groups(tables: Sequence[pa.Table], options: dict[str, Any]) -> list[list[EncodedChunk]]:
+    """Encode several tables of the same columns, each as one row group; see `encode_columns`."""
+    buffer = _encode(tables, options)
     anatomy = _dissected(buffer)
-    if [group.rows for group in anatomy.groups] != [table.num_rows]:
+    if [group.rows for group in anatomy.groups] != [table.num_rows for table in tables]:
         raise CannotSpliceError("the writer made more than one row group of one")
-    return [_cut_out(chunk, memoryview(buffer)) for chunk in anatomy.groups[0].chunks]
+    file = memoryview(buffer)
+    return [[_cut_out(chunk, file) for chunk in group.chunks] for group in anatomy.groups]
 
 
 def _cut_out(chunk: Chunk, file: memoryview) -> EncodedChunk:
     # The pages are written soon; the rest waits for the end of the file, and must not hold them.
-    rest = (
+    bloom, column_index, offset_index = (
         None if part is None else bytes(file[part.start : part.end])
         for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
     )
-    return EncodedChunk(chunk, file[chunk.data.start : chunk.data.end], *rest)
+    return EncodedChunk(
+        chunk, file[chunk.data.start : chunk.data.end], bloom, column_index, offset_index
+    )
 
 
-def _encode(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
+def _encode(tables: Sequence[pa.Table], options: dict[str, Any]) -> pa.Buffer:
     sink = pa.BufferOutputStream()
+    schema = tables[0].schema
     try:
-        with pq.ParquetWriter(sink, table.schema, **options) as writer:
-            if table.num_rows:
-                writer.write_table(table, row_group_size=table.num_rows)
+        with pq.ParquetWriter(sink, schema, **options) as writer:
+            for table in tables:
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=table.num_rows)
     except (pa.ArrowException, OSError) as error:
         # Nothing but memory is written: these are pyarrow's words for what it cannot encode.
-        raise CannotSpliceError(f"pyarrow cannot encode {table.column_names}: {error}") from error
+        raise CannotSpliceError(f"pyarrow cannot encode {schema.names}: {error}") from error
     return sink.getvalue()
 
 

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Page", "check_chunks", "pages_of"]
 
-_HEADER: Final[Spec] = {1: INT, 2: INT, 3: INT, 5: {1: INT}, 8: {1: INT, 3: INT}}
+_HEADER: Final[Spec] = {
+    1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
+}  # fmt: skip
+_CHECKSUM: Final = 4
+_ENCODING: Final = {5: 2, 7: 2, 8: 4}
 _FIRST_READ: Final = 256
 _LARGEST_HEADER: Final = 1 << 20
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+DICTIONARY_ENCODINGS: Final = (2, 8)
+"""Of data pages that hold indices into the dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,17 @@ class Page:
     kind: int
     values: int
     """How many values it holds, NULL included; 0 for a dictionary."""
+
+    raw_bytes: int = 0
+    """Its bytes with its header, as if it were not compressed."""
+
+    encoding: int | None = None
+    has_checksum: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds values of rows."""
+        return self.kind in (DATA_PAGE, DATA_PAGE_V2)
 
 
 def pages_of(chunk: Chunk, read: Read) -> Iterator[Page]:
@@ -67,7 +84,15 @@ def _page(start: int, end: int, read: Read) -> Page:
     if values.get(3, -1) < 0:
         raise CannotSpliceError("the header of a page has no size")
     counts = (values[number].values.get(1, 0) for number in (5, 8) if number in values)
-    return Page(Range(start, length + values[3]), values.get(1, -1), sum(counts))
+    encodings = (values[n].values.get(at) for n, at in _ENCODING.items() if n in values)
+    return Page(
+        Range(start, length + values[3]),
+        values.get(1, -1),
+        sum(counts),
+        length + values.get(2, 0),
+        next(encodings, None),
+        _CHECKSUM in header.kinds,
+    )
 
 
 def check_chunks(anatomy: Anatomy, read: Read) -> None:

@@ -39,11 +39,11 @@ class _Placed:
     def __init__(self, source: Chunk | EncodedChunk, start: int) -> None:
         self.old = _chunk_of(source)
         self.start = start
-        self.metadata = _copy(self.old.metadata)
+        self.metadata = self.old.metadata.copy()
         for number in _OFFSETS:
             if self.metadata.values.get(number, 0) > 0:
                 self.metadata.values[number] += start - self.old.data.start
-        self.struct = _copy(self.old.struct)
+        self.struct = self.old.struct.copy()
         self.struct.values[3] = self.metadata
         set_field(self.struct, 2, 0, I64)  # deprecated, and wrong in the files of some writers
         self.bloom: Range | bytes | None
@@ -79,7 +79,7 @@ class Splicer:
 
     def keep(self, group: Group) -> None:
         """Add a row group as it is."""
-        self._add(_copy(group.struct), group.rows, group.chunks, group.chunks)
+        self._add(group.struct.copy(), group.rows, group.chunks, group.chunks)
 
     def change(
         self,
@@ -96,7 +96,7 @@ class Splicer:
             chunks: A chunk for each leaf column.
             unsorted: The leaf columns that may have lost a sort order.
         """
-        struct = _copy(group.struct)
+        struct = group.struct.copy()
         # What a later version of the format says about a row group may be about its values.
         drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
         _cut_sort_order(struct, unsorted)
@@ -117,7 +117,7 @@ class Splicer:
         self._write_column_indexes()
         self._write_offset_indexes()
         self._number_groups()
-        footer = _copy(self._anatomy.footer)
+        footer = self._anatomy.footer.copy()
         set_field(footer, 3, self.rows, I64)
         footer.values[4] = self._groups
         data = encode(footer)
@@ -208,10 +208,6 @@ class Splicer:
             return
         for number, struct in enumerate(self._groups):
             set_field(struct, _ORDINAL, number, I16)
-
-
-def _copy(struct: Struct) -> Struct:
-    return Struct(dict(struct.values), dict(struct.raw), dict(struct.kinds))
 
 
 def _cut_sort_order(struct: Struct, unsorted: Collection[int]) -> None:

@@ -91,6 +91,10 @@ class Struct:
     kinds: dict[int, int] = field(default_factory=dict)
     """The type of every field, in wire order; a decoded list adds its items' type times 16."""
 
+    def copy(self) -> Struct:
+        """The same fields; what is inside them is shared."""
+        return Struct(dict(self.values), dict(self.raw), dict(self.kinds))
+
 
 def decode(data: bytes, spec: Spec, start: int = 0) -> tuple[Struct, int]:
     """Read the struct that begins at ``start``.

@@ -1,0 +1,87 @@
+"""Columns of a row group in which few rows change: their pages are patched, not all encoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fsspeckit.core.incremental.changes import with_rows
+from fsspeckit.core.parquet.encoding import chunk_options, merged_options, page_options
+from fsspeckit.core.parquet.patching import Patch, can_patch, patch_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fsspeckit.core.incremental.changes import Compared
+    from fsspeckit.core.parquet.anatomy import Read
+    from fsspeckit.core.parquet.encoding import EncodedChunk
+    from fsspeckit.core.parquet.probing import PageValues
+    from fsspeckit.core.parquet.properties import Layout
+
+__all__ = ["patched_columns"]
+
+
+def patched_columns(
+    names: Iterable[str], compared: Compared, layout: Layout, read: Read
+) -> dict[str, EncodedChunk]:
+    """New chunks for columns of which a few pages change.
+
+    Args:
+        names: The columns that change.
+        compared: The rows that change, and pages that hold them.
+        layout: How the file was written.
+        read: Reads bytes of the file.
+
+    Returns:
+        By column; those of which all pages must be encoded are left out.
+
+    Raises:
+        CannotSpliceError: If new pages cannot be made.
+    """
+    found: dict[str, EncodedChunk] = {}
+    pages = [compared.pages[name] for name in names if name in compared.pages]
+    for together, options in _units([one for one in pages if can_patch(one)], layout, read):
+        schema = pa.schema([layout.schema.field(one.column.name) for one in together])
+        patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
+        chunks = patch_chunks(patches, schema, options, read)
+        for name, chunk in zip(schema.names, chunks, strict=True):
+            if chunk is not None:
+                found[name] = chunk
+    return found
+
+
+def _patch(pages: PageValues, compared: Compared, field: pa.Field) -> Patch:
+    old, new = (table.column(field.name) for table in (compared.old, compared.new))
+    schema = pa.schema([field])
+    before = pa.table([pages.values.cast(field.type)], schema=schema)
+    after = with_rows(before, pa.table([new], schema=schema), pages.inside(compared.places))
+    return Patch(pages, after.column(0), old, new)
+
+
+def _units(
+    pages: Sequence[PageValues], layout: Layout, read: Read
+) -> list[tuple[list[PageValues], dict[str, Any]]]:
+    """Columns whose pages can be written together: they hold the same rows, in one style."""
+    units: list[tuple[list[PageValues], dict[str, Any]]] = []
+    for one in pages:
+        options = _options(one, layout, read)
+        for number, (unit, known) in enumerate(units):
+            merged = merged_options([known, options])
+            if merged is not None and unit[0].spans == one.spans:
+                unit.append(one)
+                units[number] = (unit, merged)
+                break
+        else:
+            units.append(([one], options))
+    return units
+
+
+def _options(pages: PageValues, layout: Layout, read: Read) -> dict[str, Any]:
+    chunk = pages.chunk
+    return {
+        **chunk_options(pages.column, [chunk], layout, 1),
+        **page_options([chunk], read),
+        "use_dictionary": False,
+        "write_statistics": [chunk.path],
+    }

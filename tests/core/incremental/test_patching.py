@@ -1,0 +1,243 @@
+"""Chunks of which only the pages with a changed row are new: what readers and footers see."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.incremental.spliced import Edit, read, same
+from tests.core.parquet.altered import alter, dissected
+
+from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, Page, pages_of
+from fsspeckit.core.parquet.thrift import I64, INT, decode
+from fsspeckit.core.parquet.thriftwriter import encode, set_field
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fsspeckit.core.parquet.anatomy import Chunk
+    from fsspeckit.core.parquet.thrift import Struct
+
+EXAMPLES = int(250 * float(os.environ.get("FSSPECKIT_EXAMPLES", "1")))
+ROWS, GROUP, PAGE = 400, 200, 20
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "n": pa.array([(n * 7919) % 1000 + 0.5 for n in range(ROWS)]),
+        "s": [f"s{n % 11:02}" for n in range(ROWS)],
+        "o": [None if n % 5 == 0 else n % 90 for n in range(ROWS)],
+        "b": [n % 3 == 0 for n in range(ROWS)],
+        "l": [[n, n + 1] for n in range(ROWS)],
+    }
+)
+
+
+def _write(directory: Path, table: pa.Table = TABLE, **options: Any) -> Path:
+    path = directory / "old.parquet"
+    pq.write_table(table, path, row_group_size=GROUP, max_rows_per_page=PAGE, **options)
+    return path
+
+
+def _edit(places: list[int], table: pa.Table = TABLE, **columns: Any) -> Edit:
+    rows = table.take(pa.array(places))
+    for name, values in columns.items():
+        number = rows.column_names.index(name)
+        rows = rows.set_column(number, name, pa.array(values, table.schema.field(name).type))
+    return Edit(places, rows)
+
+
+def _pages(path: Path, chunk: Chunk) -> list[Page]:
+    data = path.read_bytes()
+    return list(pages_of(chunk, lambda start, length: data[start : start + length]))
+
+
+def _new_pages(path: Path, new: Path, leaf: int, group: int = 0) -> list[int]:
+    """The numbers of those data pages of a chunk that are not the bytes they were."""
+    found = []
+    for file in (path, new):
+        data = file.read_bytes()
+        pages = _pages(file, dissected(file).groups[group].chunks[leaf])
+        found.append([data[p.part.start : p.part.end] for p in pages if p.is_data])
+    return [n for n, (one, other) in enumerate(zip(*found, strict=True)) if one != other]
+
+
+def _statistics(path: Path) -> list[list[dict[str, Any] | None]]:
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    chunks = [[group.column(leaf) for leaf in range(group.num_columns)] for group in groups]
+    return [[c.statistics.to_dict() if c.is_stats_set else None for c in group] for group in chunks]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_only_pages_with_a_changed_row_are_new(
+    tmp_path: Path, version: str, dictionary: bool
+) -> None:
+    path = _write(tmp_path, data_page_version=version, use_dictionary=dictionary)
+    edit = _edit([45, 50, 130], n=[8.5, 9.5, 10.5], s=["s03", "new", "s04"], o=[None, 4, 5])
+    done = edit.on_disk(path, tmp_path / "new.parquet")
+    assert same(read(tmp_path / "new.parquet"), edit.in_memory(TABLE))
+    assert (done.method, done.encoded_row_groups, done.copied_row_groups) == ("column splice", 1, 1)
+    for leaf in (1, 2, 3):
+        assert _new_pages(path, tmp_path / "new.parquet", leaf) == [2, 6]
+    for leaf in (0, 4, 5):
+        assert _new_pages(path, tmp_path / "new.parquet", leaf) == []
+    assert done.encoded_bytes < done.copied_bytes
+
+
+def test_the_footer_tells_the_encodings_of_the_new_pages(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    _edit([45], s=["new"]).on_disk(path, new)
+    chunk = dissected(new).groups[0].chunks[2]
+    pages = _pages(new, chunk)
+    assert [p.encoding in DICTIONARY_ENCODINGS for p in pages if p.is_data] == [
+        n != 2 for n in range(10)
+    ]
+    counted = decode(encode(chunk.metadata), {13: [{1: INT, 2: INT, 3: INT}]})[0]
+    stated = {(one.values[1], one.values[2]): one.values[3] for one in counted.values[13]}
+    assert stated == {(2, 0): 1, (0, 0): 1, (0, 8): 9}
+    assert sum(page.raw_bytes for page in pages) == chunk.raw_bytes
+
+
+def test_statistics_stay_exact(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    edit = _edit([45, 350], n=[-7.0, 2000.0], s=["s03", "zz"], o=[None, 95])
+    edit.on_disk(path, new)
+    full = tmp_path / "full.parquet"
+    pq.write_table(edit.in_memory(TABLE), full, row_group_size=GROUP)
+    assert _statistics(new) == _statistics(full)
+    assert _new_pages(path, new, 1) == [2]
+
+
+def test_a_bound_that_goes_is_looked_for_among_all_values(tmp_path: Path) -> None:
+    path, new, full = _write(tmp_path), tmp_path / "new.parquet", tmp_path / "full.parquet"
+    lowest = int(np.argmin(TABLE["n"].slice(0, GROUP).to_numpy()))
+    edit = _edit([lowest], n=[500.25])
+    edit.on_disk(path, new)
+    pq.write_table(edit.in_memory(TABLE), full, row_group_size=GROUP)
+    assert _statistics(new) == _statistics(full)
+
+
+def test_a_dictionary_that_most_pages_would_not_use_is_made_again(tmp_path: Path) -> None:
+    path, table = _write(tmp_path), TABLE
+    for turn in range(8):
+        edit = _edit([PAGE * turn + 5], table, s=[f"new {turn}"])
+        new = tmp_path / f"{turn}.parquet"
+        assert edit.on_disk(path, new).method == "column splice"
+        table = edit.in_memory(table)
+        assert same(read(new), table)
+        pages = [p for p in _pages(new, dissected(new).groups[0].chunks[2]) if p.is_data]
+        indexed = [page.encoding in DICTIONARY_ENCODINGS for page in pages]
+        assert sum(indexed) * 3 >= len(indexed)
+        path = new
+
+
+@pytest.mark.parametrize(
+    "options", [{"write_page_index": True}, {"bloom_filter_options": {"n": True, "s": True}}]
+)
+def test_what_an_index_knows_is_encoded_as_a_whole(tmp_path: Path, options: dict[str, Any]) -> None:
+    path, new = _write(tmp_path, **options), tmp_path / "new.parquet"
+    edit = _edit([45], n=[8.5], s=["new"])
+    assert edit.on_disk(path, new).method == "column splice"
+    assert same(read(new), edit.in_memory(TABLE))
+    assert dissected(new).groups[0].chunks[1].metadata.values[2]  # it has its own encodings
+
+
+def test_a_number_of_bytes_before_compression_is_what_pages_say(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, compression="zstd"), tmp_path / "new.parquet"
+    _edit([45], n=[8.5], o=[3]).on_disk(path, new)
+    for group in dissected(new).groups:
+        total = 0
+        for chunk in group.chunks:
+            raw = sum(page.raw_bytes for page in _pages(new, chunk))
+            assert raw == chunk.raw_bytes
+            total += raw
+        assert group.struct.values[2] == total
+
+
+def test_fields_of_a_later_format_go_from_a_patched_chunk(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+
+    def add(footer: Struct) -> None:
+        for group in footer.values[4]:
+            for chunk in group.values[1]:
+                set_field(chunk.values[3], 99, 7, I64)
+
+    alter(path, add)
+    edit = _edit([45], n=[8.5])
+    edit.on_disk(path, new)
+    assert _new_pages(path, new, 1) == [2]
+    kinds = [99 in chunk.metadata.kinds for chunk in dissected(new).groups[0].chunks]
+    assert kinds == [True, False, True, True, True, True]
+
+
+KINDS: dict[str, Any] = {
+    "i": (pa.int64(), lambda r: int(r.integers(-9, 9))),
+    "u": (pa.uint32(), lambda r: int(r.integers(0, 2**32))),
+    "f": (pa.float64(), lambda r: [1.5, -0.0, 0.0, float("nan"), float(r.random())][r.integers(5)]),
+    "g": (pa.float32(), lambda r: float(np.float32(r.random()))),
+    "s": (pa.string(), lambda r: "äx"[r.integers(2)] * int(r.integers(0, 20))),
+    "z": (pa.large_string(), lambda r: "long" * int(r.integers(0, 2000))),
+    "y": (pa.binary(3), lambda r: r.bytes(3)),
+    "c": (pa.bool_(), lambda r: bool(r.integers(2))),
+    "t": (pa.timestamp("us", "UTC"), lambda r: int(r.integers(0, 10**15))),
+    "d": (pa.decimal128(9, 2), lambda r: int(r.integers(-999, 999))),
+    "h": (pa.float16(), lambda r: np.float16(r.random())),
+}
+
+
+def _column(kind: str, rows: int, nulls: float, random: np.random.Generator) -> pa.Array:
+    data_type, value = KINDS[kind]
+    values = [None if random.random() < nulls else value(random) for _ in range(rows)]
+    if pa.types.is_timestamp(data_type):
+        return pa.array(values, pa.int64()).cast(data_type)
+    return pa.array(values, data_type)
+
+
+options = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4"]),
+        "use_dictionary": st.booleans(),
+        "dictionary_pagesize_limit": st.sampled_from([16, 1 << 20]),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "max_rows_per_page": st.integers(1, 12),
+        "write_page_checksum": st.booleans(),
+        "write_statistics": st.booleans(),
+        "store_decimal_as_integer": st.booleans(),
+    }
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES)
+@given(st.data())
+def test_a_patch_equals_the_same_edit_in_memory(tmp_path: Path, data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32), label="seed"))
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5, unique=True))
+    rows, nulls = data.draw(st.integers(20, 90)), data.draw(st.sampled_from([0, 0.2, 0.95]))
+    required = data.draw(st.booleans()) and not nulls
+    fields = [pa.field(kind, KINDS[kind][0], nullable=not required) for kind in kinds]
+    columns = [_column(kind, rows, nulls, random) for kind in kinds]
+    old = pa.table(columns, schema=pa.schema(fields))
+    path, new, full = (tmp_path / f"{name}.parquet" for name in ("old", "new", "full"))
+    asked, size = data.draw(options), data.draw(st.integers(20, 90))
+    pq.write_table(old, path, row_group_size=size, write_batch_size=1, **asked)
+
+    chosen = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1, max_size=3)))
+    came = [_column(kind, len(chosen), nulls, random) for kind in kinds]
+    edit = Edit(chosen, pa.table(came, schema=old.schema))
+    new.unlink(missing_ok=True)
+    done = edit.on_disk(path, new)
+
+    expected = edit.in_memory(old)
+    assert done.method in ("kept", "splice", "column splice"), done.reason
+    written = new if done.is_new else path
+    assert same(read(written), expected)
+    pq.write_table(expected, full, row_group_size=size, **asked)
+    assert str(_statistics(written)) == str(_statistics(full))
