@@ -60,7 +60,9 @@ def command_page() -> str:
         _exit_codes(),
         "Ctrl-C leaves the dataset unchanged (exit code 1), or completes a commit that has begun "
         "(exit code 0), and says which. Where all is done but the result cannot be printed, "
-        "because the disk is full or the pipe is closed, the exit code is 3.",
+        "because the disk is full or the pipe is closed, the exit code is 3. `plan` ends with 1 "
+        "where a guard rail would stop the merge, and `doctor` where every merge would be refused; "
+        "both show what they found first.",
         *(_command(group.commands[command.__name__]) for command in COMMANDS),
         "## How SOURCE is read",
         _SOURCES,

@@ -204,6 +204,30 @@ def test_doctor(done: Run, dataset: Path) -> None:
     assert document["verdict"] == "poor"
 
 
+def test_doctor_of_what_is_refused(run: Run, dataset: Path) -> None:
+    other = pa.table({"id": ["x"], "v": [1]})
+    pq.write_table(other, dataset / "part-3.parquet")
+    ran = run("doctor", dataset, "-k", "id")
+    assert (ran.code, ran.err) == (1, "")
+    verdict, _, first, advice, *_ = ran.out.splitlines()
+    assert verdict.endswith("merges by id would be refused")
+    assert first.startswith("error: the key column 'id' has types in the target's files that")
+    assert advice == "  do: rewrite the files that have the wrong type."
+    assert "warning: column 'v' is string or int64, depending on the file" in ran.out
+    document = run("doctor", dataset, "-k", "id", "--json").document
+    assert document["verdict"] == "refused"
+    assert [finding["severity"] for finding in document["findings"]] == ["error", "warning"]
+
+
+def test_inspect_of_files_that_disagree(done: Run, dataset: Path) -> None:
+    pq.write_table(pa.table({"id": ["x"], "v": [1]}), dataset / "part-3.parquet")
+    out = done("inspect", dataset, "-k", "id").out
+    assert "warning: a merge would be refused: the key column 'id' has types" in out
+    assert "warning: column 'v' is string or int64, depending on the file, such as 'part-3." in out
+    document = done("inspect", dataset, "-k", "id", "--json").document
+    assert [each["column"] for each in document["type_differences"]] == ["id", "v"]
+
+
 def test_history(done: Run, dataset: Path, source: Path) -> None:
     assert done("history", dataset).out == f"{dataset}: no commits yet\n"
     done("merge", source, dataset, "-k", "id", *PYARROW)

@@ -149,3 +149,89 @@ def test_what_a_merge_would_refuse(place: Path) -> None:
 def test_no_files(place: Path) -> None:
     with pytest.raises(ValueError, match="holds no data files"):
         diagnose_dataset(place, ["id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "trouble"),
+    [
+        (pa.int64(), "where it would change rows in these files"),
+        (pa.list_(pa.string()), "where it would change rows in these files"),
+        (pa.large_string(), None),
+        (pa.dictionary(pa.int8(), pa.string()), None),
+    ],
+    ids=str,
+)
+def test_types_of_other_columns_that_differ(
+    place: Path, kind: pa.DataType, trouble: str | None
+) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    odd = pa.table({"id": [2], "v": pa.array([None], kind)})
+    pq.write_table(odd, place / "b.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "good"
+    if trouble is None:
+        assert found.findings == ()
+        return
+    finding = only(found)
+    assert finding.severity == "warning"
+    assert "column 'v' is string or " in finding.what
+    assert trouble in finding.what
+    assert finding.files == ("b.parquet",)
+
+
+def test_types_that_differ_in_size_only(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    small = rows(2).set_column(0, "id", pa.array([2], pa.int32()))
+    pq.write_table(small, place / "b.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "good"
+    assert "where a value does not fit the type of its file" in only(found).what
+
+
+def test_keys_that_cannot_be_compared_refuse_merges(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    pq.write_table(pa.table({"id": ["x"], "v": ["x"]}), place / "b.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "refused"
+    finding = only(found)
+    assert finding.severity == "error"
+    with pytest.raises(ValueError, match="cannot be compared with each other") as refused:
+        PyarrowDatasetIO().merge(rows(1), str(place), "upsert", ["id"])
+    assert f"{finding.what} Hint: {finding.advice}" == " ".join(str(refused.value).split())
+
+
+def test_a_key_that_is_nested_in_one_file(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    pq.write_table(pa.table({"id": [[1]], "v": ["x"]}), place / "b.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert found.verdict == "refused"
+    assert "cannot be a key" in found.findings[0].what
+
+
+def test_a_key_that_can_be_none(place: Path) -> None:
+    pq.write_table(pa.table({"l": [[1]], "id": [1]}), place / "a.parquet")
+    found = diagnose_dataset(place, ["l"])
+    assert (found.verdict, found.pruning.probes) == ("refused", 0)
+    finding = only(found)
+    assert finding.what.endswith("cannot be a key.")
+    assert finding.advice.startswith("keys are numbers")
+
+
+def test_what_refuses_comes_first(place: Path) -> None:
+    pq.write_table(rows(1, None), place / "a.parquet")
+    pq.write_table(rows(2).append_column("w", [[1.5]]), place / "b.parquet")
+    found = diagnose_dataset(place, ["id"])
+    assert [finding.severity for finding in found.findings] == ["error", "note"]
+
+
+def test_files_that_say_other_than_their_paths(place: Path) -> None:
+    for day, stored in (("mon", "mon"), ("tue", "mon")):
+        (place / f"day={day}").mkdir()
+        pq.write_table(pa.table({"id": [1], "day": [stored]}), place / f"day={day}" / "a.parquet")
+    found = diagnose_dataset(place, ["id", "day"])
+    assert found.verdict == "refused"
+    assert found.findings[0].files == ("day=tue/a.parquet",)
+    with pytest.raises(ValueError, match="holds other values of 'day' than its path says"):
+        PyarrowDatasetIO().merge(
+            pa.table({"id": [1], "day": ["mon"]}), str(place), "upsert", ["id", "day"]
+        )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.datasets.consistency import TypeDifference
 from fsspeckit.datasets.inspection import Inspection, inspect_dataset
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -185,10 +186,22 @@ def test_wrong_keys(place: Path, keys: list[str], message: str) -> None:
         inspect_dataset(place, key_columns=keys)
 
 
-def test_a_key_without_order(place: Path) -> None:
+def test_a_key_that_can_be_none(place: Path) -> None:
     pq.write_table(pa.table({"l": [[1]]}), place / "a.parquet")
-    with pytest.raises(ValueError, match="column 'l' cannot be a key"):
-        inspected(place, "l")
+    found = inspected(place, "l")
+    assert "cannot be a key" in found.obstacles[0]
+    assert (found.key_pruning, found.type_differences) == (None, ())
+
+
+def test_files_that_disagree(place: Path) -> None:
+    pq.write_table(rows(1), place / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "v": [1.5]}), place / "b.parquet")
+    pq.write_table(pa.table({"id": [3]}), place / "c.parquet")
+    found = inspected(place, "id")
+    (difference,) = found.type_differences
+    assert difference == TypeDifference("v", ("string", "double"), ("b.parquet",), False)
+    (obstacle,) = found.obstacles
+    assert obstacle.startswith("1 file(s) do not have the columns of the first one, such as 'c.p")
 
 
 def test_nothing_there(tmp_path: Path) -> None:

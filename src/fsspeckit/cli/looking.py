@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
+from fsspeckit.cli.failures import FAILED
 from fsspeckit.cli.session import open_session
 
 __all__ = ["doctor", "engines", "history", "inspect"]
@@ -43,7 +46,10 @@ def doctor(
     as_json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Tell how well merges on a key would prune, what is in their way, and what to change."""
+    """Tell how well merges on a key would prune, what is in their way, and what to change.
+
+    Where every merge would be refused, that is told first, and the exit code is 1.
+    """
     from fsspeckit.datasets.diagnosis import diagnose_dataset
 
     session = open_session(as_json, storage_option=storage_option, config=config)
@@ -55,6 +61,8 @@ def doctor(
         control_dir=control_dir,
     )
     session.output.diagnosis(found)
+    if found.verdict == "refused":
+        raise typer.Exit(FAILED)
 
 
 def history(

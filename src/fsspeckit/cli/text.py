@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsspeckit.cli.engines import FoundEngine
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.datasets.diagnosis import Diagnosis
+    from fsspeckit.datasets.diagnosis import Diagnosis, Finding
     from fsspeckit.datasets.inspection import Inspection, KeyPruning
     from fsspeckit.datasets.results import WriteDatasetResult
     from fsspeckit.storage.history import HistoryEntry
@@ -265,6 +265,11 @@ def _inspected_files(page: Page, found: Inspection) -> None:
 def _inspected_oddities(page: Page, found: Inspection) -> None:
     told = [f"a merge would be refused: {obstacle}" for obstacle in found.obstacles]
     told += [f"a merge would be refused: {file.error}" for file in found.files if file.error]
+    told += [
+        f"column {each.column!r} is {' or '.join(each.types)}, depending on the file, such as "
+        f"{each.files[0]!r}; doctor tells what to do"
+        for each in found.type_differences
+    ]
     told += [f"commit {number} is not complete: run recover" for number in found.pending_commits]
     small = found.small_files
     if small is not None:
@@ -279,20 +284,30 @@ def _inspected_oddities(page: Page, found: Inspection) -> None:
 
 
 def show_diagnosis(page: Page, found: Diagnosis) -> None:
-    """A verdict, and what to change."""
+    """A verdict, what refuses merges if anything does, and what else to change."""
     page.line(
         f"{found.path}: merges by {', '.join(found.key_columns)} would {_VERDICTS[found.verdict]}",
         "bold",
     )
-    page.line(_pruning(found.pruning, found.files))
-    for finding in found.findings:
+    errors = [finding for finding in found.findings if finding.severity == "error"]
+    for finding in errors:
+        _finding(page, finding)
+    if errors:
         page.line()
-        page.line(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
-        for file in finding.files[:_MOST_FILES]:
-            page.line(f"  {file}")
-        if len(finding.files) > _MOST_FILES:
-            page.line(f"  … and {len(finding.files) - _MOST_FILES:,} more; --json lists them all")
-        page.line(f"  do: {in_words_of_options(finding.advice)}")
+    if found.pruning.probes or not errors:
+        page.line(_pruning(found.pruning, found.files))
+    for finding in found.findings[len(errors) :]:
+        _finding(page, finding)
+
+
+def _finding(page: Page, finding: Finding) -> None:
+    page.line()
+    page.line(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
+    for file in finding.files[:_MOST_FILES]:
+        page.line(f"  {file}")
+    if len(finding.files) > _MOST_FILES:
+        page.line(f"  … and {len(finding.files) - _MOST_FILES:,} more; --json lists them all")
+    page.line(f"  do: {in_words_of_options(finding.advice)}")
 
 
 _VERDICTS = {

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fsspeckit.core.incremental.keys import check_names
+from fsspeckit.core.incremental.agreement import check_partition_value
+from fsspeckit.core.incremental.keys import check_names, key_column
+from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
+from fsspeckit.datasets.consistency import odd_files, type_differences
 from fsspeckit.datasets.inspection import KeyPruning, small_files, survey
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
@@ -112,14 +115,15 @@ def diagnose_dataset(
         storage.root.shown,
         tuple(key_columns),
         files,
-        # Where no file can be read, nothing is known, and a key may be in any of them.
+        # Where no file can be read, or the key is none, a key may be in any file.
         found.pruning or KeyPruning(tuple(key_columns), 0, float(files), files),
-        tuple(_findings(found)),
+        tuple(sorted(_findings(found), key=lambda finding: finding.severity != "error")),
     )
 
 
 def _findings(found: Surveyed) -> Iterator[Finding]:
     yield from _what_refuses(found)
+    yield from _what_differs(found)
     for bounds in found.bounds:
         yield from _what_is_unknown(found, bounds)
         yield from _null_keys(found, bounds.column.name)
@@ -136,7 +140,7 @@ def _findings(found: Surveyed) -> Iterator[Finding]:
 
 
 def _what_refuses(found: Surveyed) -> Iterator[Finding]:
-    for obstacle in found.listing.obstacles:
+    for obstacle in found.obstacles:
         what, _, advice = obstacle.partition(" Hint: ")
         yield Finding("error", what, advice or "merge into a directory of plain Parquet.")
     broken = _named(found, [footer for footer in found.target.footers if footer.error is not None])
@@ -147,7 +151,7 @@ def _what_refuses(found: Surveyed) -> Iterator[Finding]:
             "remove or restore them; a merge cannot rewrite what it cannot read.",
             broken,
         )
-    yield from _odd_columns(found)
+    yield from _what_contradicts(found)
     if found.pending:
         numbers = ", ".join(map(str, found.pending))
         yield Finding(
@@ -157,17 +161,55 @@ def _what_refuses(found: Surveyed) -> Iterator[Finding]:
         )
 
 
-def _odd_columns(found: Surveyed) -> Iterator[Finding]:
-    parts = {part.name for part in found.target.partition_columns}
-    readable = [footer for footer in found.target.footers if footer.error is None]
-    names = [parts.union(footer.schema.names) for footer in readable]
-    odd = [footer for footer, each in zip(readable, names, strict=True) if each != names[0]]
-    if odd:
+def _what_contradicts(found: Surveyed) -> Iterator[Finding]:
+    """Files that do not have the columns of the others, or not the values of their paths."""
+    if odd := odd_files(found.target):
         yield Finding(
             "error",
             f"{len(odd):,} file(s) do not have the columns of the first one.",
             "rewrite the files so that all have the same columns.",
             _named(found, odd),
+        )
+    for part in found.target.partition_columns:
+        if lying := [footer for footer in found.target.footers if _lies(found, footer, part.name)]:
+            yield Finding(
+                "error",
+                f"{len(lying):,} file(s) hold other values of {part.name!r} than their paths say.",
+                "move them to the right directories, or drop the column from them.",
+                _named(found, lying),
+            )
+
+
+def _lies(found: Surveyed, footer: FileFooter, part: str) -> bool:
+    """Whether a file stores a partition column with other values than its path has."""
+    if footer.error is not None or part not in footer.leaves:
+        return False
+    root = found.storage.root
+    text = parse_hive_partition_path(root.relative(footer.file.path)).get(part)
+    try:
+        column = key_column(part, footer.leaves[part].type)
+        values, known = typed_values([text], column.type)
+        check_partition_value(root, footer, column, text, values[0] if known[0] else None)
+    except SchemaMismatchError:
+        return True
+    return False
+
+
+def _what_differs(found: Surveyed) -> Iterator[Finding]:
+    """Columns whose types differ; those of the key were told if they cannot be compared."""
+    for difference in type_differences(found.target):
+        if difference.convertible:
+            trouble = "a merge is refused where a value does not fit the type of its file"
+        elif difference.column in found.key_columns:
+            continue
+        else:
+            trouble = "a merge is refused where it would change rows in these files"
+        yield Finding(
+            "warning",
+            f"column {difference.column!r} is {' or '.join(difference.types)}, depending on the "
+            f"file: {trouble}, and readers may refuse to read the dataset.",
+            f"write these files anew with {difference.types[0]}, as the others have it.",
+            difference.files,
         )
 
 

@@ -19,6 +19,13 @@ from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import check_names, key_column
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.target import read_target
+from fsspeckit.datasets.consistency import (
+    TypeDifference,
+    all_columns,
+    key_problem,
+    odd_files,
+    type_differences,
+)
 from fsspeckit.datasets.reading import partition_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage.history import history_of
@@ -28,12 +35,11 @@ from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fsspeckit.core.incremental.bounds import ColumnBounds
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.target import Target
-    from fsspeckit.storage.listing import Listing
     from fsspeckit.storage.store import Storage
 
 __all__ = [
@@ -138,7 +144,10 @@ class Inspection:
     """None if there are too few of them to matter."""
 
     obstacles: tuple[str, ...]
-    """Why a merge would refuse the directory, one sentence each."""
+    """Why a merge would refuse the dataset, one paragraph each."""
+
+    type_differences: tuple[TypeDifference, ...]
+    """Columns whose types differ from file to file."""
 
     pending_commits: tuple[int, ...]
     """Commits that recovery has to complete."""
@@ -219,7 +228,8 @@ def inspect_dataset(
         key_columns=surveyed.key_columns,
         key_pruning=surveyed.pruning,
         small_files=small_files(footers),
-        obstacles=surveyed.listing.obstacles,
+        obstacles=(*surveyed.obstacles, *_told_odd(target)),
+        type_differences=type_differences(target),
         pending_commits=surveyed.pending,
         commits=surveyed.commits,
     )
@@ -230,8 +240,10 @@ class Surveyed:
     """The parts of a dataset that descriptions are made of."""
 
     storage: Storage
-    listing: Listing
     target: Target
+    obstacles: tuple[str, ...]
+    """Why a merge by the key would refuse the dataset, each with a hint."""
+
     key_columns: tuple[str, ...]
     bounds: tuple[ColumnBounds, ...]
     """What is known of each key column in every row group, doubtful bounds left out."""
@@ -260,12 +272,13 @@ def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
     )
     if any(footer.error is None for footer in target.footers):
         _check_known(keys, target, asked=key_columns is not None)
-    known = tuple(name for name in keys if name in _names(target))
-    bounds, pruning = _pruning(target, known)
+    known = tuple(name for name in keys if name in all_columns(target))
+    problems = {name: problem for name in known if (problem := key_problem(target, name, parts))}
+    bounds, pruning = _pruning(target, known, problems)
     return Surveyed(
         storage,
-        snapshot.listing,
         target,
+        (*problems.values(), *snapshot.listing.obstacles),
         known,
         tuple(bounds),
         pruning,
@@ -274,15 +287,21 @@ def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
     )
 
 
-def _names(target: Target) -> list[str]:
-    names = [name for footer in target.footers for name in footer.schema.names]
-    return list(dict.fromkeys([*names, *(part.name for part in target.partition_columns)]))
-
-
 def _check_known(keys: Sequence[str], target: Target, *, asked: bool) -> None:
-    missing = [name for name in keys if name not in _names(target)]
+    missing = [name for name in keys if name not in all_columns(target)]
     if missing and asked:
-        raise InvalidArgumentError.missing_columns("key_columns", missing, _names(target))
+        raise InvalidArgumentError.missing_columns("key_columns", missing, all_columns(target))
+
+
+def _told_odd(target: Target) -> list[str]:
+    odd = odd_files(target)
+    if not odd:
+        return []
+    return [
+        f"{len(odd):,} file(s) do not have the columns of the first one, such as "
+        f"{target.root.relative(odd[0].file.path)!r}. Hint: rewrite the files so that all have the "
+        "same columns."
+    ]
 
 
 def small_files(footers: Sequence[FileFooter]) -> SmallFiles | None:
@@ -294,7 +313,7 @@ def small_files(footers: Sequence[FileFooter]) -> SmallFiles | None:
 
 
 def _columns(target: Target, keys: Sequence[str]) -> tuple[InspectedColumn, ...]:
-    return tuple(_column(target, name, name in keys) for name in _names(target))
+    return tuple(_column(target, name, name in keys) for name in all_columns(target))
 
 
 def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
@@ -368,19 +387,14 @@ def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None, int]:
     return low, high, int(known.sum())
 
 
-def _pruning(target: Target, keys: Sequence[str]) -> tuple[list[ColumnBounds], KeyPruning | None]:
+def _pruning(
+    target: Target, keys: Sequence[str], problems: Collection[str]
+) -> tuple[list[ColumnBounds], KeyPruning | None]:
     """Ask the evidence chain about keys that are spread over the dataset."""
-    if not keys:
-        return [], None
-    columns = []
-    for name in keys:
-        found = _bounds(target, name)
-        if found is None:
-            raise SchemaMismatchError(
-                f"column {name!r} cannot be a key: its values have no order, or types that differ "
-                "from file to file.\nHint: choose other key_columns, or rewrite the odd files."
-            )
-        columns.append(found)
+    found = [_bounds(target, name) for name in keys if name not in problems]
+    columns = [bounds for bounds in found if bounds is not None]
+    if not keys or len(columns) < len(keys):
+        return columns, None
     probes = _probes(columns)
     if not len(probes):
         return columns, KeyPruning(tuple(keys), 0, float(len(target.footers)), len(target.footers))
