@@ -7,18 +7,21 @@ import io
 import re
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from rich.live import Live
 
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.display.progress import reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from fsspeckit.datasets.base import DatasetIO
 
 EVENTS = [("match", 0, 1), ("match", 1, 3), ("match", 3, 3), ("match", 1, 1), ("commit", 0, 1)]
 
@@ -114,9 +117,39 @@ def test_every_call_that_works_shows_bars(tmp_path: Path) -> None:
         lambda: handler.plan_merge(rows, path, "upsert", ["id"], progress=True),
         lambda: handler.execute(handler.plan_merge(rows, path, "upsert", ["id"]), progress=True),
         lambda: handler.merge_parquet_dataset(rows, path, ["id"], progress=True),
+        lambda: handler.write_parquet_dataset(rows, path, progress=True),
+        lambda: handler.write_parquet_dataset(
+            rows, path, strategy="upsert", key_columns=["id"], progress=True
+        ),
     ]
     for call in calls:
         assert "plan" in on_terminal(call)
+
+
+@pytest.mark.parametrize("engine", [PyarrowDatasetIO, DuckDBDatasetIO])
+@pytest.mark.parametrize(
+    ("options", "phases"),
+    [
+        ({}, ["stage", "plan", "insert", "commit"]),
+        (
+            {"strategy": "upsert", "key_columns": ["id"]},
+            ["stage", "plan", "match", "rewrite", "insert", "commit"],
+        ),
+    ],
+    ids=["write", "merge"],
+)
+def test_a_function_is_told_every_phase(
+    tmp_path: Path, engine: Callable[[], DatasetIO], options: dict[str, Any], phases: list[str]
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    rows = pa.table({"id": [1, 2]})
+    with engine() as handler:
+        handler.write_parquet_dataset(rows, f"{tmp_path}/data")
+        handler.write_parquet_dataset(
+            rows, f"{tmp_path}/data", progress=lambda *event: told.append(event), **options
+        )
+    for moment in ((0, 1), (1, 1)):
+        assert list(dict.fromkeys(phase for phase, *rest in told if (*rest,) == moment)) == phases
 
 
 def test_an_error_ends_the_bars() -> None:

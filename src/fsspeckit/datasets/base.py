@@ -305,6 +305,7 @@ class DatasetIO:
         max_rows_per_file: int = ...,
         row_group_size: int = ...,
         order_by: Sequence[str] | None = ...,
+        progress: Progress | bool | None = ...,
     ) -> WriteDatasetResult: ...
 
     @overload
@@ -324,6 +325,7 @@ class DatasetIO:
         max_rows_per_file: int = ...,
         row_group_size: int = ...,
         order_by: Sequence[str] | None = ...,
+        progress: Progress | bool | None = ...,
     ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
@@ -342,6 +344,7 @@ class DatasetIO:
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         order_by: Sequence[str] | None = None,
+        progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
 
@@ -363,6 +366,7 @@ class DatasetIO:
             row_group_size: No row group of a new file gets more rows.
             order_by: Of rows with one key keep the one with the greatest value of these columns;
                 for a merge.
+            progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
             What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.
@@ -388,7 +392,7 @@ class DatasetIO:
         storage = self._storage(path, None)
         source = self._located(data, storage)
         if strategy is None:
-            write = WriteRequest(mode, partitions, files, schema)
+            write = WriteRequest(mode, partitions, files, schema, progress)
             return writes.run_write(self._engine, storage, source, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
@@ -397,6 +401,7 @@ class DatasetIO:
             files,
             schema,
             order_by=_names(order_by or ()),
+            progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
         return pipeline.run_merge(self._engine, storage, source, request)

@@ -164,6 +164,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int = ...,
         row_group_size: int = ...,
         order_by: Sequence[str] | None = ...,
+        progress: Progress | bool | None = ...,
     ) -> WriteDatasetResult: ...
 
     @overload
@@ -183,6 +184,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int = ...,
         row_group_size: int = ...,
         order_by: Sequence[str] | None = ...,
+        progress: Progress | bool | None = ...,
     ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
@@ -201,6 +203,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         order_by: Sequence[str] | None = None,
+        progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Without ``strategy`` :meth:`write_dataset`, with one :meth:`merge_parquet_dataset`.
 
