@@ -128,6 +128,14 @@ def test_partition_columns_that_are_not_in_the_key(place: Path) -> None:
     assert diagnose_dataset(place, ["id", "day"]).findings == ()
 
 
+def test_a_key_of_partition_columns_alone(place: Path) -> None:
+    for _ in range(3):
+        table = pa.table({"id": [1, 2], "day": ["a", "a"]})
+        PyarrowDatasetIO().write_dataset(table, str(place), partition_by=["day"])
+    finding = only(diagnose_dataset(place, ["day"]))
+    assert finding.advice == "take a column for the key that tells rows of the same day apart."
+
+
 def test_many_small_files(place: Path) -> None:
     for number in range(20):
         pq.write_table(rows(number), place / f"{number:02}.parquet")

@@ -293,12 +293,18 @@ def _overlap(found: Surveyed) -> Iterator[Finding]:
     if blooms:
         yield Finding("note", f"{what} Bloom filters rule most of them out.", "nothing to do.")
         return
-    yield Finding(
-        "warning",
-        what,
+    yield Finding("warning", what, _against_overlap(found, keys))
+
+
+def _against_overlap(found: Surveyed, keys: str) -> str:
+    parts = {part.name for part in found.target.partition_columns}
+    stored = [name for name in found.key_columns if name not in parts]
+    if not stored:
+        return f"take a column for the key that tells rows of the same {keys} apart."
+    return (
         f"write the dataset sorted by {keys}; or partition it by a column that goes with the key; "
         f"or, for keys without order such as UUIDs, write bloom filters: bloom_columns="
-        f'["{pruning.columns[0]}"].',
+        f'["{stored[0]}"].'
     )
 
 
