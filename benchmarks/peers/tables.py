@@ -29,6 +29,9 @@ PARTITION = "part"
 ROW_GROUP = 122_880
 """DuckDB's default, neither the smallest nor the largest of those in use."""
 
+BLOOM_FPP = 0.001
+"""A row group is ruled out if each of 100 keys is: with 1 in 20, as is usual, none would be."""
+
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 _KINDS = ("book", "disc", "food", "game", "tool", "toy", "wear", "wine")
 
@@ -106,7 +109,8 @@ def rows_of(
 def write_files(layout: Layout, directory: Path) -> list[Path]:
     """Write the files of a table as plain Parquet; gives their paths, in the order of the keys."""
     paths = []
-    blooms = {KEY: {"ndv": min(ROW_GROUP, layout.rows_per_file)}} if layout.bloom else None
+    rows = min(ROW_GROUP, layout.rows_per_file)
+    blooms = {KEY: {"ndv": rows, "fpp": BLOOM_FPP}} if layout.bloom else None
     for number in range(layout.files):
         table = rows_of(layout, layout.codes(number))
         path = directory / f"part-{number:05}.parquet"

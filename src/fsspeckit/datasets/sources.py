@@ -28,7 +28,7 @@ from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,6 +50,7 @@ __all__ = [
 MEMORY_LIMIT = 128 * 1024 * 1024
 """A stream with more bytes than this goes to disk."""
 
+_ONE_PIECE = 2
 _SPILL_ROWS = 65_536
 _SPILL_NAME = "source.staged"
 
@@ -78,6 +79,7 @@ class MemorySource:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
+        self._pieces: list[pa.Table] = []
         self.schema: pa.Schema = table.schema
         self.num_rows: int = table.num_rows
 
@@ -87,11 +89,49 @@ class MemorySource:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
-        return take_rows(self._table, pa.array(rows))
+        if not self._pieces:
+            self._pieces = _pieces(self._table)
+        starts = _starts([piece.num_rows for piece in self._pieces])
+        return _taken(self._pieces.__getitem__, starts, rows, self.schema)
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in one piece."""
         yield self._table
+
+
+def _pieces(table: pa.Table) -> list[pa.Table]:
+    """Tables without chunks: Arrow would put all chunks together whenever rows are taken."""
+    if table.nbytes <= MEMORY_LIMIT:
+        return [table.combine_chunks()]
+    return [pa.Table.from_batches([batch]) for batch in table.to_batches()]
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """The number of the first row of each piece, and the number after the last row."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _taken(
+    piece: Callable[[int], pa.Table],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    schema: pa.Schema,
+) -> pa.Table:
+    """Rows by their numbers, in that order, from pieces that are asked for one after the other."""
+    if len(starts) == _ONE_PIECE:
+        return take_rows(piece(0), pa.array(rows))
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    cuts = np.searchsorted(ordered, starts)
+    parts = [
+        take_rows(piece(number), pa.array(ordered[start:end] - starts[number]))
+        for number, (start, end) in enumerate(pairwise(cuts))
+        if start < end
+    ]
+    found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    return take_rows(found, pa.array(back))
 
 
 class SpilledSource:
@@ -110,7 +150,7 @@ class SpilledSource:
         self.schema: pa.Schema = self._file.schema_arrow
         metadata = self._file.metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._starts = _starts(sizes)
         self.num_rows = int(self._starts[-1])
 
     def columns(self, names: Sequence[str]) -> pa.Table:
@@ -125,21 +165,7 @@ class SpilledSource:
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Rows by their numbers, in that order."""
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        cuts = np.searchsorted(ordered, self._starts)
-        parts = [
-            take_rows(
-                self._file.read_row_group(number),
-                pa.array(ordered[start:end] - self._starts[number]),
-            )
-            for number, (start, end) in enumerate(pairwise(cuts))
-            if start < end
-        ]
-        found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], self.schema)
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
-        return take_rows(found, pa.array(back))
+        return _taken(self._file.read_row_group, self._starts, rows, self.schema)
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in order, in pieces."""

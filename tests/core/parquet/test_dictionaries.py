@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.core.incremental.spliced import Edit
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -42,3 +43,15 @@ def test_a_dictionary_of_values_that_all_differ_is_not_built_again(tmp_path: Pat
     (new,) = result.rewritten_files
     assert dictionaries(new) == {"few", "few, and NULL", "word"}
     assert pq.read_table(new).slice(1).equals(table.slice(1))
+
+
+def test_a_dictionary_that_got_too_large_is_not_tried_again(tmp_path: Path) -> None:
+    table = pa.table({"id": np.arange(ROWS), "text": [f"{n:030}" for n in range(ROWS)]})
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    pq.write_table(table, old, dictionary_pagesize_limit=4096, data_page_size=4096)
+    assert "text" in dictionaries(old)
+    changed = table.set_column(1, "text", [[f"new {n}" for n in range(ROWS)]])
+    done = Edit(range(ROWS), changed).on_disk(old, new)
+    assert done.method == "column splice"
+    assert "text" not in dictionaries(new)
+    assert pq.read_table(new).equals(changed)

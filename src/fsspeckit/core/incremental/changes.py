@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +47,10 @@ __all__ = [
     "with_rows",
 ]
 
+Thing = TypeVar("Thing")
+
 # What is compared is read again for writing, unless it is little: workers of Spark have not much.
-_REMEMBERED_BYTES = 16 * 1024 * 1024
+_REMEMBERED_BYTES = 48 * 1024 * 1024
 # Pages of so many row groups are decoded at once to compare rows of them.
 _PROBERS = 2
 # Up to this many replaced rows, what lies between them is used as it is instead of copied.
@@ -106,6 +108,25 @@ class Compared:
         return sum(pages.values.nbytes for pages in self.pages.values())
 
 
+class _Memory(Generic[Thing]):
+    """What is remembered of row groups, and how many bytes that is."""
+
+    def __init__(self) -> None:
+        self._things: dict[int, tuple[Thing, int]] = {}
+        self.bytes = 0
+
+    def keep(self, number: int, thing: Thing, size: int) -> None:
+        self.forget(number)
+        self._things[number] = (thing, size)
+        self.bytes += size
+
+    def get(self, number: int) -> Thing | None:
+        return self._things.get(number, (None, 0))[0]
+
+    def forget(self, number: int) -> None:
+        self.bytes -= self._things.pop(number, (None, 0))[1]
+
+
 class Change:
     """A file and its replacement, looked at row group by row group."""
 
@@ -129,9 +150,9 @@ class Change:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._remembered: dict[int, pa.Table] = {}
-        self._remembered_bytes = 0
-        self._compared: dict[int, Compared] = {}
+        self._old: _Memory[pa.Table] = _Memory()
+        self._new: _Memory[pa.Table] = _Memory()
+        self._compared: _Memory[Compared] = _Memory()
         self.unchanged_rows = 0
 
     @property
@@ -179,7 +200,7 @@ class Change:
             self.forget(number)
             return None
         columns = tuple(name for name in names if name in different)
-        self._remember_pages(number, compared)
+        self._remember(self._compared, number, compared, compared.page_bytes)
         return GroupChange(number, self.rows_of(number), columns, changed=different)
 
     def _compare(self, number: int, probed: Probed) -> Compared:
@@ -195,7 +216,7 @@ class Change:
         others = [name for name in new.column_names if name not in pages]
         if others:
             old = self._old_rows(number, others)
-            self._remember(number, old)
+            self._remember(self._old, number, old, old.nbytes)
             replaced = take_rows(old, pa.array(places))
             values.update(zip(others, replaced.columns, strict=True))
         replaced = pa.table([values[name] for name in new.column_names], schema=new.schema)
@@ -213,29 +234,19 @@ class Change:
         self.unchanged_rows += int((~differs).sum())
         return frozenset(found)
 
-    def _remember_pages(self, number: int, compared: Compared) -> None:
-        size = compared.page_bytes
-        if size and self._remembered_bytes + size <= _REMEMBERED_BYTES:
-            self._compared[number] = compared
-            self._remembered_bytes += size
-
-    def _remember(self, number: int, old: pa.Table) -> None:
-        if self._remembered_bytes + old.nbytes <= _REMEMBERED_BYTES:
-            self._remembered[number] = old
-            self._remembered_bytes += old.nbytes
+    def _remember(self, memory: _Memory[Thing], number: int, thing: Thing, size: int) -> None:
+        used = sum(one.bytes for one in (self._old, self._new, self._compared))
+        if used + size <= _REMEMBERED_BYTES:
+            memory.keep(number, thing, size)
 
     def compared(self, number: int) -> Compared | None:
-        """The rows of a row group that change, if pages that hold them are remembered."""
+        """The rows of a row group that change, if they are remembered."""
         return self._compared.get(number)
 
     def forget(self, number: int) -> None:
         """Free what is remembered of a row group."""
-        compared = self._compared.pop(number, None)
-        if compared is not None:
-            self._remembered_bytes -= compared.page_bytes
-        old = self._remembered.pop(number, None)
-        if old is not None:
-            self._remembered_bytes -= old.nbytes
+        for memory in (self._old, self._new, self._compared):
+            memory.forget(number)
 
     def merged(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one row group after the merge, or some columns of them."""
@@ -249,7 +260,7 @@ class Change:
 
     def _known_rows(self, number: int, names: list[str]) -> pa.Table:
         """Old rows, those columns that were read already not read again."""
-        known = self._remembered.get(number)
+        known = self._old.get(number)
         if known is None:
             return self._old_rows(number, names)
         missing = [name for name in names if name not in known.column_names]
@@ -278,9 +289,14 @@ class Change:
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
         if start == end:  # the source is not asked for nothing
             return self.layout.schema.empty_table()
+        known = self._new.get(number)
+        if known is not None:
+            return known
         source = self._rows(self._replacement.source_rows[start:end])
         check_same_columns(source.column_names, self.layout.schema.names, "file")
-        return stored_rows(source, self.layout)
+        rows = stored_rows(source, self.layout)
+        self._remember(self._new, number, rows, rows.nbytes)
+        return rows
 
 
 def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:

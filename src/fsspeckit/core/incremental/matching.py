@@ -158,6 +158,10 @@ class _Ranks:
     def _find_bytes(self, values: pa.Array) -> Numbers:
         if not len(self._ordered):
             return np.full(len(values), -1)
+        if len(self._ordered) < len(values):
+            # By hashes, of which a table is made in each call: not for a source of many keys.
+            found = pc.index_in(values, value_set=self._ordered).fill_null(-1)
+            return np.asarray(found, np.int64)
         place = np.asarray(pc.search_sorted(self._ordered, values, side="left")).astype(np.int64)
         clipped = np.minimum(place, len(self._ordered) - 1)
         same = np.asarray(pc.equal(self._ordered.take(pa.array(clipped)), values))

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk, dissect, read_footer
 from fsspeckit.core.parquet.columns import columns_of
-from fsspeckit.core.parquet.pages import DATA_PAGE_V2, DICTIONARY_ENCODINGS, pages_of
-from fsspeckit.core.parquet.properties import BLOOM_FPP, Layout
+from fsspeckit.core.parquet.pages import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_ENCODINGS, pages_of
+from fsspeckit.core.parquet.properties import BLOOM_FPP, Layout, dictionary_pays
+from fsspeckit.core.parquet.thrift import INT, Spec, Struct, decode
+from fsspeckit.core.parquet.thriftwriter import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +55,8 @@ _INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(1, 6)
 _WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
 _DECIMAL: Final = 5
 _STATISTICS: Final = 12
+_ENCODING_STATISTICS: Final = 13
+_COUNTS: Final[Spec] = {_ENCODING_STATISTICS: [{1: INT, 2: INT, 3: INT}]}
 
 _BY_PATH: Final = ("compression", "column_encoding", "bloom_filter_options")
 _LISTS_OF_PATHS: Final = ("use_dictionary", "write_statistics")
@@ -149,9 +153,26 @@ def _codec(chunk: Chunk) -> str:
 
 
 def _pays(chunk: Chunk) -> bool:
-    """Whether a dictionary saves anything over plain values, as a full rewrite sees it too."""
-    width = _WIDTHS.get(chunk.metadata.values[1])
-    return width is None or chunk.raw_bytes < chunk.metadata.values[5] * width
+    """Whether a dictionary saves much over plain values, as a full rewrite sees it too."""
+    metadata = chunk.metadata.values
+    width = _WIDTHS.get(metadata[1])
+    return dictionary_pays(chunk.raw_bytes, metadata[5], width) and not _gave_up(chunk)
+
+
+def _gave_up(chunk: Chunk) -> bool:
+    """Whether a writer found the dictionary too large, and wrote most pages without it."""
+    stated = chunk.metadata.raw.get(_ENCODING_STATISTICS)
+    if stated is None:
+        return False
+    kinds = {_ENCODING_STATISTICS: chunk.metadata.kinds[_ENCODING_STATISTICS]}
+    counted, _ = decode(encode(Struct({}, {_ENCODING_STATISTICS: stated}, kinds)), _COUNTS)
+    with_it, without = 0, 0
+    for one in counted.values[_ENCODING_STATISTICS]:
+        if one.values[1] in (DATA_PAGE, DATA_PAGE_V2):
+            is_indexed = one.values[2] in DICTIONARY_ENCODINGS
+            with_it += one.values[3] * is_indexed
+            without += one.values[3] * (not is_indexed)
+    return without > with_it
 
 
 def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:

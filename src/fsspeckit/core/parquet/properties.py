@@ -27,7 +27,14 @@ from fsspeckit.core.parquet.thrift import INT, Spec, ThriftError, decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = ["Layout", "layout_of", "layout_of_new_files", "sort_order", "sorting_columns"]
+__all__ = [
+    "Layout",
+    "dictionary_pays",
+    "layout_of",
+    "layout_of_new_files",
+    "sort_order",
+    "sorting_columns",
+]
 
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
@@ -35,6 +42,8 @@ _DATA_PAGE_V2 = 3
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 """Bytes of a plain value, where all have the same."""
 
+# What a codec makes of plain values is often as small as what it makes of such a dictionary.
+_PAYING_SHARE = 0.75
 _DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SPECIAL_ENCODINGS = (
     "DELTA_BINARY_PACKED",
@@ -205,13 +214,22 @@ def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
 
 
 def _pays(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether the dictionary of a chunk saves anything over plain values.
+    width = _WIDTHS.get(chunk.physical_type)
+    return dictionary_pays(chunk.total_uncompressed_size, chunk.num_values, width)
+
+
+def dictionary_pays(raw_bytes: int, values: int, width: int | None) -> bool:
+    """Whether the dictionary of a chunk saves much over plain values.
 
     Where nearly every value is another it does not, and building it is most of the work of
     encoding: writers make one by default, and keep it while it is small enough to try.
+
+    Args:
+        raw_bytes: The size of the chunk before compression.
+        values: How many values it has.
+        width: The bytes of each; None where that differs, and then nobody can tell.
     """
-    width = _WIDTHS.get(chunk.physical_type)
-    return width is None or bool(chunk.total_uncompressed_size < chunk.num_values * width)
+    return width is None or raw_bytes <= _PAYING_SHARE * values * width
 
 
 def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:

@@ -108,12 +108,13 @@ def replaced_statistics(
         value = bound.settled(order, old, went, new)
         if value is None:
             continue
+        style = old if bound.field in old.values else new
         fields[bound.field] = (value, BINARY)
-        if bound.deprecated in old.values:
+        if bound.deprecated in style.values:
             fields[bound.deprecated] = (value, BINARY)
-        if bound.exact in old.values:
-            is_old = value == old.values.get(bound.field)
-            fields[bound.exact] = (old.values[bound.exact] if is_old else True, TRUE)
+        if bound.exact in style.values:
+            is_old = value == style.values[bound.field]
+            fields[bound.exact] = (style.values[bound.exact] if is_old else True, TRUE)
     numbers = sorted(fields)
     return Struct({n: fields[n][0] for n in numbers}, {}, {n: fields[n][1] for n in numbers})
 
