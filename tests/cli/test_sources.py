@@ -417,6 +417,7 @@ def test_a_new_dataset_of_text_that_is_wrong(
         (["id\n1\n", "id\n2.5\n"], {"id": pa.float64()}),
         (["id,v\n1,\n", "v,id\nx,2\n"], {"id": pa.int64(), "v": pa.string()}),
         (['{"id": 9007199254740993, "x": 0.5}\n'], {"id": pa.int64(), "x": pa.float64()}),
+        (['{"a.b": 1, "a": {"b": "x"}, "x": 0.5}'], {"a.b": pa.int64(), "x": pa.float64()}),
         (['{"id": [1], "v": null}', '{"v": "x", "id": []}'], {"id": pa.list_(pa.int64())}),
     ],
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fsspeckit.cli.streams import Stream
 
     Line = tuple[int, dict[str, Any]]
+    Place = tuple[str | None, ...]  # names of columns and fields; None for items of arrays
 
 __all__ = ["inferred_json", "json_batches", "json_schema"]
 
@@ -86,47 +87,53 @@ def inferred_json(stream: Stream) -> pa.Table:
     return table
 
 
-def _floats(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+def _floats(fields: Iterable[pa.Field], above: Place = ()) -> Iterator[Place]:
     """The columns, and parts of columns, that are floats."""
     for field in fields:
-        path, kind = f"{above}{field.name}", field.type
+        path, kind = (*above, field.name), field.type
         while pa.types.is_list(kind):
-            path, kind = f"{path}[]", kind.value_type
+            path, kind = (*path, None), kind.value_type
         if pa.types.is_struct(kind):
-            yield from _floats(kind, f"{path}.")
+            yield from _floats(kind, path)
         elif pa.types.is_floating(kind):
             yield path
 
 
-def _check_alike(stream: Stream, floats: frozenset[str]) -> None:
+def _check_alike(stream: Stream, floats: frozenset[Place]) -> None:
     """Find the first value that is of another kind than those above it, or would be rounded.
 
     Raises:
         SchemaMismatchError: Naming its line and column.
     """
-    seen: dict[str, tuple[str, int]] = {}
+    seen: dict[Place, tuple[str, int]] = {}
     for number, row in _lines(stream):
-        for path, kind, value in _kinds("", row):
+        for path, kind, value in _kinds((), row):
             known, first = seen.setdefault(path, (kind, number))
-            place = f"{stream.name}, line {number}, column {path!r}: {_shown(value)}"
             if kind != known:
                 raise SchemaMismatchError(
-                    f"{place} is {kind}, but line {first} has {known} there.\n"
+                    f"{stream.name}, line {number}, column {_called(path)!r}: {_shown(value)} "
+                    f"is {kind}, but line {first} has {known} there.\n"
                     "Hint: give a column values of one kind."
                 )
             if _is_rounded(value, path in floats):
                 raise SchemaMismatchError(
-                    f"{place} has more digits than a number of the column can keep.\n"
+                    f"{stream.name}, line {number}, column {_called(path)!r}: {_shown(value)} "
+                    "has more digits than a number of the column can keep.\n"
                     "Hint: write the numbers of that column in quotes, as text."
                 )
 
 
-def _kinds(above: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """The kinds of values in an object or array, each with its path."""
-    items = value.items() if isinstance(value, dict) else (("[]", item) for item in value)
+def _called(path: Place) -> str:
+    """A place as people write it: ``a.b[].c``."""
+    return "".join("[]" if name is None else f".{name}" for name in path).removeprefix(".")
+
+
+def _kinds(above: Place, value: Any) -> Iterator[tuple[Place, str, Any]]:
+    """The kinds of values in an object or array, each with its place."""
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for name, item in items:
         if item is not None:
-            path = f"{above}.{name}" if above and name != "[]" else f"{above}{name}"
+            path = (*above, name)
             yield path, _KINDS[type(item)], item
             if isinstance(item, dict | list):
                 yield from _kinds(path, item)
