@@ -15,7 +15,7 @@ import typer
 from tests.cli.running import content, tree
 
 from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
-from fsspeckit.errors import CommitPendingError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 from fsspeckit.storage.history import history
 from fsspeckit.storage.recovery import recover
 from fsspeckit.storage.store import open_storage
@@ -265,15 +265,28 @@ def test_interrupts_that_are_ignored_stay_so() -> None:
         signal.signal(signal.SIGINT, previous)
 
 
-def query() -> None:
-    """Does with an interrupt what a query of DuckDB does."""
+class Py4JError(Exception):
+    """What py4j may make of an interrupt."""
+
+
+def query(error: Exception) -> None:
+    """Does with an interrupt what a library does."""
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
-        raise RuntimeError("Query interrupted") from None
+        raise error from None
 
 
-def test_what_a_query_makes_of_an_interrupt_is_one(dataset: Path) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Query interrupted"),
+        Py4JError("Gateway must be connected to send cancel cmd."),
+        InvalidArgumentError("the job was cancelled."),
+    ],
+    ids=["duckdb", "py4j", "our own"],
+)
+def test_what_a_library_makes_of_an_interrupt_is_one(dataset: Path, error: Exception) -> None:
     said: list[str] = []
     interrupts = Interrupts(said.append)
     with (
@@ -281,7 +294,7 @@ def test_what_a_query_makes_of_an_interrupt_is_one(dataset: Path) -> None:
         told_on_interrupt(open_storage(str(dataset)), interrupts, said.append),
         interrupts,
     ):
-        query()
+        query(error)
     assert end.value.exit_code == 1
     assert said == ["interrupted: nothing was changed"]
 
@@ -299,7 +312,7 @@ def test_another_error_is_no_interrupt(dataset: Path) -> None:
 def publish() -> None:
     """Is interrupted after the commit is recorded."""
     try:
-        query()
+        query(RuntimeError("Query interrupted"))
     except RuntimeError as error:
         raise CommitPendingError.interrupted(1, "data", error) from error
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fsspeckit.cli.failures import FAILED, PENDING
-from fsspeckit.errors import FsspeckitError
+from fsspeckit.errors import CommitPendingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +124,7 @@ def told_on_interrupt(
     before = _last_commit(storage)
     try:
         yield
-    except (KeyboardInterrupt, RuntimeError) as interrupt:
+    except (KeyboardInterrupt, Exception) as interrupt:  # of which libraries make what they like
         if not _is_interrupt(interrupt, interrupts):
             raise
         with _undisturbed():
@@ -135,10 +135,14 @@ def told_on_interrupt(
 
 
 def _is_interrupt(error: BaseException, interrupts: Interrupts) -> bool:
-    """Whether an error comes of an interrupt, of which DuckDB makes a RuntimeError."""
+    """Whether an error comes of an interrupt.
+
+    DuckDB makes a RuntimeError of it, and py4j an error of its own where it is interrupted between
+    a connection and its first word.
+    """
     if isinstance(error, KeyboardInterrupt):
         return True
-    return interrupts.raised and not isinstance(error, FsspeckitError)
+    return interrupts.raised and not isinstance(error, CommitPendingError)
 
 
 @contextmanager
@@ -185,7 +189,6 @@ def _complete(storage: Storage) -> None:
     Raises:
         CommitPendingError: If that cannot be done now.
     """
-    from fsspeckit.errors import CommitPendingError
     from fsspeckit.storage.recovery import recover_storage
 
     try:
