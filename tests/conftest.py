@@ -42,12 +42,19 @@ def pytest_configure() -> None:
     os.environ.update(spark_coverage.settings(directory))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out all but the first case of each test where a class says that this will do.
+_ASIDE = tuple(Path(__file__).parent / name for name in ("benchmarks", "docs", "test_utils"))
 
-    On Spark every test runs with one of its cases, on both kinds of session, so that all tests end
-    in bounded time. FSSPECKIT_EXAMPLES=2, or more, runs everything.
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tell which tests run beside those of Spark, and leave out further cases.
+
+    On Spark every test runs with one of its cases where a class says that this will do, on both
+    kinds of session, so that all tests end in bounded time. FSSPECKIT_EXAMPLES=2, or more, runs
+    everything.
     """
+    for item in items:
+        if any(item.path.is_relative_to(directory) for directory in _ASIDE):
+            item.add_marker(pytest.mark.aside)
     if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1:
         return
     left_out = [item for item in items if _is_further_case(item)]

@@ -44,5 +44,8 @@ def test_a_part_that_fails_is_named(
     assert [int(part) for part in shown] == list(codes)
 
 
-def test_no_test_is_in_both_parts_or_in_none() -> None:
-    assert list(run_tests.PARTS.values()) == ["not spark", "spark"]
+@pytest.mark.parametrize("spark", [True, False])
+@pytest.mark.parametrize("aside", [True, False])
+def test_no_test_is_in_both_parts_or_in_none(spark: bool, aside: bool) -> None:
+    marks = {"spark": spark, "aside": aside}
+    assert sum(eval(part, {}, marks) for part in run_tests.PARTS.values()) == 1

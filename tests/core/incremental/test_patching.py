@@ -177,7 +177,24 @@ def test_fields_of_a_later_format_go_from_a_patched_chunk(tmp_path: Path) -> Non
     assert kinds == [True, False, True, True, True, True]
 
 
+def test_a_codec_that_is_only_read_is_not_mixed_with_another(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, compression="lz4"), tmp_path / "new.parquet"
+
+    def rename(footer: Struct) -> None:
+        for group in footer.values[4]:
+            for chunk in group.values[1]:
+                set_field(chunk.values[3], 4, 5)  # the older framing, which pyarrow reads
+
+    alter(path, rename)
+    edit = _edit([45], n=[8.5])
+    edit.on_disk(path, new)
+    assert same(read(new), edit.in_memory(TABLE))
+    codecs = [chunk.metadata.values[4] for chunk in dissected(new).groups[0].chunks]
+    assert codecs == [5, 7, 5, 5, 5, 5]
+
+
 KINDS: dict[str, Any] = {
+    "k": (pa.dictionary(pa.int32(), pa.string()), lambda r: f"k{r.integers(5)}"),
     "i": (pa.int64(), lambda r: int(r.integers(-9, 9))),
     "u": (pa.uint32(), lambda r: int(r.integers(0, 2**32))),
     "f": (pa.float64(), lambda r: [1.5, -0.0, 0.0, float("nan"), float(r.random())][r.integers(5)]),
@@ -197,6 +214,8 @@ def _column(kind: str, rows: int, nulls: float, random: np.random.Generator) -> 
     values = [None if random.random() < nulls else value(random) for _ in range(rows)]
     if pa.types.is_timestamp(data_type):
         return pa.array(values, pa.int64()).cast(data_type)
+    if pa.types.is_dictionary(data_type):
+        return pa.array(values, data_type.value_type).dictionary_encode().cast(data_type)
     return pa.array(values, data_type)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Patch", "can_patch", "patch_chunks"]
 
+_CODEC: Final = 4
 _INDEX_PAGE: Final = 10
 _STATISTICS, _ENCODING_STATISTICS = 12, 13
 # What is not among these is about values, or is not known to this version.
@@ -81,7 +82,8 @@ def patch_chunks(
         read: Reads bytes of the old file.
 
     Returns:
-        A chunk for each column; None where its statistics cannot be told without reading all of it.
+        A chunk for each column; None where its statistics cannot be told without reading all of it,
+        or its codec is not written any more.
 
     Raises:
         CannotSpliceError: If pyarrow cannot encode the pages, or they are not what they should be.
@@ -104,6 +106,8 @@ def _patched(
     patch: Patch, new: Sequence[memoryview], ends: tuple[EncodedChunk, EncodedChunk], read: Read
 ) -> EncodedChunk | None:
     old = patch.pages.chunk
+    if any(one.chunk.metadata.values[_CODEC] != old.metadata.values[_CODEC] for one in ends):
+        return None  # a codec that is only read, and another that is written in its place
     gone, come = (one.chunk.metadata.raw.get(_STATISTICS) for one in ends)
     before = old.metadata.raw.get(_STATISTICS)
     try:
