@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Terminal"]
 
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 _REPOSITORY = Path(__file__).parents[2]
 
 
