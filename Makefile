@@ -40,9 +40,11 @@ test-duckdb1: $(DUCKDB1)/.installed java ## Run the tests of DuckDB on the last 
 	@$(DUCKDB1)/bin/python -c 'import duckdb; v = duckdb.__version__; print("DuckDB", v); assert v.startswith("1.")'
 	$(DUCKDB1)/bin/python -m pytest tests/datasets/test_duckdb.py tests/test_utils/test_duckdb.py
 
+# That Spark leaves its own sockets to the garbage collector.
 test-spark41: $(SPARK41)/.installed java ## Run the tests of Spark on the oldest Spark that is supported, in its own environment
 	@$(SPARK41)/bin/python -c 'import pyspark; v = pyspark.__version__; print("Spark", v); assert v.startswith("4.1.")'
-	$(SPARK41)/bin/python -m pytest tests/datasets/test_spark.py tests/datasets/test_spark_engine.py tests/datasets/test_spark_reading.py
+	$(SPARK41)/bin/python -m pytest -W 'ignore:unclosed <socket:ResourceWarning' \
+	    tests/datasets/test_spark.py tests/datasets/test_spark_engine.py tests/datasets/test_spark_reading.py
 
 $(DUCKDB1)/.installed: REPLACED := s/^duckdb==.*/duckdb<2/
 $(SPARK41)/.installed: REPLACED := s/^pyspark==.*/pyspark<4.2/

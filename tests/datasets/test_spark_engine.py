@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -256,12 +257,13 @@ class TestFilesInPlace:
 
 
 class TestLargeSources:
-    """Sources whose keys are joined by Spark; here with a limit of a few keys."""
+    """Sources whose keys every task reads, or Spark joins; here with limits of no keys."""
 
-    @pytest.fixture
-    def target(self, spark: SparkSession) -> Iterator[Target]:
+    @pytest.fixture(params=["read by tasks", "joined by Spark"])
+    def target(self, spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Target]:
         with open_store("exchange") as store:
-            yield Target(large_io(spark), store)
+            io = large_io(spark, joined=request.param == "joined by Spark")
+            yield Target(io, store)
 
     @pytest.mark.parametrize("strategy", list(STRATEGIES))
     def test_strategy(self, target: Target, strategy: str) -> None:
@@ -313,12 +315,27 @@ class TestLargeSources:
         assert plan.source_rows == 50
 
 
+def test_many_new_rows_beside_some_that_match(io: SparkDatasetIO, tmp_path: Path) -> None:
+    """More keys than are given to tasks, and more new rows than one list of them holds."""
+    (tmp_path / "data").mkdir()
+    old = pa.table({"id": np.arange(50_000, 50_100), "v": ["old"] * 100})
+    pq.write_table(old, tmp_path / "data" / "a.parquet")
+    ids = np.random.default_rng(3).permutation(140_000)
+    source = pa.table({"id": ids, "v": ["new"] * len(ids)})
+    result = io.merge(source, str(tmp_path / "data"), "upsert", ["id"])
+    assert (result.updated, result.inserted) == (100, 139_900)
+    found = pq.read_table(tmp_path / "data")
+    assert sorted(found["id"].to_pylist()) == list(range(140_000))
+    assert set(found["v"].to_pylist()) == {"new"}
+
+
+@pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("null_keys", ["error", "match"])
-def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str) -> None:
+def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str, joined: bool) -> None:
     """The functions that make columns are those of the session's own kind."""
     frame = spark_connect.range(15, 60, 1, 3).selectExpr("id", "'new' AS v")
     with open_store("exchange") as store:
-        target = Target(large_io(spark_connect), store)
+        target = Target(large_io(spark_connect, joined=joined), store)
         target.write("a.parquet", numbers(*range(10)))
         target.write("b.parquet", numbers(*range(10, 20), None))
         source = numbers(*range(15, 60), v="new")
@@ -326,14 +343,15 @@ def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str) -> None
     assert (result.updated, result.inserted) == (5, 40)
 
 
-def large_io(spark: SparkSession) -> SparkDatasetIO:
-    """An engine that takes every source with keys for a large one."""
+def large_io(spark: SparkSession, *, joined: bool = True) -> SparkDatasetIO:
+    """An engine that takes every source with keys for a large one, or for a very large one."""
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.datasets.spark import SparkDatasetIO
-    from fsspeckit.datasets.spark_engine import SparkEngine
+    from fsspeckit.datasets.spark_engine import STAGED_KEY_BYTES, SparkEngine
 
     io = SparkDatasetIO(spark)
-    DatasetIO.__init__(io, SparkEngine(io.jobs, small=0))
+    staged = 0 if joined else STAGED_KEY_BYTES
+    DatasetIO.__init__(io, SparkEngine(io.jobs, small=0, staged=staged))
     return io
 
 

@@ -139,17 +139,20 @@ class TestScatteredSources:
         pq.write_table(odd_payload(mixed, "new"), source, row_group_size=12)
         return str(tmp_path / "spark"), str(tmp_path / "pyarrow"), str(source)
 
-    @pytest.mark.parametrize("strategy", ["upsert", "full_merge"])
+    @pytest.mark.parametrize(
+        ("strategy", "joined"), [("upsert", True), ("upsert", False), ("full_merge", True)]
+    )
     def test_the_result_is_that_of_the_other_engine(
         self,
         spark: SparkSession,
         paths: tuple[str, str, str],
         strategy: str,
+        joined: bool,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         ours, theirs, source = paths
         with caplog.at_level(logging.INFO, "fsspeckit.spark"):
-            result = large_io(spark).merge(source, ours, strategy, ["id"])
+            result = large_io(spark, joined=joined).merge(source, ours, strategy, ["id"])
         assert "route rows to files of" in caplog.text
         other = PyarrowDatasetIO().merge(source, theirs, strategy, ["id"])
         assert (result.updated, result.inserted) == (other.updated, other.inserted) == (320, 10)

@@ -52,6 +52,11 @@ class IndexedKeys(SourceKeys):
         """The number of each such row in the source."""
         return np.arange(self.count) if self.chosen is None else self.chosen
 
+    @property
+    def indexed(self) -> IndexedKeys:
+        """Themselves: they are here, and not somewhere where a task reads them."""
+        return self
+
     def source_rows(self, keys: Rows) -> Rows:
         """The source rows of some keys, by the numbers of the keys."""
         return keys if self.chosen is None else self.chosen[keys]

@@ -28,6 +28,7 @@ from fsspeckit.datasets.spark_keys import (
     ResolvedKeys,
     ResolveKeys,
     ScanFiles,
+    StagedKeys,
     WritePairs,
 )
 from fsspeckit.datasets.spark_routing import (
@@ -40,6 +41,7 @@ from fsspeckit.datasets.spark_routing import (
 )
 from fsspeckit.datasets.spark_source import HeldSource, SourceRows, SparkSource, files_in_place
 from fsspeckit.datasets.spark_tasks import (
+    FoundFile,
     InsertRows,
     InsertShare,
     MatchFiles,
@@ -88,10 +90,13 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
     AnySource = SparkSource | HeldSource
 
-__all__ = ["DRIVER_FOOTERS", "SMALL_SOURCE", "SparkEngine"]
+__all__ = ["DRIVER_FOOTERS", "SMALL_SOURCE", "STAGED_KEY_BYTES", "SparkEngine"]
 
 SMALL_SOURCE = 65_536
-"""Up to so many keys are given to every task; more are joined by Spark."""
+"""Up to so many keys are given to every task."""
+
+STAGED_KEY_BYTES = 32 * 1024 * 1024
+"""Keys of up to so many bytes are read by every task; more are joined by Spark."""
 
 DRIVER_FOOTERS = 256
 """The footers of more files are read by tasks."""
@@ -104,6 +109,7 @@ _BUCKETS = 1024
 _PAIRS = "position bigint, row bigint, route bigint"
 _SCATTERED = 4
 _FEW_READS = 32
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,7 @@ class SparkEngine:
         filesystem: The filesystem of paths that are passed as data.
         small: Up to how many keys a source counts as small.
         driver_footers: Up to how many files the driver reads the footers itself.
+        staged: Up to how many bytes of keys every task reads them all.
     """
 
     name = "spark"
@@ -148,11 +155,13 @@ class SparkEngine:
         filesystem: Any = None,
         small: int = SMALL_SOURCE,
         driver_footers: int = DRIVER_FOOTERS,
+        staged: int = STAGED_KEY_BYTES,
     ) -> None:
         self._jobs = jobs
         self._filesystem = filesystem
         self._small = small
         self._driver_footers = driver_footers
+        self._staged = staged
 
     def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> AnySource:
         """Take the data: a data frame is evaluated once, by tasks that write it to staging."""
@@ -249,6 +258,7 @@ class SparkEngine:
             tuple(one.part for one in facts if one.part is not None),
             columns,
             request.null_keys == "match",
+            sum(one.bytes for one in facts),
         )
 
     def match(
@@ -264,27 +274,41 @@ class SparkEngine:
         numbers = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
         work = [(i, plan.files[n].row_groups) for i, n in enumerate(numbers)]
         some = subset(target, numbers)
-        if isinstance(keys, ResolvedKeys):
-            found = self._join(source, keys, some, work)
+        if isinstance(keys, _FewKeys):
+            found = self._look_up_few(source, keys, some, work)
+        elif keys.bytes <= self._staged:
+            found = self._look_up(source, StagedKeys(keys.parts, keys.columns), some, work)
         else:
-            found = self._look_up(source, keys, some, work)
+            found = self._join(source, keys, some, work)
         for done in range(1, len(work) + 1):
             progress("match", done, len(work))
         return found
 
-    def _look_up(self, source: AnySource, keys: _FewKeys, target: Target, work: Work) -> Matches:
+    def _look_up_few(
+        self, source: AnySource, keys: _FewKeys, target: Target, work: Work
+    ) -> Matches:
         """Give all keys to every task."""
+        rewriter = self._at_once(source, keys, target, work)
+        # The request stays here: what it tells progress to may be of this process only.
+        alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
+        return self._look_up(source, alone, target, work, rewriter)
+
+    def _look_up(
+        self,
+        source: AnySource,
+        keys: IndexedKeys | StagedKeys,
+        target: Target,
+        work: Work,
+        rewriter: RewriteFiles | None = None,
+    ) -> Matches:
+        """Scan files in tasks that have all keys."""
         known = np.zeros(keys.count, bool)
         moved = np.zeros(keys.count, bool)
-        files: dict[str, FileMatch] = {}
-        pairs: dict[str, tuple[RowPairs, ...]] = {}
-        done: dict[str, Rewritten] = {}
+        found: dict[str, list[FoundFile]] = {}
         if work:
-            directory = source.stage().path
-            rewriter = self._at_once(source, keys, target, work)
-            # The request stays here: what it tells progress to may be of this process only.
-            alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
-            task = MatchFiles(target, alone, directory, rewriter)
+            parts = {n: windows(target.footers[n]) for n, _ in work}
+            starts = source.rows().starts if isinstance(keys, StagedKeys) else None
+            task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
             told: list[Scanned] = self._jobs.each(
                 "match keys of", source.stage, task, bundles(target, work)
             )
@@ -292,18 +316,20 @@ class SparkEngine:
                 known |= unpacked(message.known, keys.count)
                 moved |= unpacked(message.moved, keys.count)
                 for file in message.files:
-                    files[file.path] = _plus(files.get(file.path), file.rows, file.row_groups)
-                    pairs[file.path] = (*pairs.get(file.path, ()), file.pairs)
-                    if file.rewritten is not None:
-                        done[file.path] = file.rewritten
-        rows = np.sort(keys.rows[~known])
-        shares = (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),) if len(rows) else ()
+                    found.setdefault(file.path, []).append(file)
         return Matches(
-            files,
-            len(rows),
+            {path: _match_of(files) for path, files in found.items()},
+            int((~known).sum()),
             int(moved.sum()),
             _samples(source, target, keys.rows[np.flatnonzero(moved)[:_SAMPLES]]),
-            _Found(pairs, shares, done),
+            _Found(
+                {path: tuple(file.pairs for file in files) for path, files in found.items()},
+                _shares(source, np.sort(keys.rows[~known]) if not known.all() else _NO_ROWS),
+                {f.path: f.rewritten for files in found.values() for f in files if f.rewritten},
+                _scattered([f for files in found.values() for f in files], source)
+                if isinstance(keys, StagedKeys)
+                else frozenset(),
+            ),
         )
 
     def _at_once(
@@ -346,7 +372,14 @@ class SparkEngine:
             sum(message.rows for message in without),
             self._count_moved(source, target, hits),
             _samples(source, target, moved[:_SAMPLES]),
-            _Found(pairs, shares, scattered=_scattered(paths, hits, source.rows())),
+            _Found(
+                pairs,
+                shares,
+                scattered=_scattered(
+                    [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits],
+                    source,
+                ),
+            ),
         )
 
     def _count_moved(self, source: AnySource, target: Target, hits: Sequence[PairsMessage]) -> int:
@@ -483,18 +516,47 @@ def _plus(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> File
     return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
 
 
-def _scattered(
-    paths: Sequence[str], hits: Sequence[PairsMessage], source: SourceRows
-) -> frozenset[str]:
+def _match_of(files: Sequence[FoundFile]) -> FileMatch:
+    """What tasks found in parts of one file, together."""
+    match: FileMatch | None = None
+    for file in files:
+        match = _plus(match, file.rows, file.row_groups)
+    assert match is not None
+    return match
+
+
+def _shares(source: AnySource, rows: Rows) -> tuple[InsertShare, ...]:
+    """Source rows to insert, which ascend: here if they are few, else listed in staged files."""
+    if not len(rows):
+        return ()
+    if len(rows) <= SMALL_SOURCE:
+        return (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),)
+    stage = source.stage()
+    root, directory = stage.storage.root, stage.path
+    some = [rows[start : start + SMALL_SOURCE] for start in range(0, len(rows), SMALL_SOURCE)]
+    return tuple(
+        InsertShare(
+            int(one[0]),
+            int(one[-1]) + 1,
+            None,
+            (RowPairs.of(root, directory, np.arange(len(one)), one),),
+            len(one),
+        )
+        for one in some
+    )
+
+
+def _scattered(found: Sequence[FoundFile], source: AnySource) -> frozenset[str]:
     """The files whose source rows are read several times over where each file reads its own."""
-    groups = max(len(source.starts) - 1, 1)
-    per_group = source.num_rows / groups
-    far = [m for m in hits if m.reads > 2 and m.reads * per_group > _SCATTERED * m.rows]
-    reads = sum(message.reads for message in far)
+    rows = source.rows()
+    groups = max(len(rows.starts) - 1, 1)
+    per_group = rows.num_rows / groups
+    far = [f for f in found if f.reads > 2 and f.reads * per_group > _SCATTERED * f.rows]
+    reads = sum(file.reads for file in far)
     # To route rows is to write and read them once more, in a job that takes a second itself.
     if reads <= _SCATTERED * groups or reads <= _FEW_READS:
         return frozenset()
-    return frozenset(paths[message.route] for message in far)
+    return frozenset(file.path for file in far)
 
 
 def _samples(source: AnySource, target: Target, rows: Rows) -> list[tuple[Any, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +18,13 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.invariants import different_rows
+from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.scan import open_data_file, scan_keys
 from fsspeckit.core.incremental.source import SourceKeys
+from fsspeckit.datasets.positions import IndexedKeys
 from fsspeckit.datasets.spark_source import stage_part
-from fsspeckit.datasets.spark_tasks import RowPairs, new_name
+from fsspeckit.datasets.spark_tasks import RowPairs, new_name, source_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,6 +52,7 @@ __all__ = [
     "ResolveKeys",
     "ResolvedKeys",
     "ScanFiles",
+    "StagedKeys",
     "WritePairs",
 ]
 
@@ -129,6 +133,9 @@ class KeyFacts:
     witnesses: pa.Table
     """Keys that stand for all of them when compared with bounds, under their own names."""
 
+    bytes: int
+    """What the keys take in memory."""
+
 
 @dataclass(frozen=True)
 class ResolvedKeys(SourceKeys):
@@ -138,6 +145,8 @@ class ResolvedKeys(SourceKeys):
     parts: tuple[Part, ...]
     columns: KeyColumns
     null_safe: bool
+    bytes: int
+    """What the keys take in memory."""
 
     @property
     def count(self) -> int:
@@ -148,6 +157,44 @@ class ResolvedKeys(SourceKeys):
     def is_complete(self) -> bool:
         """Never."""
         return False
+
+
+@dataclass(frozen=True)
+class StagedKeys:
+    """Resolved keys that are few enough for every task to read them all; picklable."""
+
+    parts: tuple[Part, ...]
+    columns: KeyColumns
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return sum(part.rows for part in self.parts)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The source row of each key."""
+        rows: Rows = self._read(["row"])["row"].to_numpy()
+        return rows
+
+    @cached_property
+    def indexed(self) -> IndexedKeys:
+        """The keys, read and ready to be looked up."""
+        named = self.columns.names
+        table = self._read([*self.columns.starting("k", "p"), "row"])
+        keys = table.drop_columns(["row"])
+        keys = keys.rename_columns([named[name].name for name in keys.column_names])
+        index = KeyIndex(keys.select([column.name for column in self.columns.keys]))
+        return IndexedKeys(keys, index, table["row"].to_numpy())
+
+    def _read(self, names: list[str]) -> pa.Table:
+        tables = []
+        for part in self.parts:
+            with open_data_file(part.root, part.path) as file:
+                tables.append(file.read(columns=names))
+        schema = self.columns.schema("k", "p").append(pa.field("row", pa.int64()))
+        wanted = pa.schema([schema.field(name) for name in names])
+        return pa.concat_tables([wanted.empty_table(), *tables]).combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -176,6 +223,7 @@ class _Facts:
     task: ResolveKeys
     repeated: int = 0
     samples: list[int] = field(default_factory=list)
+    bytes: int = 0
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
     _witnesses: list[pa.Table] = field(default_factory=list)
 
@@ -191,6 +239,7 @@ class _Facts:
         for batch in batches:
             self._count(batch)
             keys = batch.select(schema.names).cast(schema)
+            self.bytes += keys.nbytes
             self._waiting.append(keys)
             if sum(waiting.num_rows for waiting in self._waiting) >= _WITNESS_ROWS:
                 self._look()
@@ -246,7 +295,12 @@ class _Facts:
         ]
         witnesses = pa.concat_tables([pa.schema(fields).empty_table(), *self._witnesses])
         return KeyFacts(
-            part, tuple(self.nulls.tolist()), self.repeated, tuple(self.samples), witnesses
+            part,
+            tuple(self.nulls.tolist()),
+            self.repeated,
+            tuple(self.samples),
+            witnesses,
+            self.bytes,
         )
 
 
@@ -371,9 +425,7 @@ class WritePairs:
         positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
         ends = np.cumsum([one.rows for one in self.target.footers[route].row_groups])
         groups = np.unique(np.searchsorted(ends, positions, "right"))
-        windows = np.searchsorted(self.windows[route], positions, "right")
-        source = np.searchsorted(self.starts, rows, "right")
-        reads = len(np.unique(windows * len(self.starts) + source))
+        reads = source_reads(self.windows[route], self.starts, positions, rows)
         samples = tuple(np.unique(rows[moved])[:_SAMPLES].tolist())
         return PairsMessage(
             route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads

@@ -14,9 +14,9 @@ import pickle
 import re
 import uuid
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -279,10 +279,6 @@ class RowPairs:
 
     def read(self, root: Root) -> tuple[Rows, Rows]:
         """The pairs, in the order of positions."""
-        if self.path is None:
-            assert self.positions is not None
-            assert self.source_rows is not None
-            return self.positions, self.source_rows
         read = [(one["position"].to_numpy(), one["row"].to_numpy()) for one in self.tables(root)]
         return (
             np.concatenate([positions for positions, _ in read]),
@@ -290,11 +286,27 @@ class RowPairs:
         )
 
     def tables(self, root: Root) -> Iterator[pa.Table]:
-        """What the file at ``path`` holds of them, a row group at a time."""
-        assert self.path is not None
+        """The pairs in pieces: one row group of the file at ``path`` at a time."""
+        if self.path is None:
+            yield pa.table({"position": self.positions, "row": self.source_rows})
+            return
         with open_data_file(root, self.path) as file:
             for number in self.row_groups:
                 yield file.read_row_group(number)
+
+
+def source_reads(windows: Rows, starts: Rows, positions: Rows, rows: Rows) -> int:
+    """How often a row group of the source is read where each part of a file reads its own rows.
+
+    Args:
+        windows: The first positions of the parts.
+        starts: The first rows of the source's row groups.
+        positions: Positions in the file.
+        rows: The source row of each.
+    """
+    window = np.searchsorted(windows, positions, "right")
+    group = np.searchsorted(starts, rows, "right")
+    return len(np.unique(window * len(starts) + group))
 
 
 def new_name(directory: str, kind: str) -> str:
@@ -312,6 +324,9 @@ class FoundFile:
     pairs: RowPairs
     rewritten: Rewritten | None = None
     """What became of the file, if it was written anew at once."""
+
+    reads: int = 0
+    """Row groups of the source to be read where each part of the file is rewritten by itself."""
 
 
 @dataclass(frozen=True)
@@ -434,32 +449,51 @@ class _NewRows:
         return take_rows(self._held, pa.array(pairs - start))
 
 
+class KeysOfTask(Protocol):
+    """Keys that a task has as a whole: it was given them, or reads them by itself."""
+
+    @property
+    def indexed(self) -> IndexedKeys:
+        """The keys."""
+        ...
+
+
 @dataclass(frozen=True)
 class MatchFiles:
-    """Scans files for keys of which there are few enough to be given to every task."""
+    """Scans files for keys of which there are few enough for every task to have them all."""
 
     target: Target
-    keys: IndexedKeys
+    keys: KeysOfTask
     directory: str
     rewriter: RewriteFiles | None = None
     """Writes a file anew in the same task, where both together are little work."""
 
+    windows: Mapping[int, Rows] = field(default_factory=dict)
+    """By the number of a file, the first positions of its parts that are rewritten at once."""
+
+    starts: Rows | None = None
+    """The first rows of the source's row groups; None if nobody asks how they are scattered."""
+
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to look at."""
-        known = np.zeros(len(self.keys.rows), bool)
-        moved = np.zeros(len(self.keys.rows), bool)
+        keys = self.keys.indexed
+        known = np.zeros(keys.count, bool)
+        moved = np.zeros(keys.count, bool)
         files = []
         for number, row_groups in work:
-            found = find_positions(self.target, self.keys, number, row_groups)
+            found = find_positions(self.target, keys, number, row_groups)
             known[found.keys] = True
-            moved[found.keys[moving_keys(self.target, self.keys, number, found)]] = True
-            rows = self.keys.rows[found.keys]
+            moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
+            rows = keys.source_rows(found.keys)
             pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows)
             path = self.target.footers[number].file.path
             done = None
             if self.rewriter is not None and len(rows):
                 ((_, done),) = self.rewriter([RewriteFile(path, (pairs,))])
-            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done))
+            reads = 0
+            if self.starts is not None:
+                reads = source_reads(self.windows[number], self.starts, found.positions, rows)
+            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done, reads))
         yield Scanned(tuple(files), packed(known), packed(moved))
 
 
