@@ -112,6 +112,13 @@ def test_key_columns_that_cannot_be_compared_with_each_other_are_refused(tmp_pat
         target_of(tmp_path, ["id"])
 
 
+def test_a_key_column_that_is_nested_in_one_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", id=[1])
+    write(tmp_path, "b.parquet", id=[{"x": 1}])
+    with pytest.raises(SchemaMismatchError, match=r"'id' is struct<x: int64> in '.*b.parquet'"):
+        target_of(tmp_path, ["id"])
+
+
 def test_a_nested_column_called_like_the_key_is_not_the_key(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", s=[{"id": 5}], v=[1])
     with pytest.raises(InvalidArgumentError, match=r"\['id'\] not found. Available.*\['s', 'v'\]"):

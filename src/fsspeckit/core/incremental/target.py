@@ -152,6 +152,7 @@ def _key_column(
     stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
     if not stored:
         _check_exists(name, footers)
+    _check_nowhere_nested(name, footers)
     if _is_int96_everywhere(name, footers):
         # INT96 has nanoseconds where the source has; rows that Arrow cannot hold then never match.
         stored.add(_source_instant(name, schema))
@@ -180,6 +181,18 @@ def _is_int96_everywhere(name: str, footers: Sequence[FileFooter]) -> bool:
 def _source_instant(name: str, schema: pa.Schema | None) -> pa.DataType:
     kind = plain_type(_source_type(name, schema))
     return kind if family(kind) == "timestamp with zone" else pa.null()
+
+
+def _check_nowhere_nested(name: str, footers: Sequence[FileFooter]) -> None:
+    """Refuse a key column that some file has with something inside."""
+    for footer in footers:
+        is_nested = name not in footer.leaves and name in footer.schema.names
+        if footer.error is None and is_nested:
+            raise SchemaMismatchError(
+                f"the key column {name!r} is {footer.schema.field(name).type} in "
+                f"{footer.file.path!r}, and cannot be compared with the other files.\n"
+                "Hint: rewrite the files that have the wrong type."
+            )
 
 
 def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
