@@ -259,4 +259,7 @@ def test_a_patch_equals_the_same_edit_in_memory(tmp_path: Path, data: st.DataObj
     written = new if done.is_new else path
     assert same(read(written), expected)
     pq.write_table(expected, full, row_group_size=size, **asked)
-    assert str(_statistics(written)) == str(_statistics(full))
+    # Of a dictionary pyarrow counts values that no row of the row group has.
+    exact = [number for number, kind in enumerate(kinds) if kind != "k"]
+    for found, wanted in zip(_statistics(written), _statistics(full), strict=True):
+        assert str([found[n] for n in exact]) == str([wanted[n] for n in exact])

@@ -42,7 +42,7 @@ def patched_columns(
     found: dict[str, EncodedChunk] = {}
     pages = [compared.pages[name] for name in names if name in compared.pages]
     for together, options in _units([one for one in pages if can_patch(one)], layout, read):
-        schema = pa.schema([layout.schema.field(one.column.name) for one in together])
+        schema = pa.schema([_plain(layout.schema.field(one.column.name)) for one in together])
         patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
         chunks = patch_chunks(patches, schema, options, read)
         for name, chunk in zip(schema.names, chunks, strict=True):
@@ -51,8 +51,14 @@ def patched_columns(
     return found
 
 
+def _plain(field: pa.Field) -> pa.Field:
+    """A field of which the statistics are those of its values, not of a dictionary's."""
+    is_dictionary = pa.types.is_dictionary(field.type)
+    return field.with_type(field.type.value_type) if is_dictionary else field
+
+
 def _patch(pages: PageValues, compared: Compared, field: pa.Field) -> Patch:
-    old, new = (table.column(field.name) for table in (compared.old, compared.new))
+    old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
     schema = pa.schema([field])
     before = pa.table([pages.values.cast(field.type)], schema=schema)
     after = with_rows(before, pa.table([new], schema=schema), pages.inside(compared.places))
