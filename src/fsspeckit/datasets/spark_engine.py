@@ -110,6 +110,8 @@ _PAIRS = "position bigint, row bigint, route bigint"
 _SCATTERED = 4
 _FEW_READS = 32
 _NO_ROWS = np.empty(0, np.int64)
+# A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
+_SCANNED_PER_KEY = 4
 
 
 @dataclass(frozen=True)
@@ -276,8 +278,9 @@ class SparkEngine:
         some = subset(target, numbers)
         if isinstance(keys, _FewKeys):
             found = self._look_up_few(source, keys, some, work)
-        elif keys.bytes <= self._staged:
-            found = self._look_up(source, StagedKeys(keys.parts, keys.columns), some, work)
+        elif keys.weight <= self._staged:
+            staged = StagedKeys(keys.parts, keys.columns, keys.weight)
+            found = self._look_up(source, staged, some, work)
         else:
             found = self._join(source, keys, some, work)
         for done in range(1, len(work) + 1):
@@ -307,10 +310,12 @@ class SparkEngine:
         found: dict[str, list[FoundFile]] = {}
         if work:
             parts = {n: windows(target.footers[n]) for n, _ in work}
-            starts = source.rows().starts if isinstance(keys, StagedKeys) else None
+            starts, least = None, 0
+            if isinstance(keys, StagedKeys):
+                starts, least = source.rows().starts, _SCANNED_PER_KEY * keys.weight
             task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
             told: list[Scanned] = self._jobs.each(
-                "match keys of", source.stage, task, bundles(target, work)
+                "match keys of", source.stage, task, bundles(target, work, least)
             )
             for message in told:
                 known |= unpacked(message.known, keys.count)
@@ -321,7 +326,7 @@ class SparkEngine:
             {path: _match_of(files) for path, files in found.items()},
             int((~known).sum()),
             int(moved.sum()),
-            _samples(source, target, keys.rows[np.flatnonzero(moved)[:_SAMPLES]]),
+            _samples(source, target, _some(keys, moved)),
             _Found(
                 {path: tuple(file.pairs for file in files) for path, files in found.items()},
                 _shares(source, np.sort(keys.rows[~known]) if not known.all() else _NO_ROWS),
@@ -514,6 +519,11 @@ def _plus(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> File
     if known is None:
         return FileMatch(rows, tuple(row_groups))
     return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
+
+
+def _some(keys: IndexedKeys | StagedKeys, wanted: NDArray[np.bool_]) -> Rows:
+    """A few source rows of keys that are wanted; nothing is read where none is."""
+    return keys.rows[np.flatnonzero(wanted)[:_SAMPLES]] if wanted.any() else _NO_ROWS
 
 
 def _match_of(files: Sequence[FoundFile]) -> FileMatch:

@@ -59,6 +59,7 @@ __all__ = [
 _WITNESS_ROWS = 262_144
 _PAIR_ROWS = 1_048_576
 _SAMPLES = 5
+_INDEX_OF_OTHERS = 3
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,12 @@ class ResolvedKeys(SourceKeys):
         return self.total
 
     @property
+    def weight(self) -> int:
+        """What the keys and their index take in memory; that of numbers takes little."""
+        is_number = len(self.columns.keys) == 1 and self.columns.ddl("k").endswith("bigint")
+        return self.bytes if is_number else _INDEX_OF_OTHERS * self.bytes
+
+    @property
     def is_complete(self) -> bool:
         """Never."""
         return False
@@ -165,6 +172,8 @@ class StagedKeys:
 
     parts: tuple[Part, ...]
     columns: KeyColumns
+    weight: int
+    """What they and their index take in memory."""
 
     @property
     def count(self) -> int:

@@ -70,6 +70,8 @@ MESSAGE = "message binary"
 """The schema of what tasks return."""
 
 _INLINE_PAIRS = 4096
+# Where there are many keys there may be many files, and what is inline goes through the driver.
+_INLINE_OF_MANY = 64
 _LONG_MESSAGE = 32 * 1024
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
 
@@ -267,9 +269,16 @@ class RowPairs:
     source_rows: Rows | None = None
 
     @classmethod
-    def of(cls, root: Root, directory: str, positions: Rows, source_rows: Rows) -> RowPairs:
-        """Keep pairs, in a staged file if they are many."""
-        if len(positions) <= _INLINE_PAIRS:
+    def of(
+        cls,
+        root: Root,
+        directory: str,
+        positions: Rows,
+        source_rows: Rows,
+        inline: int = _INLINE_PAIRS,
+    ) -> RowPairs:
+        """Keep pairs, in a staged file if they are more than go ``inline``."""
+        if len(positions) <= inline:
             return cls(None, (), positions, source_rows)
         path = new_name(directory, "positions")
         table = pa.table({"position": positions, "row": source_rows})
@@ -485,7 +494,8 @@ class MatchFiles:
             known[found.keys] = True
             moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
             rows = keys.source_rows(found.keys)
-            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows)
+            inline = _INLINE_PAIRS if self.starts is None else _INLINE_OF_MANY
+            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows, inline)
             path = self.target.footers[number].file.path
             done = None
             if self.rewriter is not None and len(rows):

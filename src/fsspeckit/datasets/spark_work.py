@@ -66,8 +66,14 @@ def subset(target: Target, numbers: Sequence[int]) -> Target:
     )
 
 
-def bundles(target: Target, work: Work) -> list[Work]:
-    """Files to scan, together where they are small and many, and apart where they are large."""
+def bundles(target: Target, work: Work, least: int = 0) -> list[Work]:
+    """Files to scan, together where they are small and many, and apart where they are large.
+
+    Args:
+        target: The files.
+        work: Their numbers, with the row groups to scan.
+        least: A task scans so many bytes, if it can: it has other work before that.
+    """
     units: list[tuple[int, tuple[int, ...], int]] = []
     for number, row_groups in work:
         groups = target.footers[number].row_groups
@@ -80,13 +86,13 @@ def bundles(target: Target, work: Work) -> list[Work]:
                 size, members = 0, []
         if members:
             units.append((number, tuple(members), size))
-    return together([((number, some), size) for number, some, size in units])
+    return together([((number, some), size) for number, some, size in units], least)
 
 
-def together(work: Sequence[tuple[_Item, int]]) -> list[list[_Item]]:
+def together(work: Sequence[tuple[_Item, int]], least: int = 0) -> list[list[_Item]]:
     """Items with their bytes, put together to tasks: few of them, but none too large."""
     total = sum(size for _, size in work)
-    limit = min(_TASK_BYTES, max(_TINY_BYTES, -(-total // _TASKS)))
+    limit = min(_TASK_BYTES, max(_TINY_BYTES, least, -(-total // _TASKS)))
     bundles: list[list[_Item]] = []
     filled = 0
     for item, size in work:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, dissected
 
+from fsspeckit.core.incremental import changes
 from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, Page, pages_of
 from fsspeckit.core.parquet.thrift import I64, INT, decode
 from fsspeckit.core.parquet.thriftwriter import encode, set_field
@@ -124,18 +125,60 @@ def test_a_bound_that_goes_is_looked_for_among_all_values(tmp_path: Path) -> Non
     assert _statistics(new) == _statistics(full)
 
 
-def test_a_dictionary_that_most_pages_would_not_use_is_made_again(tmp_path: Path) -> None:
-    path, table = _write(tmp_path), TABLE
-    for turn in range(8):
-        edit = _edit([PAGE * turn + 5], table, s=[f"new {turn}"])
+def test_a_dictionary_is_not_lost_to_many_small_merges(tmp_path: Path) -> None:
+    words = ["aa", "zz", *(f"m{n % 7}" for n in range(GROUP - 2))]
+    table = pa.table({"id": range(GROUP), "s": words})
+    path = _write(tmp_path, table)
+    patched = 0
+    for turn in range(20):
+        # Never one of the two words that are bounds, and each page in turn.
+        edit = _edit([PAGE * (turn % 10) + 5], table, s=[f"new {turn}"])
         new = tmp_path / f"{turn}.parquet"
         assert edit.on_disk(path, new).method == "column splice"
         table = edit.in_memory(table)
         assert same(read(new), table)
-        pages = [p for p in _pages(new, dissected(new).groups[0].chunks[2]) if p.is_data]
+        pages = [p for p in _pages(new, dissected(new).groups[0].chunks[1]) if p.is_data]
         indexed = [page.encoding in DICTIONARY_ENCODINGS for page in pages]
-        assert sum(indexed) * 3 >= len(indexed)
+        patched += not all(indexed)
+        assert sum(indexed) * 4 >= 3 * len(indexed)
         path = new
+    assert 0 < patched < 20
+
+
+def test_pages_of_a_dictionary_that_was_given_up_are_patched(tmp_path: Path) -> None:
+    table = pa.table({"id": range(GROUP), "s": [f"{n * 7919 % 1000:04}" for n in range(GROUP)]})
+    path = _write(tmp_path, table, dictionary_pagesize_limit=200, write_batch_size=10)
+    indexed = [
+        p.encoding in DICTIONARY_ENCODINGS
+        for p in _pages(path, dissected(path).groups[0].chunks[1])
+        if p.is_data
+    ]
+    assert indexed[0]
+    assert 2 * sum(indexed) < len(indexed)
+    _edit([5], table, s=["0500"]).on_disk(path, tmp_path / "new.parquet")
+    assert _new_pages(path, tmp_path / "new.parquet", 1) == [0]
+
+
+def test_rows_that_were_compared_as_a_whole_are_not_kept_beyond_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many rows change, old and new ones of all row groups would be in memory at once."""
+    monkeypatch.setattr(changes, "_REMEMBERED_BYTES", 10_000)
+    path = _write(tmp_path)
+    kept: list[int] = []
+    keep = changes._Memory.keep
+
+    def count(self: Any, number: int, thing: Any, size: int) -> None:
+        keep(self, number, thing, size)
+        kept.append(size)
+
+    monkeypatch.setattr(changes._Memory, "keep", count)
+    places = list(range(ROWS))
+    edit = _edit(places, n=[n + 0.25 for n in places])
+    edit.on_disk(path, tmp_path / "new.parquet")
+    assert same(read(tmp_path / "new.parquet"), edit.in_memory(TABLE))
+    assert min(kept, default=1) > 0
+    assert sum(kept) <= 10_000
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,20 @@ def test_int96_in_nanoseconds_takes_a_source_in_microseconds(tmp_path: Path) -> 
     new = pq.ParquetFile(tmp_path / "new.parquet")
     assert new.metadata.row_group(0).column(0).physical_type == "INT96"
     assert new.read().column("t").cast(pa.int64()).to_pylist() == [7_000, 2_001]
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [1000, 2000, 3000]])
+def test_nanoseconds_in_a_file_that_says_it_is_of_the_first_version(
+    tmp_path: Path, values: list[int]
+) -> None:
+    """Polars writes such files; pyarrow has only microseconds in that version."""
+    import polars
+
+    nanoseconds = pa.timestamp("ns")
+    table = pa.table({"id": range(3), "t": pa.array(values).cast(nanoseconds)})
+    polars.DataFrame(table).write_parquet(tmp_path / "old.parquet")
+    assert pq.read_metadata(tmp_path / "old.parquet").format_version == "1.0"
+    _rewrite(tmp_path, [1], pa.table({"id": [1], "t": pa.array([9000]).cast(nanoseconds)}))
+    found = pq.read_table(tmp_path / "new.parquet")["t"]
+    assert found.type == nanoseconds
+    assert found.cast(pa.int64()).to_pylist() == [values[0], 9000, values[2]]

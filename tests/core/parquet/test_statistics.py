@@ -131,3 +131,10 @@ def test_a_bound_of_the_wrong_length_is_no_number() -> None:
     broken = encode(Struct({5: b"1234", 6: b"1234"}, {}, {5: BINARY, 6: BINARY}))
     with pytest.raises(UnknownBoundError):
         replaced_statistics(column, broken, some, some, 5, 1)
+
+
+def test_a_wrong_number_of_nulls_is_not_made_worse() -> None:
+    column, before = _written(pa.array([1, 2, 3]))
+    (_, went), (_, new) = _written(pa.array([None], pa.int64())), _written(pa.array([2]))
+    with pytest.raises(UnknownBoundError):
+        replaced_statistics(column, before, went, new, 3, 1)

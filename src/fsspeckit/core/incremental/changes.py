@@ -6,7 +6,8 @@ in which nothing changes can stay as it is.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -103,9 +104,10 @@ class Compared:
     """The pages that hold them, of the columns of which these were enough to compare."""
 
     @property
-    def page_bytes(self) -> int:
-        """What the pages take in memory."""
-        return sum(pages.values.nbytes for pages in self.pages.values())
+    def bytes(self) -> int:
+        """What all of it takes in memory."""
+        pages = sum(one.values.nbytes for one in self.pages.values())
+        return int(pages + self.old.nbytes + self.new.nbytes)
 
 
 class _Memory(Generic[Thing]):
@@ -167,12 +169,19 @@ class Change:
 
     def group_changes(self) -> list[GroupChange]:
         """Compare old and new values; the row groups that do not stay as they are."""
-        touched = [n for n in self.groups if self._is_touched(n)]
-        with ThreadPoolExecutor(_PROBERS, thread_name_prefix="fsspeckit-probe") as pool:
-            # Values come back in order, and few: decoding goes on while they are compared.
-            probed = pool.map(self._probed, touched)
-            found = [self._group_change(*each) for each in zip(touched, probed, strict=True)]
+        found = [self._group_change(number, probed) for number, probed in self._all_probed()]
         return [change for change in found if change is not None]
+
+    def _all_probed(self) -> Iterator[tuple[int, Probed]]:
+        """The row groups that change something, with pages: few are decoded ahead."""
+        ahead: deque[tuple[int, Future[Probed]]] = deque()
+        with ThreadPoolExecutor(_PROBERS, thread_name_prefix="fsspeckit-probe") as pool:
+            for number in filter(self._is_touched, self.groups):
+                ahead.append((number, pool.submit(self._probed, number)))
+                if len(ahead) > _PROBERS:
+                    first, future = ahead.popleft()
+                    yield first, future.result()
+            yield from ((number, future.result()) for number, future in ahead)
 
     def _probed(self, number: int) -> Probed:
         places = self._places(number)
@@ -200,7 +209,8 @@ class Change:
             self.forget(number)
             return None
         columns = tuple(name for name in names if name in different)
-        self._remember(self._compared, number, compared, compared.page_bytes)
+        if compared.pages:
+            self._remember(self._compared, number, compared, compared.bytes)
         return GroupChange(number, self.rows_of(number), columns, changed=different)
 
     def _compare(self, number: int, probed: Probed) -> Compared:

@@ -3,8 +3,8 @@
 The pages that hold a changed row are encoded again; the rest of the chunk, its dictionary included,
 is copied. New pages are not encoded by the dictionary: the format lets every page choose, readers
 know it from chunks whose dictionary got too large, and a new value need not be looked for among the
-old ones. Where more than half of the pages that use the dictionary would not use it any more, the
-chunk is left to be encoded as a whole, and so gets a dictionary again.
+old ones. Where more than a quarter of the pages would do without the dictionary, the chunk is left
+to be encoded as a whole, and so gets a dictionary again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def can_patch(pages: PageValues) -> bool:
         or _INDEX_PAGE in chunk.metadata.kinds
     ):
         return False
-    return 2 * sum(map(_is_indexed, pages.hit)) <= sum(map(_is_indexed, pages.pages))
+    lost = sum(map(_is_indexed, pages.hit))
+    indexed = sum(map(_is_indexed, pages.pages))
+    data = sum(page.is_data for page in pages.pages)
+    # A dictionary that most pages do without was given up by the writer, and is no loss.
+    return not lost or 2 * indexed < data or 4 * (indexed - lost) >= 3 * data
 
 
 def _is_indexed(page: Page) -> bool:

@@ -317,13 +317,19 @@ def _with_statistics(chunks: dict[str, pq.ColumnChunkMetaData], stays_int96: boo
 
 
 def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str, Any]) -> bool:
-    """Whether the options keep the physical type of every column, tried on an empty file."""
+    """Whether the options keep how every column is stored, tried on an empty file."""
     sink = pa.BufferOutputStream()
     simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
     with pq.ParquetWriter(sink, schema, **simple) as writer:
         writer.write_table(pa.Table.from_batches([], schema))
     written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     return len(written) == len(parquet) and all(
-        written.column(index).physical_type == parquet.column(index).physical_type
+        _stored_as(written.column(index)) == _stored_as(parquet.column(index))
         for index in range(len(parquet))
     )
+
+
+def _stored_as(leaf: pq.ColumnSchema) -> tuple[str, str | None]:
+    """The physical type, and the unit of a time: the old version has no nanoseconds."""
+    logical = json.loads(leaf.logical_type.to_json())
+    return leaf.physical_type, logical.get("timeUnit")

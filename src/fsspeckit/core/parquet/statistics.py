@@ -33,7 +33,7 @@ _BYTEWISE: Final = (None, (1,), (4,), (12,), (13,))
 
 
 class UnknownBoundError(Exception):
-    """The smallest or largest value cannot be told."""
+    """The smallest or largest value, or the number of NULLs, cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,26 @@ class _Bound:
         if went is not None and self._is_beyond(order(went), order(old)):
             raise UnknownBoundError
         return bytes(old)
+
+    def fields(
+        self, order: Order, before: Struct, gone: Struct, come: Struct
+    ) -> dict[int, tuple[Any, int]]:
+        """What is written of the bound: each field with its type.
+
+        Raises:
+            UnknownBoundError: If the value that was the bound went.
+        """
+        value = self.settled(order, before, gone, come)
+        if value is None:
+            return {}
+        style = before if self.field in before.values else come
+        fields: dict[int, tuple[Any, int]] = {self.field: (value, BINARY)}
+        if self.deprecated in style.values:
+            fields[self.deprecated] = (value, BINARY)
+        if self.exact in style.values:
+            is_old = value == style.values[self.field]
+            fields[self.exact] = (style.values[self.exact] if is_old else True, TRUE)
+        return fields
 
     def _is_beyond(self, one: Any, other: Any) -> bool:
         return bool(one <= other if self.sign < 0 else one >= other)
@@ -98,23 +118,16 @@ def replaced_statistics(
         # A writer leaves out bounds that are long, or not numbers.
         if known.values.get(_NULLS) != among and not all(b.field in known.values for b in _BOUNDS):
             raise UnknownBoundError
-    order = _order_of(column)
     fields: dict[int, tuple[Any, int]] = {}
     nulls = old.values.get(_NULLS)
     if nulls is not None:
         nulls += new.values.get(_NULLS, 0) - went.values.get(_NULLS, 0)
+        if not 0 <= nulls <= values:
+            raise UnknownBoundError  # it was wrong before
         fields[_NULLS] = (nulls, I64)
+    order = _order_of(column)
     for bound in _BOUNDS:
-        value = bound.settled(order, old, went, new)
-        if value is None:
-            continue
-        style = old if bound.field in old.values else new
-        fields[bound.field] = (value, BINARY)
-        if bound.deprecated in style.values:
-            fields[bound.deprecated] = (value, BINARY)
-        if bound.exact in style.values:
-            is_old = value == style.values[bound.field]
-            fields[bound.exact] = (style.values[bound.exact] if is_old else True, TRUE)
+        fields |= bound.fields(order, old, went, new)
     numbers = sorted(fields)
     return Struct({n: fields[n][0] for n in numbers}, {}, {n: fields[n][1] for n in numbers})
 
