@@ -35,7 +35,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("types", ["mypy"]),
         ("test", ["scripts/java.sh", "scripts.run_tests"]),
         ("test-duckdb1", ["import duckdb", "pytest tests/datasets/test_duckdb.py"]),
-        ("test-spark41", ["import pyspark", "pytest tests/datasets/test_spark.py"]),
+        ("test-spark41", ["import pyspark", "-m pytest", "tests/datasets/test_spark.py"]),
         ("bench-spark", ["scripts/java.sh", "benchmarks.peers --spark"]),
         ("demo", ["scripts/java.sh", "examples/demo.py"]),
     ],

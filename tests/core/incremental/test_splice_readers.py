@@ -74,6 +74,7 @@ PYARROW: dict[str, dict[str, Any]] = {
         "write_page_checksum": True,
     },
     "delta pages": {**_DELTA, "max_rows_per_page": 200},
+    "plain pages": {"use_dictionary": False, "max_rows_per_page": 200},
 }
 
 
@@ -300,6 +301,7 @@ SPARK_SOURCES: dict[str, dict[str, str] | str] = {
     "pyarrow delta": "pyarrow delta",
     "pyarrow v1 pages": "pyarrow v1 pages",
     "pyarrow v2 pages": "pyarrow v2 pages",
+    "pyarrow plain pages": "pyarrow plain pages",
     "duckdb v1": "duckdb v1",
     "polars": "polars",
 }

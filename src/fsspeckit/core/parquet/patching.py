@@ -1,10 +1,11 @@
 """A column chunk of which some pages are new and all others are the bytes they were.
 
 The pages that hold a changed row are encoded again; the rest of the chunk, its dictionary included,
-is copied. New pages are not encoded by the dictionary: the format lets every page choose, readers
-know it from chunks whose dictionary got too large, and a new value need not be looked for among the
-old ones. Where more than a quarter of the pages would do without the dictionary, the chunk is left
-to be encoded as a whole, and so gets a dictionary again.
+is copied. New pages are not encoded by the dictionary, so that a new value need not be looked for
+among the old ones. The format lets every page choose, but no writer uses the dictionary again after
+a page without it, and Spark's reader gives wrong values then: such a chunk is left to be encoded
+as a whole. So is one of which more than a quarter of the pages would do without the dictionary, and
+so it gets one again.
 """
 
 from __future__ import annotations
@@ -63,11 +64,16 @@ def can_patch(pages: PageValues) -> bool:
         or _INDEX_PAGE in chunk.metadata.kinds
     ):
         return False
-    lost = sum(map(_is_indexed, pages.hit))
-    indexed = sum(map(_is_indexed, pages.pages))
-    data = sum(page.is_data for page in pages.pages)
-    # A dictionary that most pages do without was given up by the writer, and is no loss.
-    return not lost or 2 * indexed < data or 4 * (indexed - lost) >= 3 * data
+    replaced = {page.part.start for page in pages.hit}
+    data = [page for page in pages.pages if page.is_data]
+    indexed = [_is_indexed(page) and page.part.start not in replaced for page in data]
+    return _keeps_its_dictionary(data, indexed) and indexed == sorted(indexed, reverse=True)
+
+
+def _keeps_its_dictionary(data: Sequence[Page], indexed: Sequence[bool]) -> bool:
+    """Whether enough pages still use the dictionary, if it is of any use."""
+    before, after = sum(map(_is_indexed, data)), sum(indexed)
+    return after == before or 2 * before < len(data) or 4 * after >= 3 * len(data)
 
 
 def _is_indexed(page: Page) -> bool:
