@@ -42,7 +42,8 @@ def pytest_configure() -> None:
     os.environ.update(spark_coverage.settings(directory))
 
 
-_ASIDE = tuple(Path(__file__).parent / name for name in ("benchmarks", "docs", "test_utils"))
+_BESIDE_SPARK = ("benchmarks", "display", "docs", "repository", "test_utils", "testing")
+_ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
