@@ -21,6 +21,7 @@ from fsspeckit.core.incremental.payload import (
     take_rows,
 )
 from fsspeckit.core.incremental.scan import naming_damage
+from fsspeckit.core.parquet.patching import can_patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ class Compared:
     old: pa.Table
     new: pa.Table
     pages: Probed
-    """The pages that hold them, of the columns of which these were enough to compare."""
+    """The pages that hold them, of the columns of which no more has to be encoded again."""
 
     @property
     def bytes(self) -> int:
@@ -230,7 +231,8 @@ class Change:
             replaced = take_rows(old, pa.array(places))
             values.update(zip(others, replaced.columns, strict=True))
         replaced = pa.table([values[name] for name in new.column_names], schema=new.schema)
-        return Compared(places, replaced, new, pages)
+        useful = {name: found for name, found in pages.items() if can_patch(found)}
+        return Compared(places, replaced, new, useful)
 
     def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
         """The columns in which a matching row changes; counts the rows that do not."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fsspeckit.core.incremental.changes import with_rows
 from fsspeckit.core.parquet.encoding import chunk_options, merged_options, page_options
-from fsspeckit.core.parquet.patching import Patch, can_patch, patch_chunks
+from fsspeckit.core.parquet.patching import Patch, patch_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def patched_columns(
     """
     found: dict[str, EncodedChunk] = {}
     pages = [compared.pages[name] for name in names if name in compared.pages]
-    for together, options in _units([one for one in pages if can_patch(one)], layout, read):
+    for together, options in _units(pages, layout, read):
         schema = pa.schema([_plain(layout.schema.field(one.column.name)) for one in together])
         patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
         chunks = patch_chunks(patches, schema, options, read)
