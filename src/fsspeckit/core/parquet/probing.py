@@ -50,18 +50,7 @@ _WORTHWHILE: Final = 0.5
 
 @dataclass(frozen=True)
 class _Hit:
-    """The pages of one chunk that hold the places."""
-
-    column: Column
-    chunk: Chunk
-    pages: tuple[Page, ...]
-    hit: tuple[Page, ...]
-    spans: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class PageValues:
-    """The values of those pages of a column chunk that hold some rows."""
+    """Those pages of a column chunk that hold some rows."""
 
     column: Column
     chunk: Chunk
@@ -73,6 +62,11 @@ class PageValues:
 
     spans: tuple[tuple[int, int], ...]
     """For each of these, its first row and the row after its last."""
+
+
+@dataclass(frozen=True)
+class PageValues(_Hit):
+    """The values of those pages of a column chunk that hold some rows."""
 
     values: pa.ChunkedArray
     """All of their values, in the type that pyarrow reads without a stored Arrow schema."""
