@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from fsspeckit.core.incremental.casts import python_value
 from fsspeckit.core.incremental.footers import raw_footer, read_footers
 from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.core.incremental.payload import check_same_columns
@@ -30,6 +29,15 @@ from fsspeckit.datasets.spark_keys import (
     ScanFiles,
     StagedKeys,
     WritePairs,
+)
+from fsspeckit.datasets.spark_matches import (
+    NO_ROWS,
+    insert_shares,
+    match_of,
+    sample_keys_of,
+    scattered_files,
+    some_rows,
+    with_more,
 )
 from fsspeckit.datasets.spark_routing import (
     PIECES,
@@ -107,9 +115,6 @@ _KEY_ROWS = 1_048_576
 _HELD_INSERT_ROWS = 100_000
 _BUCKETS = 1024
 _PAIRS = "position bigint, row bigint, route bigint"
-_SCATTERED = 4
-_FEW_READS = 32
-_NO_ROWS = np.empty(0, np.int64)
 # A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
 _SCANNED_PER_KEY = 4
 
@@ -323,15 +328,15 @@ class SparkEngine:
                 for file in message.files:
                     found.setdefault(file.path, []).append(file)
         return Matches(
-            {path: _match_of(files) for path, files in found.items()},
+            {path: match_of(files) for path, files in found.items()},
             int((~known).sum()),
             int(moved.sum()),
-            _samples(source, target, _some(keys, moved)),
+            sample_keys_of(source, [c.name for c in target.key_columns], some_rows(keys, moved)),
             _Found(
                 {path: tuple(file.pairs for file in files) for path, files in found.items()},
-                _shares(source, np.sort(keys.rows[~known]) if not known.all() else _NO_ROWS),
+                insert_shares(source, np.sort(keys.rows[~known]) if not known.all() else NO_ROWS),
                 {f.path: f.rewritten for files in found.values() for f in files if f.rewritten},
-                _scattered([f for files in found.values() for f in files], source)
+                scattered_files([f for files in found.values() for f in files], source)
                 if isinstance(keys, StagedKeys)
                 else frozenset(),
             ),
@@ -364,7 +369,7 @@ class SparkEngine:
         hits = [message for message in told if message.route >= 0]
         for message in hits:
             path = paths[message.route]
-            files[path] = _plus(files[path], message.rows, message.row_groups)
+            files[path] = with_more(files[path], message.rows, message.row_groups)
             pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in told if m.route < 0), key=lambda message: -message.route)
         shares = tuple(
@@ -376,11 +381,11 @@ class SparkEngine:
             files,
             sum(message.rows for message in without),
             self._count_moved(source, target, hits),
-            _samples(source, target, moved[:_SAMPLES]),
+            sample_keys_of(source, [c.name for c in target.key_columns], moved[:_SAMPLES]),
             _Found(
                 pairs,
                 shares,
-                scattered=_scattered(
+                scattered=scattered_files(
                     [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits],
                     source,
                 ),
@@ -515,69 +520,6 @@ class SparkEngine:
         return self._jobs.each("insert rows into", source.stage, insert, work)
 
 
-def _plus(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
-    if known is None:
-        return FileMatch(rows, tuple(row_groups))
-    return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
-
-
-def _some(keys: IndexedKeys | StagedKeys, wanted: NDArray[np.bool_]) -> Rows:
-    """A few source rows of keys that are wanted; nothing is read where none is."""
-    return keys.rows[np.flatnonzero(wanted)[:_SAMPLES]] if wanted.any() else _NO_ROWS
-
-
-def _match_of(files: Sequence[FoundFile]) -> FileMatch:
-    """What tasks found in parts of one file, together."""
-    match: FileMatch | None = None
-    for file in files:
-        match = _plus(match, file.rows, file.row_groups)
-    assert match is not None
-    return match
-
-
-def _shares(source: AnySource, rows: Rows) -> tuple[InsertShare, ...]:
-    """Source rows to insert, which ascend: here if they are few, else listed in staged files."""
-    if not len(rows):
-        return ()
-    if len(rows) <= SMALL_SOURCE:
-        return (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),)
-    stage = source.stage()
-    root, directory = stage.storage.root, stage.path
-    some = [rows[start : start + SMALL_SOURCE] for start in range(0, len(rows), SMALL_SOURCE)]
-    return tuple(
-        InsertShare(
-            int(one[0]),
-            int(one[-1]) + 1,
-            None,
-            (RowPairs.of(root, directory, np.arange(len(one)), one),),
-            len(one),
-        )
-        for one in some
-    )
-
-
-def _scattered(found: Sequence[FoundFile], source: AnySource) -> frozenset[str]:
-    """The files whose source rows are read several times over where each file reads its own."""
-    rows = source.rows()
-    groups = max(len(rows.starts) - 1, 1)
-    per_group = rows.num_rows / groups
-    far = [f for f in found if f.reads > 2 and f.reads * per_group > _SCATTERED * f.rows]
-    reads = sum(file.reads for file in far)
-    # To route rows is to write and read them once more, in a job that takes a second itself.
-    if reads <= _SCATTERED * groups or reads <= _FEW_READS:
-        return frozenset()
-    return frozenset(file.path for file in far)
-
-
-def _samples(source: AnySource, target: Target, rows: Rows) -> list[tuple[Any, ...]]:
-    """The keys of a few source rows, for an error message."""
-    if not len(rows):
-        return []
-    table = source.take(rows, [column.name for column in target.key_columns])
-    columns = [[python_value(value) for value in column] for column in table.columns]
-    return list(zip(*columns, strict=True))
-
-
 def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) -> None:
     """Refuse NULL and repeated keys, as the request says."""
     nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
@@ -587,9 +529,7 @@ def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) 
     repeated = sum(one.repeated for one in facts)
     if repeated and request.duplicates == "error" and not request.order_by:
         rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
-        table = source.take(rows, list(request.key_columns))
-        columns = [[python_value(value) for value in column] for column in table.columns]
-        samples = list(zip(*columns, strict=True))
+        samples = sample_keys_of(source, request.key_columns, rows)
         raise DuplicateKeyError.found(request.key_columns, repeated, samples)
 
 
