@@ -41,7 +41,8 @@ The same rows, 12 columns in the format of each system, merged from the same Arr
 """
 _SPARK_TEXT = """\
 The same rows, 12 columns in the format of each system, merged from the same data frame, in one
-warm local session for each system, one JVM at a time.
+warm local session for each system. All sessions are open, and the systems take turns, so that a
+busy moment hits all of them; no two work at once.
 
 - Every merge starts from a fresh copy of the system's own table. Starting the session, three merges
   into a tiny table, and making the data frame of the source are not measured.

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,17 @@ from benchmarks.peers.tables import Layout, rows_of, schema_of, write_files
 from benchmarks.peers.workloads import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.peers.protocol import Entry
     from benchmarks.peers.results import Results
 
 ROOT = Path(__file__).parents[2]
 TINY = Workload("warm-up", "Warm-up", Layout("warm-up", 2000, 2), lambda t: _every_tenth(t))
+
+
+_MAKING = 900.0
+"""Seconds that a table may take to make."""
 
 
 class WorkerError(Exception):
@@ -96,7 +100,8 @@ class Process:
 
     def stop(self) -> None:
         """End it at once."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self.close()
 
 
@@ -111,6 +116,32 @@ def worker(entry: Entry, log: Path) -> Iterator[Process]:
         raise
     finally:
         process.close()
+
+
+class Sessions:
+    """The open sessions, one for each system; made when they are needed first."""
+
+    def __init__(self, make: Callable[[Entry], Process]) -> None:
+        self._make = make
+        self._open: dict[str, Process] = {}
+
+    def __enter__(self) -> Sessions:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for process in self._open.values():
+            process.close()
+
+    def of(self, entry: Entry) -> Process:
+        """The session of a system."""
+        if entry.name not in self._open:
+            self._open[entry.name] = self._make(entry)
+        return self._open[entry.name]
+
+    def end(self, entry: Entry) -> None:
+        """End a session; the next one is new."""
+        if (process := self._open.pop(entry.name, None)) is not None:
+            process.close()
 
 
 @dataclass(frozen=True)
@@ -171,36 +202,48 @@ class Bench:
             self._forget(layout)
 
     def run_sessions(self, entries: Sequence[Entry], workloads: Sequence[Workload]) -> None:
-        """One warm session for each system, one after the other."""
+        """One warm session for each system, all of them open; the systems take turns."""
         progress = Progress(self._pending(entries, workloads))
-        for entry in entries:
-            if not self._pending([entry], workloads):
-                continue
-            try:
-                with worker(entry, self._log(entry)) as process:
-                    self._session(process, entry, workloads, progress)
-            except WorkerError as error:
-                print(f"{entry.title}: {error}; run again with --resume for the rest", flush=True)
+        with Sessions(self._warm) as sessions:
+            for layout, group in _by_layout(workloads):
+                for entry in entries:
+                    if self._pending([entry], group):
+                        self._make_in(sessions, entry, layout)
+                for workload in group:
+                    for entry, _ in self._turns(entries, workload):
+                        with progress.timing(workload, entry):
+                            run = self._merge_in(sessions, entry, workload)
+                            self._results.add(run)
+                            progress.tell(run)
+                self._forget(layout)
 
-    def _session(
-        self, process: Process, entry: Entry, workloads: Sequence[Workload], progress: Progress
-    ) -> None:
-        self._make(process, entry, TINY.layout)
-        for _ in range(self._settings.warm_ups):
-            process.ask(self._task(entry, TINY))
-        for layout, group in _by_layout(workloads):
-            if not self._pending([entry], group):
-                continue
-            self._make(process, entry, layout)
-            for workload in group:
-                for _ in self._turns([entry], workload):
-                    with progress.timing(workload, entry):
-                        run = self._ask(process, entry, workload)
-                        self._results.add(run)
-                        progress.tell(run)
-                    if run.status == "over":
-                        raise WorkerError(run.error)
-            shutil.rmtree(self._original(entry, layout))
+    def _warm(self, entry: Entry) -> Process:
+        """A session that has merged a few times."""
+        process = Process(entry, self._log(entry))
+        try:
+            self._make(process, entry, TINY.layout)
+            for _ in range(self._settings.warm_ups):
+                process.ask(self._task(entry, TINY), _MAKING)
+        except WorkerError:
+            process.stop()
+            raise
+        return process
+
+    def _make_in(self, sessions: Sessions, entry: Entry, layout: Layout) -> None:
+        try:
+            self._make(sessions.of(entry), entry, layout)
+        except WorkerError as error:  # told by every merge into it
+            print(f"{entry.title} cannot make {layout.name}: {error}", flush=True)
+            sessions.end(entry)
+
+    def _merge_in(self, sessions: Sessions, entry: Entry, workload: Workload) -> Run:
+        try:
+            run = self._ask(sessions.of(entry), entry, workload)
+        except WorkerError as error:
+            run = Run(workload.name, entry.name, "failed", error=str(error))
+        if run.status in ("over", "failed"):
+            sessions.end(entry)  # it is stopped, or may be in any state
+        return run
 
     def _pending(
         self, entries: Sequence[Entry], workloads: Sequence[Workload]
@@ -274,7 +317,11 @@ class Bench:
             "original": str(original),
             "files": str(self._files(layout)),
         }
-        answer = process.ask(task)
+        try:
+            answer = process.ask(task, _MAKING)
+        except OverLimitError:
+            process.stop()
+            raise
         if "error" in answer:
             # Told as the result of every merge into it: there is no table to copy.
             print(f"{entry.title} cannot make {layout.name}: {answer['error']}", flush=True)

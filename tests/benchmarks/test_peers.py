@@ -205,6 +205,23 @@ def test_a_session_merges(tmp_path: Path) -> None:
     assert results.runs[0].written > 0
 
 
+@pytest.mark.slow
+def test_sessions_stay_open_and_take_turns(tmp_path: Path) -> None:
+    results = Results(tmp_path / "spark-peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch", rounds=2, warm_ups=1), results)
+    bench.run_sessions([ENTRIES["cp"], ENTRIES["fsspeckit-pyarrow"]], [WORKLOADS["one-row"]])
+    assert [(run.status, run.error) for run in results.runs] == [("ok", "")] * 4
+    assert [run.system for run in results.runs] == ["cp", "fsspeckit-pyarrow"] * 2
+
+
+@pytest.mark.slow
+def test_a_session_that_is_stopped_is_followed_by_another(tmp_path: Path) -> None:
+    results = Results(tmp_path / "spark-peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch", rounds=1, warm_ups=0, limit=0.0), results)
+    bench.run_sessions([ENTRIES["cp"]], [WORKLOADS["one-row"], WORKLOADS["spread"]])
+    assert [run.status for run in results.runs] == ["over", "over"]
+
+
 def measured(path: Path, **seconds: float) -> Results:
     """Results of one run on one workload for each system, by name with underscores."""
     results = Results(path / "peers.json", ROWS, {"spread": "1 %", "bulk": "28 %"})

@@ -69,7 +69,8 @@ class _OnSpark:
     def fetch(self, place: Path) -> pa.Table:
         """What a read gives, brought to this process."""
         out = self._scratch / "fetched"
-        self.table(place).write.mode("overwrite").parquet(str(out))
+        fast = {"compression": "none", "parquet.enable.dictionary": "false"}
+        self.table(place).write.mode("overwrite").options(**fast).parquet(str(out))
         found = pq.read_table(out)
         shutil.rmtree(out)
         return found
@@ -89,7 +90,7 @@ def _session(scratch: Path, jars: str | None, settings: dict[str, str]) -> Spark
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": "3g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "4",

@@ -15,7 +15,8 @@ from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, dissected
 
 from fsspeckit.core.incremental import changes
-from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, Page, pages_of
+from fsspeckit.core.parquet import indexed
+from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages_of
 from fsspeckit.core.parquet.thrift import I64, INT, decode
 from fsspeckit.core.parquet.thriftwriter import encode, set_field
 
@@ -89,15 +90,19 @@ def test_only_pages_with_a_changed_row_are_new(tmp_path: Path, version: str) -> 
     assert done.encoded_bytes < done.copied_bytes
 
 
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("place", [5, 45, 150])
-def test_no_page_uses_the_dictionary_after_one_that_does_not(tmp_path: Path, place: int) -> None:
-    """Spark would take the values of the one for places in the dictionary of the other."""
-    path, new = _write(tmp_path), tmp_path / "new.parquet"
+def test_pages_of_places_in_a_dictionary_get_other_places(
+    tmp_path: Path, place: int, version: str
+) -> None:
+    path, new = _write(tmp_path, data_page_version=version), tmp_path / "new.parquet"
     edit = _edit([place], n=[8.5], s=["new"], o=[3])
     edit.on_disk(path, new)
     assert same(read(new), edit.in_memory(TABLE))
-    for chunk in dissected(new).groups[0].chunks:
-        assert _in_order(new, chunk)
+    for leaf in (1, 2, 3):
+        assert _new_pages(path, new, leaf) == [place // PAGE]
+        pages = _pages(new, dissected(new).groups[0].chunks[leaf])
+        assert all(page.encoding in DICTIONARY_ENCODINGS for page in pages if page.is_data)
 
 
 def _in_order(path: Path, chunk: Chunk) -> bool:
@@ -110,12 +115,9 @@ def test_the_footer_tells_the_encodings_of_the_new_pages(tmp_path: Path) -> None
     _edit([195], s=["new"]).on_disk(path, new)
     chunk = dissected(new).groups[0].chunks[2]
     pages = _pages(new, chunk)
-    assert [p.encoding in DICTIONARY_ENCODINGS for p in pages if p.is_data] == [
-        n != 9 for n in range(10)
-    ]
     counted = decode(encode(chunk.metadata), {13: [{1: INT, 2: INT, 3: INT}]})[0]
     stated = {(one.values[1], one.values[2]): one.values[3] for one in counted.values[13]}
-    assert stated == {(2, 0): 1, (0, 0): 1, (0, 8): 9}
+    assert stated == {(2, 0): 1, (0, 8): 10}
     assert sum(page.raw_bytes for page in pages) == chunk.raw_bytes
 
 
@@ -138,36 +140,67 @@ def test_a_bound_that_goes_is_looked_for_among_all_values(tmp_path: Path) -> Non
     assert _statistics(new) == _statistics(full)
 
 
-def test_a_dictionary_is_not_lost_to_many_small_merges(tmp_path: Path) -> None:
-    words = ["aa", "zz", *(f"m{n % 7}" for n in range(GROUP - 2))]
-    table = pa.table({"id": range(GROUP), "s": words})
-    path = _write(tmp_path, table)
-    found = []
-    for page in (9, 8, 7):
-        # Never one of the two words that are bounds.
-        edit = _edit([PAGE * page + 5], table, s=[f"new {page}"])
-        new = tmp_path / f"{page}.parquet"
-        assert edit.on_disk(path, new).method == "column splice"
+def _dictionary(path: Path, leaf: int) -> int:
+    """How many values the dictionary of a column has."""
+    data = path.read_bytes()
+    pages = _pages(path, dissected(path).groups[0].chunks[leaf])
+    page = next(page for page in pages if page.kind == DICTIONARY_PAGE)
+    header = decode(data[page.part.start : page.part.end], {7: {1: INT}})[0]
+    return int(header.values[7].values[1])
+
+
+def test_a_value_that_is_in_the_dictionary_is_not_added(tmp_path: Path) -> None:
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    _edit([45, 50], s=["s03", "s05"]).on_disk(path, new)
+    assert _new_pages(path, new, 2) == [2]
+    assert _dictionary(new, 2) == _dictionary(path, 2)
+    _edit([45, 50], s=["new", "new"]).on_disk(path, new)
+    assert _dictionary(new, 2) == _dictionary(path, 2) + 1
+
+
+def test_a_dictionary_does_not_grow_forever(tmp_path: Path) -> None:
+    table = pa.table({"id": range(GROUP), "n": [float(n * 7 % GROUP) for n in range(GROUP)]})
+    path, sizes = _write(tmp_path, table), []
+    for number in range(60):
+        # Never one of the two values that are bounds.
+        edit = _edit([37], table, n=[number + 0.5])
+        new = tmp_path / f"{number}.parquet"
+        edit.on_disk(path, new)
         table = edit.in_memory(table)
         assert same(read(new), table)
-        pages = [p for p in _pages(new, dissected(new).groups[0].chunks[1]) if p.is_data]
-        indexed = [page.encoding in DICTIONARY_ENCODINGS for page in pages]
-        found.append((sum(indexed), all(indexed)))
+        chunk = dissected(new).groups[0].chunks[1]
+        if not any(page.kind == DICTIONARY_PAGE for page in _pages(new, chunk)):
+            break  # it was encoded as a whole, and does not get one that saves nothing
+        sizes.append(_dictionary(new, 1))
         path = new
-    assert [all_of_them for _, all_of_them in found] == [False, False, True]
-    assert [count for count, _ in found][:2] == [9, 8]
+    assert max(sizes) == GROUP * 1.25
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_dictionary_of_strings_has_no_value_twice(
+    tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pandas makes categories of it, and these must differ."""
+    monkeypatch.setattr(indexed, "_SMALL", 0 if large else 8192)
+    monkeypatch.setattr(indexed, "_EACH", 0)
+    path, new = _write(tmp_path), tmp_path / "new.parquet"
+    edit = _edit([45, 50, 51], s=["s03", "new", "new"])
+    edit.on_disk(path, new)
+    assert _new_pages(path, new, 2) == [2]
+    found = pq.read_table(new, read_dictionary=["s"]).to_pandas()["s"]
+    assert found.tolist() == edit.in_memory(TABLE)["s"].to_pylist()
 
 
 def test_pages_of_a_dictionary_that_was_given_up_are_patched(tmp_path: Path) -> None:
     table = pa.table({"id": range(GROUP), "s": [f"{n * 7919 % 1000:04}" for n in range(GROUP)]})
     path = _write(tmp_path, table, dictionary_pagesize_limit=200, write_batch_size=10)
-    indexed = [
+    by_place = [
         p.encoding in DICTIONARY_ENCODINGS
         for p in _pages(path, dissected(path).groups[0].chunks[1])
         if p.is_data
     ]
-    assert indexed[0]
-    assert 2 * sum(indexed) < len(indexed)
+    assert by_place[0]
+    assert 2 * sum(by_place) < len(by_place)
     _edit([165], table, s=["0500"]).on_disk(path, tmp_path / "new.parquet")
     assert _new_pages(path, tmp_path / "new.parquet", 1) == [8]
 

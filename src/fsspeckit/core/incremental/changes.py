@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
+    from fsspeckit.core.parquet.indexed import IndexedPages
     from fsspeckit.core.parquet.probing import PageValues
     from fsspeckit.core.parquet.properties import Layout
     from fsspeckit.storage.roots import Root
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]
-    Probed = Mapping[str, PageValues]
+    Probed = Mapping[str, PageValues | IndexedPages]
     Probe = Callable[[int, Positions], Probed]
     """Reads pages of a row group, of the columns for which that is cheaper than to read all."""
 
@@ -96,9 +97,6 @@ class GroupChange:
 class Compared:
     """Rows of a row group that are replaced, as they are and as they will be."""
 
-    places: Positions
-    """Where they are in the row group, ascending."""
-
     old: pa.Table
     new: pa.Table
     pages: Probed
@@ -107,7 +105,7 @@ class Compared:
     @property
     def bytes(self) -> int:
         """What all of it takes in memory."""
-        pages = sum(one.values.nbytes for one in self.pages.values())
+        pages = sum(one.nbytes for one in self.pages.values())
         return int(pages + self.old.nbytes + self.new.nbytes)
 
 
@@ -221,9 +219,9 @@ class Change:
         pages = {
             name: found
             for name, found in probed.items()
-            if _means_the_same(found.values.type, types[name])
+            if _means_the_same(found.type, types[name])
         }
-        values = {name: found.at(places).cast(types[name]) for name, found in pages.items()}
+        values = {name: found.rows.cast(types[name]) for name, found in pages.items()}
         others = [name for name in new.column_names if name not in pages]
         if others:
             old = self._old_rows(number, others)
@@ -232,7 +230,7 @@ class Change:
             values.update(zip(others, replaced.columns, strict=True))
         replaced = pa.table([values[name] for name in new.column_names], schema=new.schema)
         useful = {name: found for name, found in pages.items() if can_patch(found)}
-        return Compared(places, replaced, new, useful)
+        return Compared(replaced, new, useful)
 
     def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
         """The columns in which a matching row changes; counts the rows that do not."""

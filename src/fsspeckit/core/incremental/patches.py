@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from fsspeckit.core.incremental.changes import with_rows
 from fsspeckit.core.parquet.encoding import chunk_options, merged_options, page_options
+from fsspeckit.core.parquet.indexed import IndexedPages
 from fsspeckit.core.parquet.patching import Patch, patch_chunks
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.properties import Layout
 
 __all__ = ["patched_columns"]
+
+# Values that come into a dictionary are taken out of such pages.
+_PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_checksum": False}
 
 
 def patched_columns(
@@ -57,24 +61,26 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(field.type.value_type) if is_dictionary else field
 
 
-def _patch(pages: PageValues, compared: Compared, field: pa.Field) -> Patch:
+def _patch(pages: PageValues | IndexedPages, compared: Compared, field: pa.Field) -> Patch:
     old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
+    if isinstance(pages, IndexedPages):
+        return Patch(pages, old, new)
     schema = pa.schema([field])
     before = pa.table([pages.values.cast(field.type)], schema=schema)
-    after = with_rows(before, pa.table([new], schema=schema), pages.inside(compared.places))
-    return Patch(pages, after.column(0), old, new)
+    after = with_rows(before, pa.table([new], schema=schema), pages.inside)
+    return Patch(pages, old, new, after.column(0))
 
 
 def _units(
-    pages: Sequence[PageValues], layout: Layout, read: Read
-) -> list[tuple[list[PageValues], dict[str, Any]]]:
+    pages: Sequence[PageValues | IndexedPages], layout: Layout, read: Read
+) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
     """Columns whose pages can be written together: they hold the same rows, in one style."""
-    units: list[tuple[list[PageValues], dict[str, Any]]] = []
+    units: list[tuple[list[PageValues | IndexedPages], dict[str, Any]]] = []
     for one in pages:
         options = _options(one, layout, read)
         for number, (unit, known) in enumerate(units):
             merged = merged_options([known, options])
-            if merged is not None and unit[0].spans == one.spans:
+            if merged is not None and _encoded_spans(unit[0]) == _encoded_spans(one):
                 unit.append(one)
                 units[number] = (unit, merged)
                 break
@@ -83,11 +89,15 @@ def _units(
     return units
 
 
-def _options(pages: PageValues, layout: Layout, read: Read) -> dict[str, Any]:
+def _encoded_spans(pages: PageValues | IndexedPages) -> tuple[tuple[int, int], ...]:
+    """The rows of the pages that are encoded again: none of those of places in a dictionary."""
+    return () if isinstance(pages, IndexedPages) else pages.spans
+
+
+def _options(pages: PageValues | IndexedPages, layout: Layout, read: Read) -> dict[str, Any]:
     chunk = pages.chunk
-    return {
-        **chunk_options(pages.column, [chunk], layout, 1),
-        **page_options([chunk], read),
-        "use_dictionary": False,
-        "write_statistics": [chunk.path],
-    }
+    known = chunk_options(pages.column, [chunk], layout, 1)
+    known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
+    if isinstance(pages, IndexedPages):
+        return {**known, **_PLAIN, "compression": {chunk.path: "NONE"}}
+    return {**known, **page_options([chunk], read)}

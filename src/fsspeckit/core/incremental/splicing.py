@@ -11,6 +11,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from fsspeckit.core.parquet.encoding import (
     page_options,
 )
 from fsspeckit.core.parquet.pages import check_chunks
-from fsspeckit.core.parquet.probing import probe
+from fsspeckit.core.parquet.probing import Prober
 from fsspeckit.core.parquet.selfcheck import check_spliced
 from fsspeckit.core.parquet.splice import Splicer
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.columns import Column
     from fsspeckit.core.parquet.copying import Original
     from fsspeckit.core.parquet.encoding import EncodedChunk
+    from fsspeckit.core.parquet.indexed import IndexedPages
     from fsspeckit.core.parquet.probing import PageValues
     from fsspeckit.storage.roots import Root
 
@@ -49,8 +51,6 @@ __all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable"]
 ENCODERS = min(4, os.cpu_count() or 1)
 """How many threads encode."""
 
-# Many places are in most of the pages, and finding these pages costs a request each elsewhere.
-_PROBED_PLACES = 256
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
 # this share of the largest, or of this many rows: many small deletions would otherwise leave many
 # small row groups.
@@ -80,11 +80,15 @@ class Spliceable:
     anatomy: Anatomy
     columns: list[Column]
 
-    def probe(self, number: int, places: Positions) -> dict[str, PageValues]:
+    def probe(self, number: int, places: Positions) -> dict[str, PageValues | IndexedPages]:
         """The pages of a row group that hold some rows, of the columns for which that is cheap."""
-        if not self.root.is_local or len(places) > _PROBED_PLACES:
+        if not self.root.is_local:  # every page would be a request
             return {}
-        return probe(self.anatomy, number, self.columns, places, self.original.read)
+        return self._prober.probe(number, places)
+
+    @cached_property
+    def _prober(self) -> Prober:
+        return Prober(self.anatomy, self.columns, self.original.read)
 
     def check_names(self, schema: pa.Schema) -> None:
         """See that pyarrow reads the columns that the footer names.
@@ -103,11 +107,10 @@ class Spliceable:
         """
         check_chunks(self.anatomy, self.original.read)
         names = {name for one in changes if one.rows for name in one.columns}
-        for column in self.columns:
-            if column.name in names:
-                _check_room(change.file.schema_arrow.field(column.name))
-                field_ = change.layout.schema.field(column.name)
-                check_encodable(column, field_, self.anatomy, change.layout)
+        changed = [column for column in self.columns if column.name in names]
+        for column in changed:
+            _check_room(change.file.schema_arrow.field(column.name))
+        check_encodable(changed, change.layout.schema, self.anatomy, change.layout)
 
     def write(
         self,

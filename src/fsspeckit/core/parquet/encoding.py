@@ -198,19 +198,39 @@ def _type_options(column: Column) -> dict[str, bool]:
     }
 
 
-def check_encodable(column: Column, field: pa.Field, anatomy: Anatomy, layout: Layout) -> None:
-    """See that new chunks of a column would mean what the old footer says.
+def check_encodable(
+    columns: Sequence[Column], schema: pa.Schema, anatomy: Anatomy, layout: Layout
+) -> None:
+    """See that new chunks of some columns would mean what the old footer says.
+
+    Args:
+        columns: The columns.
+        schema: What they are read as, and perhaps others.
+        anatomy: The file.
+        layout: How it was written.
 
     Raises:
         CannotSpliceError: If they would not.
     """
-    options: dict[str, Any] = {**_file_options(layout), **_type_options(column)}
-    written = _dissected(_encode([pa.schema([field]).empty_table()], options))
-    found = columns_of(written.elements)
-    if [one.meaning for one in found] != [column.meaning]:
+    alike: dict[tuple[bool, ...], list[Column]] = {}
+    for column in columns:
+        alike.setdefault(tuple(_type_options(column).values()), []).append(column)
+    for some in alike.values():
+        fields = pa.schema([schema.field(column.name) for column in some])
+        options: dict[str, Any] = {**_file_options(layout), **_type_options(some[0])}
+        written = _dissected(_encode([fields.empty_table()], options))
+        for column, found in zip(some, columns_of(written.elements), strict=True):
+            _check_same(column, anatomy, found, written)
+
+
+def _check_same(column: Column, anatomy: Anatomy, found: Column, written: Anatomy) -> None:
+    """See that a column is the same in two files, but for its place among the others."""
+    if found.meaning != column.meaning:
         raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
     old, new = anatomy.column_orders, written.column_orders
-    if old is not None and new is not None and [old[n] for n in column.numbers] != new:
+    if old is None or new is None:
+        return
+    if [old[n] for n in column.numbers] != [new[n] for n in found.numbers]:
         raise CannotSpliceError(f"new values of {column.name!r} would be ordered in another way")
 
 

@@ -1,21 +1,23 @@
 """A column chunk of which some pages are new and all others are the bytes they were.
 
-The pages that hold a changed row are encoded again; the rest of the chunk, its dictionary included,
-is copied. New pages are not encoded by the dictionary, so that a new value need not be looked for
-among the old ones. The format lets every page choose, but no writer uses the dictionary again after
-a page without it, and Spark's reader gives wrong values then: such a chunk is left to be encoded
-as a whole. So is one of which more than a quarter of the pages would do without the dictionary, and
-so it gets one again.
+A page keeps its kind: one of places in the dictionary gets other places, and the dictionary gets
+the values that it lacks; one of values is encoded again. So no page uses the dictionary after one
+that does not, which the format would allow, but no writer does, and Spark's reader gives wrong
+values then.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from fsspeckit.core.parquet.anatomy import MAGIC, CannotSpliceError, Chunk, Range
+from fsspeckit.core.parquet.bodies import plain_values
 from fsspeckit.core.parquet.encoding import EncodedChunk, encode_groups
+from fsspeckit.core.parquet.indexed import IndexedPages
 from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, pages_of
 from fsspeckit.core.parquet.statistics import UnknownBoundError, replaced_statistics
 from fsspeckit.core.parquet.thrift import I32, I64, LIST, STRUCT, Struct, ThriftError
@@ -24,9 +26,9 @@ from fsspeckit.core.parquet.thriftwriter import drop_fields, set_field
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from fsspeckit.core.parquet.anatomy import Read
+    from fsspeckit.core.parquet.bodies import Parts
+    from fsspeckit.core.parquet.hits import Hit
     from fsspeckit.core.parquet.pages import Page
     from fsspeckit.core.parquet.probing import PageValues
 
@@ -43,41 +45,31 @@ _KEPT: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13})
 class Patch:
     """New values for some rows of a row group, in one column; not more than its pages tell."""
 
-    pages: PageValues
-    patched: pa.ChunkedArray
-    """The values of these pages after the change."""
-
+    pages: PageValues | IndexedPages
     old: pa.ChunkedArray
     """The values that go."""
 
     new: pa.ChunkedArray
     """The values that come."""
 
+    patched: pa.ChunkedArray | None = None
+    """The values of all pages after the change, where they are pages of values."""
 
-def can_patch(pages: PageValues) -> bool:
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The rows of each page that is encoded again."""
+        return () if self.patched is None else self.pages.spans
+
+
+def can_patch(pages: PageValues | IndexedPages) -> bool:
     """Whether some pages of a chunk can be replaced: no index or filter knows them."""
     chunk = pages.chunk
-    if (
-        chunk.bloom
-        or chunk.column_index
-        or chunk.offset_index
-        or _INDEX_PAGE in chunk.metadata.kinds
-    ):
+    is_known = chunk.bloom or chunk.column_index or chunk.offset_index
+    if is_known or _INDEX_PAGE in chunk.metadata.kinds:
         return False
-    replaced = {page.part.start for page in pages.hit}
-    data = [page for page in pages.pages if page.is_data]
-    indexed = [_is_indexed(page) and page.part.start not in replaced for page in data]
-    return _keeps_its_dictionary(data, indexed) and indexed == sorted(indexed, reverse=True)
-
-
-def _keeps_its_dictionary(data: Sequence[Page], indexed: Sequence[bool]) -> bool:
-    """Whether enough pages still use the dictionary, if it is of any use."""
-    before, after = sum(map(_is_indexed, data)), sum(indexed)
-    return after == before or 2 * before < len(data) or 4 * after >= 3 * len(data)
-
-
-def _is_indexed(page: Page) -> bool:
-    return page.is_data and page.encoding in DICTIONARY_ENCODINGS
+    return isinstance(pages, IndexedPages) or not any(
+        page.encoding in DICTIONARY_ENCODINGS for page in pages.hit
+    )
 
 
 def patch_chunks(
@@ -86,25 +78,21 @@ def patch_chunks(
     """Make the new chunks of some columns of a row group.
 
     Args:
-        patches: The columns; all have their pages at the same rows.
+        patches: The columns; all have the same pages to be encoded again.
         schema: The columns as the file stores them, in this order.
         options: What the writer of pyarrow needs to make such pages, without dictionaries.
         read: Reads bytes of the old file.
 
     Returns:
         A chunk for each column; None where its statistics cannot be told without reading all of it,
-        or its codec is not written any more.
+        its codec is not written any more, or its dictionary would get too large.
 
     Raises:
         CannotSpliceError: If pyarrow cannot encode the pages, or they are not what they should be.
     """
-    tables, start = [], 0
-    whole = schema.empty_table().from_arrays([patch.patched for patch in patches], schema=schema)
-    for first, end in patches[0].pages.spans:
-        tables.append(whole.slice(start, end - first))
-        start += end - first
-    tables.append(whole.from_arrays([patch.old for patch in patches], schema=schema))
-    tables.append(whole.from_arrays([patch.new for patch in patches], schema=schema))
+    tables = _pages_again(patches, schema)
+    for values in ([patch.old for patch in patches], [patch.new for patch in patches]):
+        tables.append(pa.Table.from_arrays(values, schema=schema))
     *groups, gone, come = encode_groups(tables, options)
     return [
         _patched(patch, [group[n].pages for group in groups], (gone[n], come[n]), read)
@@ -112,35 +100,95 @@ def patch_chunks(
     ]
 
 
+def _pages_again(patches: Sequence[Patch], schema: pa.Schema) -> list[pa.Table]:
+    """What is in each page that is encoded again."""
+    tables, start = [], 0
+    values = [patch.patched for patch in patches if patch.patched is not None]
+    for first, end in patches[0].spans:
+        whole = pa.Table.from_arrays(values, schema=schema)
+        tables.append(whole.slice(start, end - first))
+        start += end - first
+    return tables
+
+
 def _patched(
-    patch: Patch, new: Sequence[memoryview], ends: tuple[EncodedChunk, EncodedChunk], read: Read
+    patch: Patch,
+    encoded: Sequence[memoryview],
+    ends: tuple[EncodedChunk, EncodedChunk],
+    read: Read,
 ) -> EncodedChunk | None:
     old = patch.pages.chunk
-    if any(one.chunk.metadata.values[_CODEC] != old.metadata.values[_CODEC] for one in ends):
-        return None  # a codec that is only read, and another that is written in its place
-    gone, come = (one.chunk.metadata.raw.get(_STATISTICS) for one in ends)
-    before = old.metadata.raw.get(_STATISTICS)
     try:
-        statistics = replaced_statistics(
-            patch.pages.column, before, gone, come, old.metadata.values[5], len(patch.new)
-        )
+        statistics = _statistics(patch, *ends)
     except (UnknownBoundError, ThriftError):
         return None
-    data = _joined(patch.pages, new, read)
-    copied = old.data.length - sum(page.part.length for page in patch.pages.hit)
-    chunk = _described(old, data, statistics)
+    new = _new_pages(patch, encoded, ends[1])
+    if new is None:
+        return None
+    data, pages = _joined(patch.pages, new, read)
+    copied = old.data.length - sum(page.part.length for page in new)
+    chunk = _described(old, data, pages, statistics)
     return EncodedChunk(chunk, memoryview(data), copied_bytes=copied)
 
 
-def _joined(pages: PageValues, new: Sequence[memoryview], read: Read) -> bytes:
-    """The bytes of the new chunk."""
-    parts: list[bytes | memoryview] = []
-    position = pages.chunk.data.start
-    for page, replacement in zip(pages.hit, new, strict=True):
-        parts += [_read(read, position, page.part.start), replacement]
-        position = page.part.end
-    parts.append(_read(read, position, pages.chunk.data.end))
-    return b"".join(parts)
+def _statistics(patch: Patch, gone: EncodedChunk, come: EncodedChunk) -> Struct | None:
+    """The statistics of the new chunk, if it has any.
+
+    Raises:
+        UnknownBoundError: If only all values of the chunk could tell.
+        ThriftError: If they are damaged.
+    """
+    before, went, new = (
+        chunk.metadata.raw.get(_STATISTICS) for chunk in (patch.pages.chunk, gone.chunk, come.chunk)
+    )
+    values = patch.pages.chunk.metadata.values[5]
+    return replaced_statistics(patch.pages.column, before, went, new, values, len(patch.new))
+
+
+def _new_pages(
+    patch: Patch, encoded: Sequence[memoryview], come: EncodedChunk
+) -> dict[Page, Parts] | None:
+    """The pages that are not copied, each with its new bytes."""
+    pages = patch.pages
+    if not isinstance(pages, IndexedPages):
+        same_codec = come.chunk.metadata.values[_CODEC] == pages.chunk.metadata.values[_CODEC]
+        parts: list[Parts] = [[page] for page in encoded]
+        return dict(zip(pages.hit, parts, strict=True)) if same_codec else None
+    new = patch.new.cast(pages.type).combine_chunks()
+    plain = plain_values(bytes(come.pages), is_optional=pages.is_optional)
+    made = pages.replaced(new, plain)
+    dictionary = (page for page in pages.pages if page.kind == DICTIONARY_PAGE)
+    return None if made is None else dict(zip((*dictionary, *pages.hit), made, strict=True))
+
+
+def _joined(pages: Hit, new: dict[Page, Parts], read: Read) -> tuple[bytes, list[Page]]:
+    """The bytes of the new chunk, and its pages, as if it were the first of a file."""
+    parts: Parts = []
+    found: list[Page] = []
+    copied = Range(pages.chunk.data.start, 0)
+    position = len(MAGIC)
+    for page in pages.pages:
+        if page not in new:
+            copied = Range(copied.start, page.part.end - copied.start)
+            found.append(replace(page, part=Range(position, page.part.length)))
+        else:
+            parts += [_read(read, copied.start, page.part.start), *new[page]]
+            copied = Range(page.part.end, 0)
+            found.append(_page_of(new[page], position))
+        position = found[-1].part.end
+    parts.append(_read(read, copied.start, pages.chunk.data.end))
+    return b"".join(parts), found
+
+
+def _page_of(parts: Parts, position: int) -> Page:
+    """What the header of a new page says."""
+    chunk = Chunk(Struct(), Range(position, sum(map(len, parts))))
+
+    def at(start: int, length: int) -> bytes:
+        return bytes(parts[0][:length])  # the header is in the first part
+
+    (page,) = pages_of(chunk, at)
+    return page
 
 
 def _read(read: Read, start: int, end: int) -> bytes:
@@ -150,18 +198,11 @@ def _read(read: Read, start: int, end: int) -> bytes:
     return data
 
 
-def _described(old: Chunk, data: bytes, statistics: Struct | None) -> Chunk:
+def _described(old: Chunk, data: bytes, pages: Sequence[Page], statistics: Struct | None) -> Chunk:
     """What the footer says of a new chunk, as if it were the first of a file."""
-    start = len(MAGIC)
     metadata = old.metadata.copy()
-    part = Range(start, len(data))
-    chunk = Chunk(old.struct.copy(), part)
+    chunk = Chunk(old.struct.copy(), Range(len(MAGIC), len(data)))
     chunk.struct.values[3] = metadata
-
-    def at(position: int, length: int) -> bytes:
-        return data[position - start : position - start + length]
-
-    pages = list(pages_of(chunk, at))
     if sum(page.values for page in pages) != metadata.values[5]:
         raise CannotSpliceError(f"new pages of {old.path!r} do not hold the values they should")
     drop_fields(metadata, set(metadata.kinds) - _KEPT)

@@ -36,6 +36,7 @@ __all__ = [
     "ThriftError",
     "Wanted",
     "decode",
+    "read_varint",
 ]
 
 
@@ -164,7 +165,7 @@ def _read_value(data: bytes, pos: int, kind: int, wanted: Wanted, depth: int) ->
     if isinstance(wanted, list) and kind in (LIST, SET):
         return _read_list(data, pos, wanted[0], depth)
     if wanted is BYTES and kind == BINARY:
-        size, pos = _read_varint(data, pos)
+        size, pos = read_varint(data, pos)
         return data[pos : pos + size], pos + size
     return _read_rare_value(data, pos, kind, wanted, depth)
 
@@ -208,7 +209,7 @@ def _read_list_header(data: bytes, pos: int) -> tuple[int, int, int]:
 
 def _read_size(data: bytes, pos: int) -> tuple[int, int]:
     """Return the number of items of a list or map, and the position after it."""
-    size, pos = _read_varint(data, pos)
+    size, pos = read_varint(data, pos)
     # No item is free, so more items than bytes is damage. Without this check a forged size would
     # keep a loop over fixed-width items, which looks at no byte, running for years.
     if size > len(data) - pos:
@@ -216,7 +217,8 @@ def _read_size(data: bytes, pos: int) -> tuple[int, int]:
     return size, pos
 
 
-def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
+def read_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """A number of seven bits in each byte, and the position after it; IndexError if data ends."""
     byte = data[pos]
     pos += 1
     if byte < 128:
@@ -236,7 +238,7 @@ def _read_integer(data: bytes, pos: int) -> tuple[int, int]:
     byte = data[pos]
     if byte < 128:  # most numbers are small: no call for them
         return (byte >> 1) ^ -(byte & 1), pos + 1
-    number, pos = _read_varint(data, pos)
+    number, pos = read_varint(data, pos)
     return (number >> 1) ^ -(number & 1), pos
 
 
@@ -262,7 +264,7 @@ def _skip_binary(data: bytes, pos: int, depth: int) -> int:
     size = data[pos]
     if size < 128:
         return pos + 1 + size
-    size, pos = _read_varint(data, pos)
+    size, pos = read_varint(data, pos)
     return pos + size
 
 

@@ -14,7 +14,7 @@ from fsspeckit.core.parquet.thrift import BYTE, FALSE, I16, I64, STRUCT, TRUE, S
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["drop_fields", "encode", "set_field"]
+__all__ = ["drop_fields", "encode", "set_field", "varint"]
 
 _SHORT_LIST = 15
 
@@ -65,6 +65,13 @@ def drop_fields(struct: Struct, numbers: Collection[int]) -> None:
         struct.kinds.pop(number, None)
         struct.values.pop(number, None)
         struct.raw.pop(number, None)
+
+
+def varint(number: int) -> bytes:
+    """A number in as many bytes as it needs, seven bits in each, the lowest first."""
+    out = bytearray()
+    _write_varint(out, number)
+    return bytes(out)
 
 
 def _write_struct(out: bytearray, struct: Struct) -> None:
