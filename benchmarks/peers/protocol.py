@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from benchmarks.peers.tables import Layout
     from benchmarks.peers.workloads import Strategy
 
+Phases = dict[str, float]
+"""How many seconds each phase of a merge took, by the system's own account."""
+
 Kind = Literal["ours", "copy-on-write", "merge-on-read", "whole rewrite", "floor"]
 IMMUTABLE = (".parquet", ".lance")
 """Files that no system changes in place; a change would be seen in the next round's checksum."""
@@ -42,7 +45,7 @@ class System(Protocol):
         """Make a table of these rows, in as many files, in an empty directory."""
         ...
 
-    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> None:
+    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> Phases | None:
         """Update the rows whose key is in the source (not for ``insert``), and insert the others.
 
         This is what is measured, from opening the table to the commit.
@@ -69,7 +72,7 @@ class OnSpark(Protocol):
         """Forget what the session knows about an earlier copy at this place; not measured."""
         ...
 
-    def merge(self, place: Path, source: DataFrame, strategy: Strategy) -> None:
+    def merge(self, place: Path, source: DataFrame, strategy: Strategy) -> Phases | None:
         """As of every system."""
         ...
 

@@ -80,6 +80,7 @@ def write(results: Results, directory: Path) -> None:
     for workload in named:
         lines += _detail(results, entries, workload)
     lines += _overview("The sweep", results, entries, swept, _SWEEP_TEXT)
+    lines += _phases(results, named)
     lines += _notes(name)
     lines += _made(results)
     directory.mkdir(parents=True, exist_ok=True)
@@ -213,6 +214,27 @@ def _marks(results: Results, workload: str, what: str) -> Iterator[plots.Mark]:
         values = [max(least, getattr(run, column) / unit) for run in good]
         median = max(least, (results.median(workload, entry.name, column) or 0.0) / unit)
         yield plots.Mark(entry.title, median, min(values), max(values))
+
+
+def _phases(results: Results, workloads: list[str]) -> Iterator[str]:
+    """Which share of our merges each phase takes."""
+    found = {}
+    for workload in workloads:
+        ours = targets.best(results, workload)
+        if ours and (shares := results.phases(workload, ours[0].name)):
+            found[workload] = (ours[0], shares)
+    if not found:
+        return
+    names = dict.fromkeys(name for _, shares in found.values() for name in shares)
+    yield from ("## Where our time goes", "")
+    yield "Shares of a merge by the better of our engines, medians, by its own `metrics`."
+    yield from ("", "| workload | engine | " + " | ".join(names) + " | rest |")
+    yield "| --- | --- |" + " ---: |" * (len(names) + 1)
+    for workload, (entry, shares) in found.items():
+        every = [*(shares.get(name, 0.0) for name in names), 1 - sum(shares.values())]
+        cells = " | ".join(f"{100 * max(0.0, share):.0f} %" for share in every)
+        yield f"| `{workload}` | {entry.title} | {cells} |"
+    yield ""
 
 
 def _notes(name: str) -> Iterator[str]:

@@ -31,6 +31,8 @@ class Run:
     """Megabytes."""
 
     error: str = ""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase, where the system tells."""
 
 
 @dataclass
@@ -78,6 +80,15 @@ class Results:
         values = [getattr(run, what) for run in self.good(workload, system)]
         return statistics.median(values) if values else None
 
+    def phases(self, workload: str, system: str) -> dict[str, float]:
+        """Which share of a merge each phase takes, as medians; none where nothing is told."""
+        good = [run for run in self.good(workload, system) if run.phases]
+        names = dict.fromkeys(name for run in good for name in run.phases)
+        return {
+            name: statistics.median(run.phases.get(name, 0.0) / run.seconds for run in good)
+            for name in names
+        }
+
 
 def load(path: Path) -> Results:
     """The results of an earlier run."""
@@ -88,8 +99,14 @@ def load(path: Path) -> Results:
 
 def _short(run: dict[str, Any]) -> dict[str, Any]:
     """A run without what is empty, and with digits that mean something."""
-    rounded = {k: round(v, 5) if isinstance(v, float) else v for k, v in run.items()}
-    return {key: value for key, value in rounded.items() if value not in ("", 0.0)}
+    rounded = {key: _rounded(value) for key, value in run.items()}
+    return {key: value for key, value in rounded.items() if value}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(inside) for key, inside in value.items()}
+    return round(value, 5) if isinstance(value, float) else value
 
 
 def _compact(content: dict[str, Any]) -> str:

@@ -64,13 +64,14 @@ class Worker:
         self._fresh(place, Path(task["original"]))
         before = memory.Before(processes=self._entry.jvm, directory=place)
         start = time.perf_counter()
-        self._system.merge(place, source, task["strategy"])
+        phases = self._system.merge(place, source, task["strategy"])
         seconds = time.perf_counter() - start
         used = before.used()
         reading, rows = self._read(place)
         found = digest_of(rows, schema)
         shutil.rmtree(place)
-        return {"seconds": seconds, "read": reading, **asdict(used), "found": asdict(found)}
+        measured = {"seconds": seconds, "read": reading, **asdict(used)}
+        return {**measured, "phases": phases or {}, "found": asdict(found)}
 
     def close(self) -> None:
         """Nothing stays behind."""

@@ -250,6 +250,26 @@ def test_a_page_tells_what_held_and_what_was_missed(tmp_path: Path) -> None:
     assert "**missed** by 50 MB" in page
 
 
+def test_a_page_tells_where_our_time_goes(tmp_path: Path) -> None:
+    results = measured(tmp_path, fsspeckit_pyarrow=4.0, lance=0.5)
+    for rewrite in (1.0, 1.5, 1.75):
+        phases = {"plan": 0.25, "rewrite": rewrite}
+        results.runs.append(Run("spread", "fsspeckit-duckdb", "ok", 2.0, phases=phases))
+    page = _page(results, tmp_path)
+    assert "| workload | engine | plan | rewrite | rest |" in page
+    assert "| `spread` | fsspeckit, DuckDB | 12 % | 75 % | 12 % |" in page
+
+
+def test_our_systems_tell_their_phases(tmp_path: Path) -> None:
+    results = Results(tmp_path / "peers.json", ROWS)
+    bench = Bench(Settings(tmp_path / "scratch", rounds=1), results)
+    bench.run_local([ENTRIES["fsspeckit-pyarrow"]], [WORKLOADS["one-row"]])
+    results.save()
+    (run,) = load(results.path).runs
+    assert {"plan", "match", "rewrite", "commit"} <= run.phases.keys()
+    assert 0 < sum(run.phases.values()) <= run.seconds
+
+
 def test_plots_are_documents_with_a_mark_for_each_system(tmp_path: Path) -> None:
     _page(measured(tmp_path, fsspeckit_duckdb=1.0, lance=0.5, cp=0.001), tmp_path)
     drawn = {path.name: ElementTree.parse(path) for path in tmp_path.glob("*.svg")}

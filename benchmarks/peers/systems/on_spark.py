@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from benchmarks.peers.protocol import Files
+    from benchmarks.peers.protocol import Files, Phases
     from benchmarks.peers.workloads import Strategy
 
 _MERGE = (
@@ -118,8 +118,9 @@ class _Fsspeckit(_OnSpark):
     def make(self, files: Files, place: Path) -> None:
         link_tree(files.directory, place / "table")
 
-    def merge(self, place: Path, source: DataFrame, strategy: Strategy) -> None:
-        self._io.merge(source, str(place / "table"), strategy, [KEY])
+    def merge(self, place: Path, source: DataFrame, strategy: Strategy) -> Phases:
+        merged = self._io.merge(source, str(place / "table"), strategy, [KEY])
+        return dict(merged.metrics["seconds"])
 
     def table(self, place: Path) -> DataFrame:
         frame: DataFrame = self._io.read_dataset(str(place / "table"))

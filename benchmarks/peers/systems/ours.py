@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from benchmarks.peers.protocol import Files
+    from benchmarks.peers.protocol import Files, Phases
     from benchmarks.peers.workloads import Strategy
 
 
@@ -25,8 +25,9 @@ class _Fsspeckit:
     def make(self, files: Files, place: Path) -> None:
         link_tree(files.directory, place / "table")
 
-    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> None:
-        self._io.merge(source, str(place / "table"), strategy, [KEY])
+    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> Phases:
+        merged = self._io.merge(source, str(place / "table"), strategy, [KEY])
+        return dict(merged.metrics["seconds"])
 
     def read(self, place: Path) -> pa.Table:
         return self._io.read_dataset(str(place / "table"))
