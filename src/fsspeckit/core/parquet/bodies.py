@@ -17,10 +17,12 @@ from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.hybrid import Runs, pack, runs_of, width_of
 from fsspeckit.core.parquet.pages import DATA_PAGE_V2
 from fsspeckit.core.parquet.snappy import appended
-from fsspeckit.core.parquet.thrift import BOOL, INT, Spec, Struct, ThriftError, decode
+from fsspeckit.core.parquet.thrift import BOOL, I32, INT, Spec, Struct, ThriftError, decode
 from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fsspeckit.core.parquet.hybrid import Codes
 
     Octets = bytes | memoryview
@@ -41,6 +43,9 @@ _HEADER: Final[Spec] = {
 _RAW_SIZE, _SIZE, _CHECKSUM, _V1, _DICTIONARY, _V2 = 2, 3, 4, 5, 7, 8
 _RLE: Final = 3
 _PREFIX: Final = 4
+_LARGEST: Final = 1 << 30
+# Bytes that are not compressed may be one in so many.
+_RARE: Final = 16
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -68,7 +73,7 @@ class _Codec:
 
     def extend(self, compressed: Octets, raw: Octets, more: bytes) -> Parts:
         """Compressed bytes with more after those they stand for, in parts."""
-        if self._name == "snappy":
+        if self._name == "snappy" and len(more) * _RARE <= len(raw):
             return appended(compressed, len(raw), more)
         return [compressed, more] if self._codec is None else [self.compress(b"".join([raw, more]))]
 
@@ -152,13 +157,18 @@ class IndexPage:
         width, runs = (body[0], body[1:]) if body else (0, b"")
         return cls(header, levels if is_optional else None, width, runs, codec, inside[1])
 
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return len(self.runs) + len(self.levels or b"") + self.count
+
     @cached_property
-    def _defined(self) -> Codes | None:
-        """One for each value that is there, zero for each NULL; None if there is no NULL."""
+    def _defined(self) -> NDArray[np.bool_] | None:
+        """Whether each value is there, or NULL; None if there is no NULL."""
         if self.levels is None:
             return None
         levels = runs_of(self.levels, 1, self.count)
-        return None if levels.all_are(1) else levels.values()
+        return None if levels.all_are(1) else levels.values() == 1
 
     @cached_property
     def _indices(self) -> Runs:
@@ -176,8 +186,14 @@ class IndexPage:
         if self._defined is None:
             return self._indices.values()
         codes = np.full(self.count, -1, np.int64)
-        codes[self._defined == 1] = self._indices.values()
+        codes[self._defined] = self._indices.values()
         return codes
+
+    @property
+    def most(self) -> int:
+        """The largest place in the dictionary that may be in it; -1 if all is NULL."""
+        codes = self._indices.values()
+        return int(codes.max()) if len(codes) else -1
 
     def replaced(self, places: Codes, codes: Codes) -> Parts:
         """The page with other codes for some values; -1 for NULL."""
@@ -200,7 +216,7 @@ class IndexPage:
             header = _copied(self.header, _V2)
             inside = header.values[_V2]
             inside.values[2] = nulls
-            set_field(inside, 5, len(levels))
+            set_field(inside, 5, len(levels), I32)
             drop_fields(inside, [7, 8])  # compressed is the default, and statistics are of old ones
             data = self.codec.compress(body)
             return _page(header, [levels, data], len(levels) + len(body))
@@ -232,7 +248,9 @@ def _header_kind(page: bytes) -> int:
 def _header(page: bytes, kind: int) -> tuple[Struct, int]:
     try:
         header, start = decode(page, _HEADER)
-        if header.values[_SIZE] != len(page) - start or 1 not in header.values[kind].values:
+        is_whole = header.values[_SIZE] == len(page) - start
+        is_known = 0 <= header.values[_RAW_SIZE] <= _LARGEST and 1 in header.values[kind].values
+        if not is_whole or not is_known:
             raise CannotSpliceError("the header of a page does not say how long it is")
         return header, start
     except (ThriftError, KeyError) as error:

@@ -111,7 +111,7 @@ def runs_of(data: bytes, width: int, count: int) -> Runs:
         count: How many values there are.
 
     Raises:
-        CannotSpliceError: If there are fewer.
+        CannotSpliceError: If there are fewer, or one has more bits.
     """
     if not 0 <= width <= _WIDEST:
         raise CannotSpliceError(f"values of {width} bits do not exist")
@@ -132,10 +132,10 @@ def runs_of(data: bytes, width: int, count: int) -> Runs:
                 repeated.append(int.from_bytes(data[position : position + octets], "little"))
                 position += octets
                 done += length
-            if not length or position > len(data):
+            if not length or position > len(data) or repeated[-1] >> width:
                 raise IndexError
     except (IndexError, ThriftError):
-        raise CannotSpliceError("runs end before all values are there") from None
+        raise CannotSpliceError("runs of values are damaged") from None
     return Runs(data, width, count, *(np.array(one, np.int64) for one in (starts, bits, repeated)))
 
 

@@ -17,7 +17,7 @@ from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.bodies import DictionaryPage, IndexPage, codec_of
 from fsspeckit.core.parquet.hits import Hit
 from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
-from fsspeckit.core.parquet.plain import plain_array, plain_slices
+from fsspeckit.core.parquet.plain import plain_array, plain_slices, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.anatomy import Read
     from fsspeckit.core.parquet.bodies import Parts
     from fsspeckit.core.parquet.hybrid import Codes
+    from fsspeckit.core.parquet.pages import Page
 
 __all__ = ["IndexedPages", "indexed_pages"]
 
 _CODEC: Final = 4
 # A dictionary may have so many more values than the chunk has rows: nobody takes out old ones.
 _MOST: Final = 1.25
+# In bytes. Writers give up at a megabyte, or a little later.
+_LONGEST: Final = 5 << 18
 # Looking for few values in a large dictionary costs more than having some of them twice.
 _SMALL, _EACH = 8192, 64
 _BYTES: Final = 6
@@ -58,28 +61,56 @@ class IndexedPages(Hit):
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        pages = sum(len(page.runs) for page in self.bodies)
-        return int(self.values.nbytes + len(self.dictionary.values) + pages)
+        pages = sum(page.nbytes for page in self.bodies)
+        dictionary = len(self.dictionary.values) + len(self.dictionary.body)
+        return int(self.values.nbytes + self.rows.nbytes + dictionary + pages)
 
-    def replaced(self, new: pa.Array, plain: bytes) -> list[Parts] | None:
+    def replaced(self, new: pa.Array, plain: bytes, read: Read) -> list[Parts] | None:
         """The dictionary and these pages with other values for the rows.
 
         Args:
             new: The values, of the type of the dictionary's.
             plain: Those among them that are not NULL, as the file would store them.
+            read: Reads bytes of the file.
 
         Returns:
             The new pages; None if the dictionary would get too large.
+
+        Raises:
+            CannotSpliceError: If a page is damaged.
         """
         codes, added = self._codes_of(new)
-        if self.dictionary.count + len(added) > _MOST * self.chunk.metadata.values[5]:
-            return None
         more = plain_slices(plain, new.drop_null(), self.column, added)
+        if not self._has_room(len(added), len(more)):
+            return None
+        if len(added):
+            self._check_codes(read)
         pages = [
             page.replaced(inside, codes[part])
             for page, inside, part in _by_page(self.bodies, self.spans, self.places)
         ]
         return [self.dictionary.extended(more, len(added)), *pages]
+
+    def _has_room(self, count: int, size: int) -> bool:
+        """Whether the dictionary may get so many more values, of so many bytes."""
+        most = _MOST * self.chunk.metadata.values[5]
+        is_long = len(self.dictionary.values) + size > _LONGEST
+        return not count or (self.dictionary.count + count <= most and not is_long)
+
+    def _check_codes(self, read: Read) -> None:
+        """See that no page points beyond the dictionary: there will be values that it would get.
+
+        Raises:
+            CannotSpliceError: If one does.
+        """
+        opened = dict(zip(self.hit, self.bodies, strict=True))
+        for page in self.pages:
+            if page.encoding not in DICTIONARY_ENCODINGS or not page.is_data:
+                continue
+            body = opened.get(page) or _opened(self, page, read)
+            has_bits = 1 << body.width > self.dictionary.count
+            if has_bits and body.most >= self.dictionary.count:
+                raise _beyond(self)
 
     def _codes_of(self, new: pa.Array) -> tuple[Codes, Codes]:
         """The place of each new value, and which of those that are not NULL are to be added."""
@@ -128,14 +159,21 @@ def indexed_pages(
     if any(page.encoding not in DICTIONARY_ENCODINGS for page in hit.hit):
         return None
     opened = DictionaryPage.of(read(dictionary.part.start, dictionary.part.length), codec)
-    values = plain_array(opened.values, opened.count, element, data_type)
-    is_optional = hit.is_optional
-    bodies = tuple(
-        IndexPage.of(read(page.part.start, page.part.length), codec, is_optional=is_optional)
-        for page in hit.hit
-    )
+    values = plain_array(opened.values, opened.count, hit.column, element, data_type)
+    bodies = tuple(_opened(hit, page, read) for page in hit.hit)
     rows = _rows(bodies, hit, values)
     return IndexedPages(**vars(hit), dictionary=opened, values=values, bodies=bodies, rows=rows)
+
+
+def _opened(hit: Hit, page: Page, read: Read) -> IndexPage:
+    codec = codec_of(hit.chunk.metadata.values[_CODEC])
+    assert codec is not None
+    data = read(page.part.start, page.part.length)
+    return IndexPage.of(data, codec, is_optional=hit.is_optional)
+
+
+def _beyond(hit: Hit) -> CannotSpliceError:
+    return CannotSpliceError(f"a page of {hit.chunk.path!r} points beyond its dictionary")
 
 
 def _rows(bodies: tuple[IndexPage, ...], hit: Hit, values: pa.Array) -> pa.Array:
@@ -147,7 +185,7 @@ def _rows(bodies: tuple[IndexPage, ...], hit: Hit, values: pa.Array) -> pa.Array
     found = [page.at(inside) for page, inside, _ in _by_page(bodies, hit.spans, hit.places)]
     codes = np.concatenate(found)
     if codes.max() >= len(values):
-        raise CannotSpliceError(f"a page of {hit.chunk.path!r} points beyond its dictionary")
+        raise _beyond(hit)
     return values.take(pa.array(codes, mask=codes < 0))
 
 
@@ -162,6 +200,7 @@ def _by_page(
 
 def _comparable(values: pa.Array) -> pa.Array:
     """Values that are equal if their bytes are: one NaN is not like another, nor 0.0 like -0.0."""
+    values = storage_of(values)
     if pa.types.is_floating(values.type):
         return values.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[values.type.bit_width])
     return values

@@ -122,7 +122,7 @@ def _patched(
         statistics = _statistics(patch, *ends)
     except (UnknownBoundError, ThriftError):
         return None
-    new = _new_pages(patch, encoded, ends[1])
+    new = _new_pages(patch, encoded, ends[1], read)
     if new is None:
         return None
     data, pages = _joined(patch.pages, new, read)
@@ -146,7 +146,7 @@ def _statistics(patch: Patch, gone: EncodedChunk, come: EncodedChunk) -> Struct 
 
 
 def _new_pages(
-    patch: Patch, encoded: Sequence[memoryview], come: EncodedChunk
+    patch: Patch, encoded: Sequence[memoryview], come: EncodedChunk, read: Read
 ) -> dict[Page, Parts] | None:
     """The pages that are not copied, each with its new bytes."""
     pages = patch.pages
@@ -156,7 +156,7 @@ def _new_pages(
         return dict(zip(pages.hit, parts, strict=True)) if same_codec else None
     new = patch.new.cast(pages.type).combine_chunks()
     plain = plain_values(bytes(come.pages), is_optional=pages.is_optional)
-    made = pages.replaced(new, plain)
+    made = pages.replaced(new, plain, read)
     dictionary = (page for page in pages.pages if page.kind == DICTIONARY_PAGE)
     return None if made is None else dict(zip((*dictionary, *pages.hit), made, strict=True))
 

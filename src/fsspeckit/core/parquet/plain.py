@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.columns import Column
     from fsspeckit.core.parquet.hybrid import Codes
 
-__all__ = ["plain_array", "plain_slices"]
+__all__ = ["plain_array", "plain_slices", "storage_of"]
 
 _INT32, _INT64, _FLOAT, _DOUBLE, _BYTES, _FIXED = 1, 2, 4, 5, 6, 7
 _WIDTHS: Final = {_INT32: 4, _INT64: 8, _FLOAT: 4, _DOUBLE: 8}
@@ -27,14 +27,19 @@ _PLAIN, _RLE = 0, 3
 
 
 def plain_array(
-    values: bytes | memoryview, count: int, element: bytes, data_type: pa.DataType
+    values: bytes | memoryview,
+    count: int,
+    column: Column,
+    element: bytes,
+    data_type: pa.DataType,
 ) -> pa.Array:
     """Decode values.
 
     Args:
         values: Their bytes.
         count: How many they are.
-        element: Their column in the schema of the file.
+        column: Their column.
+        element: The same, in the schema of the file.
         data_type: What pyarrow reads it as.
 
     Raises:
@@ -47,7 +52,9 @@ def plain_array(
     header = struct({1: (DATA_PAGE, I32), **sizes, 5: (inside, STRUCT)})
     file = SmallFile(count)
     file.add_values(element, [encode(header), values])
-    return file.read().column(0).combine_chunks()
+    decoded = file.read().column(0).combine_chunks()
+    _check_length(values, decoded, column)
+    return decoded
 
 
 def _is_like_memory(data_type: pa.DataType) -> bool:
@@ -69,19 +76,41 @@ def plain_slices(plain: bytes, values: pa.Array, column: Column, numbers: Codes)
     Raises:
         CannotSpliceError: If the bytes are not those of the values.
     """
+    values = storage_of(values)
+    _check_length(plain, values, column)
+    if column.physical[0] == _BYTES:
+        return _sliced(plain, _lengths(values), numbers)
+    width = len(plain) // max(1, len(values))
+    return np.frombuffer(plain, np.uint8).reshape(len(values), width)[numbers].tobytes()
+
+
+def storage_of(values: pa.Array) -> pa.Array:
+    """Values without what an extension type makes of them, which kernels do not know."""
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+def _lengths(values: pa.Array) -> Codes:
+    lengths: Codes = pc.binary_length(values).to_numpy().astype(np.int64) + _PREFIX
+    return lengths
+
+
+def _check_length(plain: bytes | memoryview, values: pa.Array, column: Column) -> None:
+    """See that the bytes of values end where the last value does.
+
+    Raises:
+        CannotSpliceError: If they do not.
+    """
     (_, physical, length, *_), *_ = column.meaning
     if physical == _BYTES:
-        return _sliced(plain, pc.binary_length(values).to_numpy().astype(np.int64), numbers)
-    width: Any = length if physical == _FIXED else _WIDTHS.get(column.physical[0], 0)
-    if len(plain) != width * len(values):
-        raise CannotSpliceError(f"new values of {column.name!r} are not as long as they should be")
-    return np.frombuffer(plain, np.uint8).reshape(-1, max(width, 1))[numbers].tobytes()
+        expected = int(_lengths(storage_of(values)).sum())
+    else:
+        width: Any = length if physical == _FIXED else _WIDTHS.get(column.physical[0], 0)
+        expected = width * len(values)
+    if len(plain) != expected:
+        raise CannotSpliceError(f"values of {column.name!r} are not as long as they should be")
 
 
 def _sliced(plain: bytes, lengths: Codes, numbers: Codes) -> bytes:
-    ends = np.cumsum(lengths + _PREFIX)
-    if len(plain) != (ends[-1] if len(ends) else 0):
-        raise CannotSpliceError("new values are not as long as they should be")
-    starts = ends - lengths - _PREFIX
-    pairs = zip(starts[numbers].tolist(), ends[numbers].tolist(), strict=True)
+    ends = np.cumsum(lengths)
+    pairs = zip((ends - lengths)[numbers].tolist(), ends[numbers].tolist(), strict=True)
     return b"".join(plain[start:end] for start, end in pairs)
