@@ -173,9 +173,13 @@ class Change:
 
     def _all_probed(self) -> Iterator[tuple[int, Probed]]:
         """The row groups that change something, with pages: few are decoded ahead."""
+        touched = [number for number in self.groups if self._is_touched(number)]
+        if len(touched) == 1:  # another thread would only cost
+            yield touched[0], self._probed(touched[0])
+            return
         ahead: deque[tuple[int, Future[Probed]]] = deque()
         with ThreadPoolExecutor(_PROBERS, thread_name_prefix="fsspeckit-probe") as pool:
-            for number in filter(self._is_touched, self.groups):
+            for number in touched:
                 ahead.append((number, pool.submit(self._probed, number)))
                 if len(ahead) > _PROBERS:
                     first, future = ahead.popleft()
