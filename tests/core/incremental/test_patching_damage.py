@@ -11,6 +11,7 @@ import pytest
 from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 
+from fsspeckit.core.parquet.anatomy import Range, length_of
 from fsspeckit.core.parquet.bodies import IndexPage, codec_of
 from fsspeckit.core.parquet.pages import DICTIONARY_PAGE, Page, pages_of
 from fsspeckit.core.parquet.thrift import INT, decode
@@ -107,9 +108,10 @@ def test_a_place_beyond_the_dictionary_does_not_become_a_new_value(
     page = [page for page in _pages(path) if page.is_data][1]
     data = path.read_bytes()[page.part.start : page.part.end]
     opened = IndexPage.of(data, codec, is_optional=True)
-    parts = opened.replaced(np.array([99]), np.array([10]))
-    header = data[: len(data) - sum(map(len, parts[1:]))]
-    _change(path, page, b"".join([header, *parts[1:]]))
+    _, *body = opened.replaced(np.array([99]), np.array([10]))
+    header = data[: len(data) - length_of(body)]
+    new = [part for part in body if not isinstance(part, Range)]
+    _change(path, page, b"".join([header, *new]))
     with pytest.raises(UnreadableFileError):
         _patch(path, place)
 

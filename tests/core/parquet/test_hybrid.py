@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range
 from fsspeckit.core.parquet.hybrid import pack, runs_of, width_of
 from fsspeckit.core.parquet.snappy import appended
 from fsspeckit.core.parquet.thriftwriter import varint
@@ -103,12 +102,13 @@ def test_all_that_are_the_same_are_one_run() -> None:
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_bytes_are_appended_to_a_compressed_block(first: bytes, more: bytes) -> None:
     snappy = pa.Codec("snappy")
-    block = b"".join(appended(snappy.compress(first * 9, asbytes=True), 9 * len(first), more))
+    parts = appended(snappy.compress(first * 9, asbytes=True), 9 * len(first), more)
+    block = b"".join(part for part in parts if not isinstance(part, Range))
     size = 9 * len(first) + len(more)
     assert snappy.decompress(block, size, asbytes=True) == first * 9 + more
 
 
-def test_a_block_of_another_length_is_refused() -> None:
-    block = pa.Codec("snappy").compress(b"some", asbytes=True)
-    with pytest.raises(CannotSpliceError, match="not as long"):
-        appended(block, 5, b"more")
+def test_a_block_in_a_file_stays_there() -> None:
+    parts = appended(Range(100, 50), 300, b"more")
+    assert parts == [varint(304), Range(102, 48), bytes([3 << 2]), b"more"]
+    assert appended(Range(100, 50), 300, b"") == [Range(100, 50)]

@@ -147,7 +147,7 @@ class Spliceable:
             work.encoded_groups,
             len(work.rows) - work.encoded_groups,
             work.encoded_bytes,
-            splicer.copied_bytes + work.patched_bytes,
+            splicer.copied_bytes,
         )
 
 
@@ -248,7 +248,6 @@ class _Work:
         self.rows: list[int] = []
         self.encoded_groups = 0
         self.encoded_bytes = 0
-        self.patched_bytes = 0
 
     def add(self, step: _Step) -> None:
         """Begin a row group of the new file."""
@@ -340,13 +339,12 @@ class _Work:
         chunks: list[Chunk | EncodedChunk] = list(groups[step.numbers[0]].chunks)
         for name, patched in waiting.patched.items():
             chunks[self._columns[name].first_leaf] = patched
-            self.encoded_bytes += len(patched.pages) - patched.copied_bytes
-            self.patched_bytes += patched.copied_bytes
+            self.encoded_bytes += patched.encoded_bytes
         for columns, future in waiting.units:
             leaves = [number for column in columns for number in column.numbers]
             for number, encoded in zip(leaves, future.result(), strict=True):
                 chunks[number] = encoded
-                self.encoded_bytes += len(encoded.pages)
+                self.encoded_bytes += encoded.encoded_bytes
         unsorted = self._unsorted(step)
         self._splicer.change(groups[step.numbers[0]], step.rows, chunks, unsorted)
         self.encoded_groups += 1

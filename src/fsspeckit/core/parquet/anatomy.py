@@ -78,6 +78,15 @@ class Range:
         return self.start + self.length
 
 
+Part = bytes | memoryview | Range
+"""Bytes of a new file: in memory, or where they are in the old one."""
+
+
+def length_of(parts: Iterable[Part]) -> int:
+    """How many bytes parts have."""
+    return sum(part.length if isinstance(part, Range) else len(part) for part in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One column of one row group."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range, length_of
 from fsspeckit.core.parquet.hybrid import Runs, pack, runs_of, width_of
 from fsspeckit.core.parquet.pages import DATA_PAGE_V2
 from fsspeckit.core.parquet.snappy import appended
@@ -23,10 +23,11 @@ from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fsspeckit.core.parquet.anatomy import Part
     from fsspeckit.core.parquet.hybrid import Codes
 
     Octets = bytes | memoryview
-    Parts = list[Octets]
+    Parts = list[Part]
     """Bytes that follow each other."""
 
 __all__ = ["DictionaryPage", "IndexPage", "codec_of", "plain_values"]
@@ -71,7 +72,7 @@ class _Codec:
         compressed: bytes = self._codec.compress(data, asbytes=True)
         return compressed
 
-    def extend(self, compressed: Octets, raw: Octets, more: bytes) -> Parts:
+    def extend(self, compressed: Part, raw: Octets, more: bytes) -> Parts:
         """Compressed bytes with more after those they stand for, in parts."""
         if self._name == "snappy" and len(more) * _RARE <= len(raw):
             return appended(compressed, len(raw), more)
@@ -91,7 +92,7 @@ class DictionaryPage:
     """A dictionary: its values, plain and one after the other."""
 
     header: Struct
-    body: Octets
+    body: Part
     """As it is stored."""
 
     values: Octets
@@ -103,15 +104,18 @@ class DictionaryPage:
         return int(self.header.values[_DICTIONARY].values[1])
 
     @classmethod
-    def of(cls, page: bytes, codec: _Codec) -> DictionaryPage:
-        """Open a page.
+    def of(cls, page: bytes, part: Range, codec: _Codec) -> DictionaryPage:
+        """Open a page, which is at some part of its file.
 
         Raises:
             CannotSpliceError: If it is damaged.
         """
         header, start = _header(page, _DICTIONARY)
         body = memoryview(page)[start:]
-        return cls(header, body, codec.decompress(body, header.values[_RAW_SIZE]), codec)
+        values = codec.decompress(body, header.values[_RAW_SIZE])
+        stays = _CHECKSUM not in header.kinds  # else all of its bytes are needed again
+        place = Range(part.start + start, part.length - start)
+        return cls(header, place if stays else body, values, codec)
 
     def extended(self, values: bytes, count: int) -> Parts:
         """The page with more values after those it has."""
@@ -286,10 +290,11 @@ def _copied(header: Struct, kind: int) -> Struct:
 def _page(header: Struct, body: Parts, raw_size: int) -> Parts:
     """A page with its header, whose sizes and checksum are those of its bytes."""
     header.values[_RAW_SIZE] = raw_size
-    header.values[_SIZE] = sum(map(len, body))
+    header.values[_SIZE] = length_of(body)
     if _CHECKSUM in header.kinds:
         checksum = 0
         for part in body:
+            assert not isinstance(part, Range)
             checksum = zlib.crc32(part, checksum)
         header.values[_CHECKSUM] = checksum - (checksum >> 31 << 32)  # as a signed number
     return [encode(header), *body]

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk, dissect, read_footer
+from fsspeckit.core.parquet.anatomy import (
+    CannotSpliceError,
+    Chunk,
+    Range,
+    dissect,
+    length_of,
+    read_footer,
+)
 from fsspeckit.core.parquet.columns import columns_of
 from fsspeckit.core.parquet.pages import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_ENCODINGS, pages_of
 from fsspeckit.core.parquet.properties import BLOOM_FPP, Layout, dictionary_pays
@@ -23,7 +30,7 @@ from fsspeckit.core.parquet.thriftwriter import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.parquet.anatomy import Anatomy, Read
+    from fsspeckit.core.parquet.anatomy import Anatomy, Part, Read
     from fsspeckit.core.parquet.columns import Column
 
 __all__ = [
@@ -70,12 +77,17 @@ class EncodedChunk:
     chunk: Chunk
     """What the footer says of it, as if it were in a file of its own."""
 
-    pages: memoryview
+    pages: tuple[Part, ...]
+    """Its pages, in parts."""
+
     bloom: bytes | None = None
     column_index: bytes | None = None
     offset_index: bytes | None = None
-    copied_bytes: int = 0
-    """How many bytes of the pages are those of the old chunk."""
+
+    @property
+    def encoded_bytes(self) -> int:
+        """How many bytes of the pages are not those of the old chunk."""
+        return length_of(part for part in self.pages if not isinstance(part, Range))
 
 
 def chunk_options(
@@ -267,7 +279,7 @@ def _cut_out(chunk: Chunk, file: memoryview) -> EncodedChunk:
         for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
     )
     return EncodedChunk(
-        chunk, file[chunk.data.start : chunk.data.end], bloom, column_index, offset_index
+        chunk, (file[chunk.data.start : chunk.data.end],), bloom, column_index, offset_index
     )
 
 

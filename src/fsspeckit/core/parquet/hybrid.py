@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Runs", "pack", "runs_of", "width_of"]
 
 _WIDEST: Final = 32
+_NARROW: Final = 25  # with up to seven bits before it, it fits into 32
 _GROUP: Final = 8
 _REPEATED: Final = -1
 
@@ -142,15 +143,16 @@ def runs_of(data: bytes, width: int, count: int) -> Runs:
 def _unpack(packed: bytes, width: int) -> Codes:
     """The values of groups of eight, without headers between them."""
     groups = len(packed) // width
-    octets = np.frombuffer(packed, np.uint8).reshape(groups, width).T.astype(np.uint64)
-    out = np.empty((_GROUP, groups), np.uint64)
+    word = np.uint32 if width <= _NARROW else np.uint64  # half the bytes to move, mostly
+    octets = np.frombuffer(packed, np.uint8).reshape(groups, width).T.astype(word)
+    out = np.empty((_GROUP, groups), word)
     for number in range(_GROUP):
         first, shift = divmod(number * width, 8)
-        found = octets[first] >> np.uint64(shift)
+        found = octets[first] >> word(shift)
         for more in range(1, (width + shift + 7) // 8):
-            found |= octets[first + more] << np.uint64(8 * more - shift)
+            found |= octets[first + more] << word(8 * more - shift)
         out[number] = found
-    out &= np.uint64((1 << width) - 1)
+    out &= word((1 << width) - 1)
     return out.T.reshape(-1).astype(np.int64)
 
 

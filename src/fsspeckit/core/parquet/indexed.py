@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range
 from fsspeckit.core.parquet.bodies import DictionaryPage, IndexPage, codec_of
 from fsspeckit.core.parquet.hits import Hit
 from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE
@@ -62,7 +62,8 @@ class IndexedPages(Hit):
     def nbytes(self) -> int:
         """What it takes in memory."""
         pages = sum(page.nbytes for page in self.bodies)
-        dictionary = len(self.dictionary.values) + len(self.dictionary.body)
+        body = self.dictionary.body
+        dictionary = len(self.dictionary.values) + (0 if isinstance(body, Range) else len(body))
         return int(self.values.nbytes + self.rows.nbytes + dictionary + pages)
 
     def replaced(self, new: pa.Array, plain: bytes, read: Read) -> list[Parts] | None:
@@ -158,7 +159,8 @@ def indexed_pages(
         return None
     if any(page.encoding not in DICTIONARY_ENCODINGS for page in hit.hit):
         return None
-    opened = DictionaryPage.of(read(dictionary.part.start, dictionary.part.length), codec)
+    part = dictionary.part
+    opened = DictionaryPage.of(read(part.start, part.length), part, codec)
     values = plain_array(opened.values, opened.count, hit.column, element, data_type)
     bodies = tuple(_opened(hit, page, read) for page in hit.hit)
     rows = _rows(bodies, hit, values)

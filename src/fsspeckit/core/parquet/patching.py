@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.anatomy import MAGIC, CannotSpliceError, Chunk, Range
+from fsspeckit.core.parquet.anatomy import MAGIC, CannotSpliceError, Chunk, Range, length_of
 from fsspeckit.core.parquet.bodies import plain_values
 from fsspeckit.core.parquet.encoding import EncodedChunk, encode_groups
 from fsspeckit.core.parquet.indexed import IndexedPages
@@ -95,7 +95,7 @@ def patch_chunks(
         tables.append(pa.Table.from_arrays(values, schema=schema))
     *groups, gone, come = encode_groups(tables, options)
     return [
-        _patched(patch, [group[n].pages for group in groups], (gone[n], come[n]), read)
+        _patched(patch, [group[n] for group in groups], (gone[n], come[n]), read)
         for n, patch in enumerate(patches)
     ]
 
@@ -113,7 +113,7 @@ def _pages_again(patches: Sequence[Patch], schema: pa.Schema) -> list[pa.Table]:
 
 def _patched(
     patch: Patch,
-    encoded: Sequence[memoryview],
+    encoded: Sequence[EncodedChunk],
     ends: tuple[EncodedChunk, EncodedChunk],
     read: Read,
 ) -> EncodedChunk | None:
@@ -125,10 +125,9 @@ def _patched(
     new = _new_pages(patch, encoded, ends[1], read)
     if new is None:
         return None
-    data, pages = _joined(patch.pages, new, read)
-    copied = old.data.length - sum(page.part.length for page in new)
-    chunk = _described(old, data, pages, statistics)
-    return EncodedChunk(chunk, memoryview(data), copied_bytes=copied)
+    parts, pages = _joined(patch.pages, new)
+    chunk = _described(old, length_of(parts), pages, statistics)
+    return EncodedChunk(chunk, tuple(parts))
 
 
 def _statistics(patch: Patch, gone: EncodedChunk, come: EncodedChunk) -> Struct | None:
@@ -146,62 +145,54 @@ def _statistics(patch: Patch, gone: EncodedChunk, come: EncodedChunk) -> Struct 
 
 
 def _new_pages(
-    patch: Patch, encoded: Sequence[memoryview], come: EncodedChunk, read: Read
+    patch: Patch, encoded: Sequence[EncodedChunk], come: EncodedChunk, read: Read
 ) -> dict[Page, Parts] | None:
     """The pages that are not copied, each with its new bytes."""
     pages = patch.pages
     if not isinstance(pages, IndexedPages):
         same_codec = come.chunk.metadata.values[_CODEC] == pages.chunk.metadata.values[_CODEC]
-        parts: list[Parts] = [[page] for page in encoded]
+        parts: list[Parts] = [list(one.pages) for one in encoded]
         return dict(zip(pages.hit, parts, strict=True)) if same_codec else None
     new = patch.new.cast(pages.type).combine_chunks()
-    plain = plain_values(bytes(come.pages), is_optional=pages.is_optional)
+    plain = plain_values(_in_memory(come), is_optional=pages.is_optional)
     made = pages.replaced(new, plain, read)
     dictionary = (page for page in pages.pages if page.kind == DICTIONARY_PAGE)
     return None if made is None else dict(zip((*dictionary, *pages.hit), made, strict=True))
 
 
-def _joined(pages: Hit, new: dict[Page, Parts], read: Read) -> tuple[bytes, list[Page]]:
-    """The bytes of the new chunk, and its pages, as if it were the first of a file."""
+def _in_memory(chunk: EncodedChunk) -> bytes:
+    """The pages of a chunk that was just encoded."""
+    return b"".join(part for part in chunk.pages if not isinstance(part, Range))
+
+
+def _joined(pages: Hit, new: dict[Page, Parts]) -> tuple[Parts, list[Page]]:
+    """The parts of the new chunk, and its pages, as if it were the first of a file."""
     parts: Parts = []
     found: list[Page] = []
-    copied = Range(pages.chunk.data.start, 0)
     position = len(MAGIC)
     for page in pages.pages:
-        if page not in new:
-            copied = Range(copied.start, page.part.end - copied.start)
-            found.append(replace(page, part=Range(position, page.part.length)))
-        else:
-            parts += [_read(read, copied.start, page.part.start), *new[page]]
-            copied = Range(page.part.end, 0)
+        parts += new.get(page, [page.part])
+        if page in new:
             found.append(_page_of(new[page], position))
+        else:
+            found.append(replace(page, part=Range(position, page.part.length)))
         position = found[-1].part.end
-    parts.append(_read(read, copied.start, pages.chunk.data.end))
-    return b"".join(parts), found
+    return parts, found
 
 
 def _page_of(parts: Parts, position: int) -> Page:
     """What the header of a new page says."""
-    chunk = Chunk(Struct(), Range(position, sum(map(len, parts))))
-
-    def at(start: int, length: int) -> bytes:
-        return bytes(parts[0][:length])  # the header is in the first part
-
-    (page,) = pages_of(chunk, at)
+    header = parts[0]
+    assert not isinstance(header, Range)
+    chunk = Chunk(Struct(), Range(position, length_of(parts)))
+    (page,) = pages_of(chunk, lambda start, length: bytes(header[:length]))
     return page
 
 
-def _read(read: Read, start: int, end: int) -> bytes:
-    data = read(start, end - start) if end > start else b""
-    if len(data) != end - start:
-        raise CannotSpliceError(f"the file ends before byte {end:,}")
-    return data
-
-
-def _described(old: Chunk, data: bytes, pages: Sequence[Page], statistics: Struct | None) -> Chunk:
+def _described(old: Chunk, length: int, pages: Sequence[Page], statistics: Struct | None) -> Chunk:
     """What the footer says of a new chunk, as if it were the first of a file."""
     metadata = old.metadata.copy()
-    chunk = Chunk(old.struct.copy(), Range(len(MAGIC), len(data)))
+    chunk = Chunk(old.struct.copy(), Range(len(MAGIC), length))
     chunk.struct.values[3] = metadata
     if sum(page.values for page in pages) != metadata.values[5]:
         raise CannotSpliceError(f"new pages of {old.path!r} do not hold the values they should")
@@ -209,7 +200,7 @@ def _described(old: Chunk, data: bytes, pages: Sequence[Page], statistics: Struc
     encodings = {page.encoding for page in pages if page.encoding is not None}
     set_field(metadata, 2, sorted({*metadata.values[2], *encodings}))
     set_field(metadata, 6, sum(page.raw_bytes for page in pages), I64)
-    set_field(metadata, 7, len(data), I64)
+    set_field(metadata, 7, length, I64)
     set_field(metadata, 9, next(page.part.start for page in pages if page.is_data), I64)
     _point_at_dictionary(metadata, pages)
     drop_fields(metadata, [_STATISTICS])

@@ -6,10 +6,13 @@ before, others are bytes as they are. One more of the latter makes a longer bloc
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError
+from fsspeckit.core.parquet.anatomy import Range
 from fsspeckit.core.parquet.thriftwriter import varint
+
+if TYPE_CHECKING:
+    from fsspeckit.core.parquet.anatomy import Part
 
 __all__ = ["appended"]
 
@@ -18,16 +21,13 @@ _LONG_TAG: Final = 63 << 2
 """A piece of bytes whose length is in the next four."""
 
 
-def appended(block: bytes | memoryview, size: int, more: bytes) -> list[bytes | memoryview]:
+def appended(block: Part, size: int, more: bytes) -> list[Part]:
     """A block with more bytes after those it stands for, in parts.
 
     Args:
-        block: What Snappy made.
+        block: What Snappy made, or where it is in a file.
         size: How many bytes it stands for.
         more: What follows them.
-
-    Raises:
-        CannotSpliceError: If the block says that it stands for another number of bytes.
 
     Examples:
         >>> import pyarrow as pa
@@ -36,12 +36,14 @@ def appended(block: bytes | memoryview, size: int, more: bytes) -> list[bytes | 
         >>> snappy.decompress(block, 9, asbytes=True)
         b'some more'
     """
-    preamble = varint(size)
-    if block[: len(preamble)] != preamble:
-        raise CannotSpliceError("a compressed block is not as long as it should be")
     if not more:
         return [block]
+    before = len(varint(size))
+    if isinstance(block, Range):
+        rest: Part = Range(block.start + before, block.length - before)
+    else:
+        rest = block[before:]
     last = len(more) - 1
     is_short = len(more) <= _SHORT
     tag = bytes([last << 2]) if is_short else bytes([_LONG_TAG]) + last.to_bytes(4, "little")
-    return [varint(size + len(more)), block[len(preamble) :], tag, more]
+    return [varint(size + len(more)), rest, tag, more]

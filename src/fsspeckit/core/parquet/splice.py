@@ -144,7 +144,11 @@ class Splicer:
     def _place(self, source: Chunk | EncodedChunk) -> _Placed:
         if isinstance(source, Chunk):
             return _Placed(source, self._copy_later(source.data))
-        return _Placed(source, self._write(source.pages))
+        starts = [
+            self._copy_later(part) if isinstance(part, Range) else self._write(part)
+            for part in source.pages
+        ]
+        return _Placed(source, starts[0])
 
     def _copy_later(self, part: Range) -> int:
         """Copy a part of the old file with what follows it; returns where it will be."""
