@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ __all__ = ["SCAN_WORKERS", "ArrowEngine"]
 SCAN_WORKERS = 4
 """How many threads read key columns."""
 
-_REWRITE_WORKERS = 4
+# More than one for each core only takes memory.
+_REWRITE_WORKERS = min(4, os.cpu_count() or 1)
 _REWRITE_BYTES = 256 * 1024 * 1024
 _DECODED_PER_ENCODED = 4
 _SAMPLES = 5
