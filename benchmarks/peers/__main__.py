@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     every = [*named_workloads(given.rows), *sweep(given.rows)]
     results.titles = {workload.name: workload.title for workload in every}
     said = sys.argv[1:] if arguments is None else arguments
-    results.commands.append(shlex.join(["python", "-m", "benchmarks.peers", *said]))
+    results.commands.append(_command(said))
     results.machine = _machine()
     entries, workloads = _chosen(SPARK if given.spark else LOCAL, every, given.only)
     given.scratch.mkdir(parents=True, exist_ok=True)
@@ -64,6 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--scratch", type=Path, default=ROOT / "build" / "peers", help="where tables are made")
     add("--out", type=Path, default=PAGES, help="where results and page go")
     return parser
+
+
+def _command(said: list[str]) -> str:
+    """What was called, but for directories of this machine."""
+    kept = list(said)
+    for option in ("--out", "--scratch"):
+        if option in kept:
+            at = kept.index(option)
+            del kept[at : at + 2]
+    return shlex.join(["python", "-m", "benchmarks.peers", *kept])
 
 
 def _names() -> str:

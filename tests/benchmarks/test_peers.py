@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from benchmarks.peers import environments, report, targets
 from benchmarks.peers.__main__ import main
+from benchmarks.peers.__main__ import _command
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
 from benchmarks.peers.results import Results, Run, load
@@ -258,6 +259,11 @@ def test_a_page_tells_where_our_time_goes(tmp_path: Path) -> None:
     page = _page(results, tmp_path)
     assert "| workload | engine | plan | rewrite | rest |" in page
     assert "| `spread` | fsspeckit, DuckDB | 12 % | 75 % | 12 % |" in page
+
+
+def test_a_command_is_told_without_directories_of_the_machine() -> None:
+    told = _command(["--out", "there", "--resume", "--only", "sweep-*", "--scratch", "here"])
+    assert told == "python -m benchmarks.peers --resume --only 'sweep-*'"
 
 
 def test_our_systems_tell_their_phases(tmp_path: Path) -> None:
