@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from benchmarks.peers import environments, report, targets
-from benchmarks.peers.__main__ import main
-from benchmarks.peers.__main__ import _command
+from benchmarks.peers.__main__ import _command, main
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
 from benchmarks.peers.results import Results, Run, load
