@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range
 from fsspeckit.core.parquet.hybrid import pack, runs_of, width_of
-from fsspeckit.core.parquet.snappy import appended
+from fsspeckit.core.parquet.snappy import appended, check_size
 from fsspeckit.core.parquet.thriftwriter import varint
 
 
@@ -112,3 +113,12 @@ def test_a_block_in_a_file_stays_there() -> None:
     parts = appended(Range(100, 50), 300, b"more")
     assert parts == [varint(304), Range(102, 48), bytes([3 << 2]), b"more"]
     assert appended(Range(100, 50), 300, b"") == [Range(100, 50)]
+
+
+def test_a_block_that_tells_its_size_otherwise_is_refused() -> None:
+    block = pa.Codec("snappy").compress(b"some", asbytes=True)
+    check_size(block, 4)
+    longer = bytes([block[0] | 128, 0]) + block[1:]  # the same number, in two bytes
+    for refused, size in ((block, 5), (longer, 4)):
+        with pytest.raises(CannotSpliceError, match="not as long"):
+            check_size(refused, size)

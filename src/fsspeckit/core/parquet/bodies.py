@@ -16,7 +16,7 @@ import pyarrow as pa
 from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range, length_of
 from fsspeckit.core.parquet.hybrid import Runs, pack, runs_of, width_of
 from fsspeckit.core.parquet.pages import DATA_PAGE_V2
-from fsspeckit.core.parquet.snappy import appended
+from fsspeckit.core.parquet.snappy import appended, check_size
 from fsspeckit.core.parquet.thrift import BOOL, I32, INT, Spec, Struct, ThriftError, decode
 from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
 
@@ -64,6 +64,8 @@ class _Codec:
             raw = memoryview(self._codec.decompress(data, size))
         except (pa.ArrowException, OSError) as error:
             raise CannotSpliceError(f"a page cannot be decompressed: {error}") from error
+        if self._name == "snappy":
+            check_size(data, size)
         return raw
 
     def compress(self, data: bytes) -> bytes:

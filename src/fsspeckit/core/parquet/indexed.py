@@ -1,7 +1,8 @@
 """Rows of a column chunk whose pages hold places in a dictionary: read and replaced by place.
 
-Neither the values nor the places of other rows are decoded. A new value gets the place of its like,
-or one after the last; pages keep their order and their kind, as writers make them.
+The values of other rows are not decoded, and their places only if the dictionary grows. A new value
+gets the place of its like, or one after the last; pages keep their order and their kind, as writers
+make them.
 """
 
 from __future__ import annotations

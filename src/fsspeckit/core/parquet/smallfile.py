@@ -14,13 +14,12 @@ from fsspeckit.core.parquet.thriftwriter import encode, set_field
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SmallFile", "struct"]
+__all__ = ["SmallFile", "schema_without_stored", "struct"]
 
-STRUCTS: Final = LIST | STRUCT << 4
+_STRUCTS: Final = LIST | STRUCT << 4
 _BYTE_STRINGS: Final = LIST | BINARY << 4
 _INTEGERS: Final = LIST | I32 << 4
 _REQUIRED: Final = 0
-_NAME: Final = {1: INT, 3: INT, 4: INT}
 
 
 class SmallFile:
@@ -92,7 +91,7 @@ class SmallFile:
 
     def _finished(self) -> bytearray:
         size = sum(chunk.values[3].values[7] for chunk in self._chunks)
-        group = struct({1: (self._chunks, STRUCTS), 2: (size, I64), 3: (self._rows, I64)})
+        group = struct({1: (self._chunks, _STRUCTS), 2: (size, I64), 3: (self._rows, I64)})
         return self._file + _footer(self._elements, self._rows, [group], self._created_by)
 
 
@@ -116,9 +115,9 @@ def _footer(
         struct(
             {
                 1: (1, I32),
-                2: ([encode(root), *elements], STRUCTS),
+                2: ([encode(root), *elements], _STRUCTS),
                 3: (rows, I64),
-                4: (list(groups), STRUCTS),
+                4: (list(groups), _STRUCTS),
                 6: (created_by, BINARY),
             }
         )

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fsspeckit.core.parquet.anatomy import Range
+from fsspeckit.core.parquet.anatomy import CannotSpliceError, Range
 from fsspeckit.core.parquet.thriftwriter import varint
 
 if TYPE_CHECKING:
     from fsspeckit.core.parquet.anatomy import Part
 
-__all__ = ["appended"]
+__all__ = ["appended", "check_size"]
 
 _SHORT: Final = 60
 _LONG_TAG: Final = 63 << 2
 """A piece of bytes whose length is in the next four."""
 
 
+def check_size(block: bytes | memoryview, size: int) -> None:
+    """See that a block begins with the number of bytes it stands for, in as few bytes as needed.
+
+    Raises:
+        CannotSpliceError: If it does not, and so cannot be made longer.
+    """
+    preamble = varint(size)
+    if block[: len(preamble)] != preamble:
+        raise CannotSpliceError("a compressed block is not as long as it should be")
+
+
 def appended(block: Part, size: int, more: bytes) -> list[Part]:
     """A block with more bytes after those it stands for, in parts.
 
     Args:
-        block: What Snappy made, or where it is in a file.
+        block: What Snappy made, or where it is in a file; `check_size` was asked about it.
         size: How many bytes it stands for.
         more: What follows them.
 
