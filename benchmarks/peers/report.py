@@ -45,15 +45,17 @@ warm local session for each system. All sessions are open, and the systems take 
 busy moment hits all of them; no two work at once.
 
 - Every merge starts from a fresh copy of the system's own table. Starting the session, three merges
-  into a tiny table, and making the data frame of the source are not measured.
+  into a tiny table, one more before each turn, since Spark ends Python workers that are idle for a
+  minute, and making the data frame of the source are not measured.
 - Delta Lake and Iceberg take over the same Parquet files. Hudi and the overwrite by Spark itself
   have a partition for each file, which the source names. No bundle of Hudi for the Spark of the
   others was to be had; it runs on the newest that it has one for.
 - All have 4 shuffle partitions, and Delta Lake 2 for its log, which suits few cores better than the
   defaults. Iceberg's catalog does not cache, since tables are replaced behind its back. Hudi is
   told not to insert keys that are there already. fsspeckit syncs to disk.
-- Every result is read back through the system and checked: the number of rows, that no key is there
-  twice, and a checksum over all columns, computed in the same way for all.
+- Every result is read back through the system, ours by Spark's own reader, and checked: the number
+  of rows, that no key is there twice, and a checksum over all columns, computed in the same way for
+  all.
 - *Memory* is what the JVM and all Python processes have resident at once at most during the merge.
   *Written* are the bytes of new files. *Read* is a full read into nothing after the merge.
 - *Times ours*: the median of a system divided by ours.

@@ -238,7 +238,10 @@ class Bench:
 
     def _merge_in(self, sessions: Sessions, entry: Entry, workload: Workload) -> Run:
         try:
-            run = self._ask(sessions.of(entry), entry, workload)
+            session = sessions.of(entry)
+            # Others had their turns since: Spark ends Python workers that are idle for a minute.
+            session.ask(self._task(entry, TINY), _MAKING)
+            run = self._ask(session, entry, workload)
         except WorkerError as error:
             run = Run(workload.name, entry.name, "failed", error=str(error))
         if run.status in ("over", "failed"):
