@@ -89,8 +89,8 @@ def read_once(read: Callable[[str], Rows], expected: Expected) -> str:
         return judge(read(expected.root), expected)
     except Exception as error:  # each engine has its own error for a file that is gone
         text = str(error).lower()
-        if "no match for fieldref" in text:
-            return "no_file_listed"  # pyarrow leaves out names that are gone when it looks at them
+        if "no match for fieldref" in text or "no files found" in text:
+            return "no_file_listed"  # names that are gone when it looks at them are left out
         gone = "no such file" in text or "cannot open file" in text or "not found" in text
         return "file_not_found" if gone else f"error: {error}"
 
