@@ -13,6 +13,7 @@ import pyarrow as pa
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
+from fsspeckit.core.incremental.scan import sieve_for
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import (
     IndexedKeys,
@@ -128,8 +129,9 @@ class ArrowEngine:
             By the number of the file, what was found in each.
         """
         found: dict[int, Positions] = {}
+        sieve = sieve_for(keys.keys, target.key_columns)
         with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
-            scans = pool.map(lambda item: find_positions(target, keys, *item), work.items())
+            scans = pool.map(lambda item: find_positions(target, keys, sieve, *item), work.items())
             for number, positions in zip(work, scans, strict=True):
                 found[number] = positions
                 progress("match", len(found), len(work))

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.incremental.matching import KeyIndex
+from fsspeckit.core.incremental.scan import sieve_for
 from fsspeckit.core.incremental.source import source_keys
 from fsspeckit.datasets.arrow_engine import SCAN_WORKERS, ArrowEngine
 from fsspeckit.datasets.positions import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.parquet.sieve import Sieve
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.request import MergeRequest, Progress
     from fsspeckit.datasets.sources import ArrowSource
@@ -109,7 +111,8 @@ class DuckDBEngine(ArrowEngine):
         """Stream the keys of the row groups through a join with those of the source."""
         if not work or not keys.count:
             return dict.fromkeys(work, _NOTHING)
-        with self._cursor() as cursor, _Scan(target, work) as scan:
+        sieve = sieve_for(keys.keys, target.key_columns)
+        with self._cursor() as cursor, _Scan(target, work, sieve) as scan:
             try:
                 found = _joined_aside(cursor, _source_keys(keys, target), scan, progress)
             except duckdb.Error:
@@ -241,10 +244,11 @@ def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions
 class _Scan:
     """The keys of the target's row groups as a stream, read ahead by a few threads."""
 
-    def __init__(self, target: Target, work: Work) -> None:
+    def __init__(self, target: Target, work: Work, sieve: Sieve | None) -> None:
         self.total = len(work)
         self._target = target
         self._work = work
+        self._sieve = sieve
         self._failure: BaseException | None = None
         self._is_complete = False
         self._is_stopped = False
@@ -328,10 +332,9 @@ class _Scan:
     def _read(self, piece: tuple[int, tuple[int, ...]]) -> list[pa.RecordBatch]:
         number, groups = piece
         batches: list[pa.RecordBatch] = []
-        for _, start, keys in keys_of_file(self._target, number, groups):
+        for _, positions, keys in keys_of_file(self._target, self._sieve, number, groups):
             file = np.full(keys.num_rows, number)
-            position = np.arange(start, start + keys.num_rows)
-            columns = [*keys.columns, pa.array(file), pa.array(position)]
+            columns = [*keys.columns, pa.array(file), pa.array(positions)]
             batches += pa.Table.from_arrays(columns, schema=self._schema).to_batches()
         return batches
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.parquet.sieve import Sieve
     from fsspeckit.datasets.request import MergeRequest
 
     Rows = NDArray[np.int64]
@@ -124,16 +125,20 @@ def chosen_rows(table: pa.Table, request: MergeRequest, groups: Rows | None) -> 
 
 
 def find_positions(
-    target: Target, keys: IndexedKeys, number: int, row_groups: tuple[int, ...]
+    target: Target,
+    keys: IndexedKeys,
+    sieve: Sieve | None,
+    number: int,
+    row_groups: tuple[int, ...],
 ) -> Positions:
-    """The matching rows of one file."""
+    """The matching rows of one file, by its number; a sieve may know where not to look."""
     assert keys.index is not None
     positions, rows, hit = [], [], []
-    for group, start, found in keys_of_file(target, number, row_groups):
+    for group, scanned, found in keys_of_file(target, sieve, number, row_groups):
         row = keys.index.lookup(found)
         here = np.flatnonzero(row >= 0)
         if len(here):
-            positions.append(here + start)
+            positions.append(scanned[here])
             rows.append(row[here])
             hit.append(group)
     none = [np.empty(0, np.int64)]
@@ -141,15 +146,21 @@ def find_positions(
 
 
 def keys_of_file(
-    target: Target, number: int, row_groups: Sequence[int]
-) -> Iterator[tuple[int, int, pa.Table]]:
-    """The canonical keys of a file: row group, position of its first row, keys."""
+    target: Target, sieve: Sieve | None, number: int, row_groups: Sequence[int]
+) -> Iterator[tuple[int, Rows, pa.Table]]:
+    """The canonical keys of a file, but for some that the sieve holds back.
+
+    Yields:
+        The row group, the positions of some of its rows in the file, and their keys.
+    """
     footer = target.footers[number]
     starts = row_group_starts(footer)
     constants = {name: part.values[number] for name, part in target.partitions.items()}
     in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
-    for group, keys in scan_keys(target.root, footer, row_groups, target.key_columns, in_key):
-        yield group, int(starts[group]), keys
+    for group, rows, found in scan_keys(
+        target.root, footer, row_groups, target.key_columns, in_key, sieve
+    ):
+        yield group, rows + starts[group], found
 
 
 def row_group_starts(footer: FileFooter) -> Rows:

@@ -344,8 +344,8 @@ class ScanFiles:
             if c.name in target.partitions
         }
         scanned = scan_keys(target.root, footer, row_groups, target.key_columns, constants)
-        for group, keys in scanned:
-            positions = np.arange(starts[group], starts[group] + keys.num_rows)
+        for group, rows, keys in scanned:
+            positions = rows + starts[group]
             columns = [*keys.columns, pa.repeat(pa.scalar(number, pa.int64()), len(positions))]
             names = [*(f"tk{n}" for n in range(keys.num_columns)), "file", "position"]
             table = pa.table([*columns, pa.array(positions)], names=names)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table, take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
-from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.scan import open_data_file, sieve_for
 from fsspeckit.datasets.positions import find_positions, moving_keys
 from fsspeckit.datasets.spark_source import stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
@@ -486,11 +486,12 @@ class MatchFiles:
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to look at."""
         keys = self.keys.indexed
+        sieve = sieve_for(keys.keys, self.target.key_columns)
         known = np.zeros(keys.count, bool)
         moved = np.zeros(keys.count, bool)
         files = []
         for number, row_groups in work:
-            found = find_positions(self.target, keys, number, row_groups)
+            found = find_positions(self.target, keys, sieve, number, row_groups)
             known[found.keys] = True
             moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
             rows = keys.source_rows(found.keys)

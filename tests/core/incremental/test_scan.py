@@ -174,8 +174,8 @@ def test_only_the_row_groups_asked_for_are_read(
     column = key_column("id", pa.int64())
     recording.ranges.clear()
     scanned = list(scan_keys(root, footer, [1], [column], {}))
-    assert [number for number, _ in scanned] == [1]
-    assert scanned[0][1].column("id").to_pylist() == list(range(ROWS // 2, ROWS))
+    assert [number for number, _, _ in scanned] == [1]
+    assert scanned[0][2].column("id").to_pylist() == list(range(ROWS // 2, ROWS))
     assert inside(without_tail(recording.ranges, wide), wide["id"][1:])
 
 

@@ -1,36 +1,47 @@
 """The key scan: the last link of the evidence chain.
 
 Reads key columns only, of the row groups that nothing else has ruled out, and never holds more
-than one row group.
+than one row group. Where a sieve can tell which rows may matter, the others are not decoded.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.casts import common_type
+from fsspeckit.core.incremental.casts import common_type, family
 from fsspeckit.core.incremental.footers import naming_file, read_footer
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
 from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.parquet.instants import key_instants
+from fsspeckit.core.parquet.sieve import Sieve, sift_chunk
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
+from fsspeckit.storage.ranges import read_range
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
     from fsspeckit.storage.roots import Root
 
-__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys"]
+    Rows = NDArray[np.int64]
+
+__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys", "sieve_for"]
+
+# Fewer rows are decoded in the time that it takes to look at their pages one by one.
+_MANY_ROWS: Final = 10_000
 
 
 @contextmanager
@@ -75,13 +86,21 @@ def naming_damage(root: Root, path: str) -> Iterator[None]:
             ) from error
 
 
+def sieve_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> Sieve | None:
+    """A sieve that lets some canonical keys pass; None where there is none for such keys."""
+    (name, *more) = [column.name for column in columns]
+    is_text = family(columns[0].type) in ("string", "binary")
+    return Sieve.of(keys.column(name)) if is_text and not more else None
+
+
 def scan_keys(
     root: Root,
     footer: FileFooter,
     row_groups: Sequence[int],
     columns: Sequence[KeyColumn],
     constants: Mapping[str, pa.Scalar],
-) -> Iterator[tuple[int, pa.Table]]:
+    sieve: Sieve | None = None,
+) -> Iterator[tuple[int, Rows, pa.Table]]:
     """Read the canonical keys of some row groups of a file.
 
     Args:
@@ -90,14 +109,22 @@ def scan_keys(
         row_groups: The row groups to read.
         columns: The key columns.
         constants: The value of each key column that is in the path and not in the file.
+        sieve: Lets the keys pass that are looked for; others may be left out then.
 
     Yields:
-        The number of the row group and its keys, in the order of its rows.
+        The number of the row group, some of its rows by their places in it, and their keys.
     """
     stored = [column.name for column in columns if column.name not in constants]
     int96 = [c for c in columns if c.name in stored and _is_int96(footer, c.name)]
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
+            rows = footer.row_groups[number].rows
+            if sieve is not None and not constants and root.is_local and rows >= _MANY_ROWS:
+                read = partial(read_range, root, footer.file.path)
+                sifted = sift_chunk(*_chunk(file, number, stored[0]), rows, read, sieve)
+                if sifted is not None:
+                    yield number, sifted.places, pa.table([sifted.values], names=stored)
+                    continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):
                 table = file.read_row_group(number, columns=stored).select(stored)
@@ -105,8 +132,16 @@ def scan_keys(
             if int96:
                 found |= _instants(root, footer, number, table, int96)
             for name, value in constants.items():
-                found[name] = pa.repeat(value, footer.row_groups[number].rows)
-            yield number, canonical_keys(pa.table(found), columns)
+                found[name] = pa.repeat(value, rows)
+            yield number, np.arange(rows), canonical_keys(pa.table(found), columns)
+
+
+def _chunk(file: pq.ParquetFile, number: int, name: str) -> tuple[pq.ColumnChunkMetaData, Any]:
+    """A top-level column of a row group, and what the schema says of it."""
+    group = file.metadata.row_group(number)
+    names = [file.schema.column(leaf).path for leaf in range(group.num_columns)]
+    leaf = names.index(name)
+    return group.column(leaf), file.schema.column(leaf)
 
 
 def _is_int96(footer: FileFooter, name: str) -> bool:
@@ -188,7 +223,7 @@ def _holds_key(
     constants: Mapping[str, pa.Scalar],
 ) -> bool:
     scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
-    return any(bool((index.lookup(found) >= 0).any()) for _, found in scanned)
+    return any(bool((index.lookup(found) >= 0).any()) for _, _, found in scanned)
 
 
 def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, pa.Scalar]:

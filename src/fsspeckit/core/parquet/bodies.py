@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Parts = list[Part]
     """Bytes that follow each other."""
 
-__all__ = ["DictionaryPage", "IndexPage", "codec_of", "plain_values"]
+__all__ = ["Codec", "DictionaryPage", "IndexPage", "ValuePage", "codec_of", "plain_values"]
 
 _HEADER: Final[Spec] = {
     1: INT,
@@ -50,7 +50,7 @@ _RARE: Final = 16
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
-class _Codec:
+class Codec:
     """Compresses and decompresses, or does neither."""
 
     def __init__(self, name: str | None) -> None:
@@ -58,6 +58,11 @@ class _Codec:
         self._codec = None if name is None else pa.Codec(name)
 
     def decompress(self, data: Octets, size: int) -> Octets:
+        """The bytes that compressed ones stand for, by how many they are.
+
+        Raises:
+            CannotSpliceError: If they are damaged.
+        """
         if self._codec is None:
             return data
         try:
@@ -69,6 +74,7 @@ class _Codec:
         return raw
 
     def compress(self, data: bytes) -> bytes:
+        """Fewer bytes that stand for the same."""
         if self._codec is None or not data:
             return data
         compressed: bytes = self._codec.compress(data, asbytes=True)
@@ -81,12 +87,12 @@ class _Codec:
         return [compressed, more] if self._codec is None else [self.compress(b"".join([raw, more]))]
 
 
-def codec_of(number: int) -> _Codec | None:
+def codec_of(number: int) -> Codec | None:
     """The codec with this number; None if pages are not written with it."""
     if number == 0:
-        return _Codec(None)
+        return Codec(None)
     name = _CODECS.get(number)
-    return _Codec(name) if name is not None and pa.Codec.is_available(name) else None
+    return Codec(name) if name is not None and pa.Codec.is_available(name) else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class DictionaryPage:
     """As it is stored."""
 
     values: Octets
-    codec: _Codec
+    codec: Codec
 
     @property
     def count(self) -> int:
@@ -106,7 +112,7 @@ class DictionaryPage:
         return int(self.header.values[_DICTIONARY].values[1])
 
     @classmethod
-    def of(cls, page: bytes, part: Range, codec: _Codec) -> DictionaryPage:
+    def of(cls, page: bytes, part: Range, codec: Codec) -> DictionaryPage:
         """Open a page, which is at some part of its file.
 
         Raises:
@@ -130,43 +136,16 @@ class DictionaryPage:
 
 
 @dataclass(frozen=True)
-class IndexPage:
-    """A data page of places in the dictionary."""
+class _DataPage:
+    """What all data pages have."""
 
     header: Struct
     levels: bytes | None
     """Runs of definition levels; None if the column has none."""
 
-    width: int
-    runs: bytes
-    codec: _Codec
+    codec: Codec
     count: int
     """How many values it has, NULL included."""
-
-    @classmethod
-    def of(cls, page: bytes, codec: _Codec, *, is_optional: bool) -> IndexPage:
-        """Open a page.
-
-        Raises:
-            CannotSpliceError: If it is damaged, or of a style that is not written any more.
-        """
-        kind = _V2 if _header_kind(page) == DATA_PAGE_V2 else _V1
-        header, start = _header(page, kind)
-        inside = header.values[kind].values
-        if kind == _V2:
-            levels, body = _opened_v2(header, page[start:], codec)
-        else:
-            if is_optional and inside.get(3) != _RLE:
-                raise CannotSpliceError("definition levels are of a style that is not known here")
-            raw = bytes(codec.decompress(page[start:], header.values[_RAW_SIZE]))
-            levels, body = _cut(raw) if is_optional else (b"", raw)
-        width, runs = (body[0], body[1:]) if body else (0, b"")
-        return cls(header, levels if is_optional else None, width, runs, codec, inside[1])
-
-    @property
-    def nbytes(self) -> int:
-        """What it takes in memory, about."""
-        return len(self.runs) + len(self.levels or b"") + self.count
 
     @cached_property
     def _defined(self) -> NDArray[np.bool_] | None:
@@ -175,6 +154,52 @@ class IndexPage:
             return None
         levels = runs_of(self.levels, 1, self.count)
         return None if levels.all_are(1) else levels.values() == 1
+
+
+@dataclass(frozen=True)
+class ValuePage(_DataPage):
+    """A data page of values as they are."""
+
+    values: Octets
+
+    @classmethod
+    def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> ValuePage:
+        """Open a page.
+
+        Raises:
+            CannotSpliceError: If it is damaged, or of a style that is not written any more.
+        """
+        header, levels, body, count = _opened(page, codec, is_optional=is_optional)
+        return cls(header, levels, codec, count, body)
+
+    @property
+    def rows(self) -> Codes | None:
+        """Where its values are among those that are NULL; None if none is."""
+        return None if self._defined is None else np.flatnonzero(self._defined)
+
+
+@dataclass(frozen=True)
+class IndexPage(_DataPage):
+    """A data page of places in the dictionary."""
+
+    width: int
+    runs: bytes
+
+    @classmethod
+    def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> IndexPage:
+        """Open a page.
+
+        Raises:
+            CannotSpliceError: If it is damaged, or of a style that is not written any more.
+        """
+        header, levels, body, count = _opened(page, codec, is_optional=is_optional)
+        width, runs = (body[0], bytes(body[1:])) if body else (0, b"")
+        return cls(header, levels, codec, count, width, runs)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return len(self.runs) + len(self.levels or b"") + self.count
 
     @cached_property
     def _indices(self) -> Runs:
@@ -263,7 +288,25 @@ def _header(page: bytes, kind: int) -> tuple[Struct, int]:
         raise CannotSpliceError(f"the header of a page is damaged: {error!r}") from error
 
 
-def _opened_v2(header: Struct, data: bytes, codec: _Codec) -> tuple[bytes, bytes]:
+def _opened(
+    page: bytes, codec: Codec, *, is_optional: bool
+) -> tuple[Struct, bytes | None, Octets, int]:
+    """The header of a data page, its levels, the rest of it, and how many values it has."""
+    kind = _V2 if _header_kind(page) == DATA_PAGE_V2 else _V1
+    header, start = _header(page, kind)
+    inside = header.values[kind].values
+    data = memoryview(page)[start:]
+    if kind == _V2:
+        levels, body = _opened_v2(header, data, codec)
+    else:
+        if is_optional and inside.get(3) != _RLE:
+            raise CannotSpliceError("definition levels are of a style that is not known here")
+        raw = codec.decompress(data, header.values[_RAW_SIZE])
+        levels, body = _cut(raw) if is_optional else (b"", raw)
+    return header, bytes(levels) if is_optional else None, body, inside[1]
+
+
+def _opened_v2(header: Struct, data: Octets, codec: Codec) -> tuple[Octets, Octets]:
     """Levels and the rest of a page of version 2, in which levels are not compressed."""
     inside = header.values[_V2].values
     end = inside.get(5, 0) + inside.get(6, 0)
@@ -271,11 +314,11 @@ def _opened_v2(header: Struct, data: bytes, codec: _Codec) -> tuple[bytes, bytes
         raise CannotSpliceError("a page has other levels than its column")
     body = data[end:]
     if inside.get(7, True) and body:
-        body = bytes(codec.decompress(body, header.values[_RAW_SIZE] - end))
+        body = codec.decompress(body, header.values[_RAW_SIZE] - end)
     return data[:end], body
 
 
-def _cut(raw: bytes) -> tuple[bytes, bytes]:
+def _cut(raw: Octets) -> tuple[Octets, Octets]:
     """Levels and the rest of a page of version 1."""
     end = _PREFIX + int.from_bytes(raw[:_PREFIX], "little")
     if end > len(raw):

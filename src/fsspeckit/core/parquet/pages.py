@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.parquet.anatomy import Anatomy, Chunk, Read
 
-__all__ = ["Page", "check_chunks", "pages_of"]
+__all__ = ["Page", "check_chunks", "pages_in", "pages_of"]
 
 _HEADER: Final[Spec] = {
     1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
@@ -59,11 +59,20 @@ def pages_of(chunk: Chunk, read: Read) -> Iterator[Page]:
     Raises:
         CannotSpliceError: If they do not fill the chunk exactly.
     """
-    position, end = chunk.data.start, chunk.data.end
+    return pages_in(chunk.data, chunk.path, read)
+
+
+def pages_in(data: Range, column: str, read: Read) -> Iterator[Page]:
+    """Find the pages of a part of a file that holds a chunk of a column.
+
+    Raises:
+        CannotSpliceError: If they do not fill it exactly.
+    """
+    position, end = data.start, data.end
     while position < end:
         page = _page(position, end, read)
         if page.part.end > end:
-            raise CannotSpliceError(f"a page of {chunk.path!r} is longer than its column chunk")
+            raise CannotSpliceError(f"a page of {column!r} is longer than its column chunk")
         yield page
         position = page.part.end
 

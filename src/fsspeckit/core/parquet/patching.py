@@ -18,7 +18,7 @@ from fsspeckit.core.parquet.anatomy import MAGIC, CannotSpliceError, Chunk, Rang
 from fsspeckit.core.parquet.bodies import plain_values
 from fsspeckit.core.parquet.encoding import EncodedChunk, encode_groups
 from fsspeckit.core.parquet.indexed import IndexedPages
-from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, pages_of
+from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, pages_in
 from fsspeckit.core.parquet.statistics import UnknownBoundError, replaced_statistics
 from fsspeckit.core.parquet.thrift import I32, I64, LIST, STRUCT, Struct, ThriftError
 from fsspeckit.core.parquet.thriftwriter import drop_fields, set_field
@@ -184,8 +184,8 @@ def _page_of(parts: Parts, position: int) -> Page:
     """What the header of a new page says."""
     header = parts[0]
     assert not isinstance(header, Range)
-    chunk = Chunk(Struct(), Range(position, length_of(parts)))
-    (page,) = pages_of(chunk, lambda start, length: bytes(header[:length]))
+    where = Range(position, length_of(parts))
+    (page,) = pages_in(where, "", lambda start, length: bytes(header[:length]))
     return page
 
 

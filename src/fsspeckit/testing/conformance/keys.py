@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import math
 import re
 from decimal import Decimal
@@ -244,6 +245,19 @@ class KeyTypeTests:
         target.refuses(
             errors.SchemaMismatchError, keyed(given, "new"), "upsert", ["k"], match="'k'"
         )
+
+    @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "dictionary"])
+    def test_many_identifiers_of_one_length(self, target: Target, kind: str) -> None:
+        """So many that they are looked for in pages; one is there twice, some are NULL."""
+        types = {"dictionary": pa.dictionary(pa.int32(), pa.string()), "binary": pa.binary()}
+        texts = [hashlib.md5(b"%d" % n).hexdigest() for n in range(12_000)]
+        held = pa.array([*texts, None, texts[7000], None])
+        held = held.cast(types.get(kind) or pa.type_for_alias(kind))
+        target.write("a.parquet", keyed(held), dictionary_pagesize_limit=100_000)
+        new = [texts[0], texts[7000], texts[11_999], "f" * 32, "short"]
+        source = keyed(pa.array(new).cast(held.type), "new")
+        result = target.merge(source, "upsert", ["k"])
+        assert (result.updated, result.inserted) == (4, 2)
 
     def test_files_that_disagree_about_the_type_of_a_key(self, target: Target) -> None:
         target.write("a.parquet", keyed(pa.array([1, 2], pa.int32())))
