@@ -21,8 +21,12 @@ from hypothesis import given, settings
 from fsspeckit.core.incremental import confirm_affected_files
 from fsspeckit.core.incremental.footers import read_footer
 from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.incremental.scan import scan_keys
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.core.incremental.scan import scan_keys, sieve_for
+from fsspeckit.core.parquet.anatomy import FILE_SPEC
+from fsspeckit.core.parquet.smallfile import struct
+from fsspeckit.core.parquet.thrift import I32, STRUCT, decode
+from fsspeckit.core.parquet.thriftwriter import encode
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.model import values_of
@@ -386,3 +390,59 @@ def test_confirmed_files_are_those_of_brute_force(
         if wanted & {values_of(row, names) for row in table.to_pylist()}
     ]
     assert confirm_affected_files(paths, names, data.source.select(list(names))) == expected
+
+
+def identifiers(count: int) -> list[str]:
+    return [f"{number * 2_654_435_761 % 2**32:032x}" for number in range(count)]
+
+
+def sifted_rows(path: Path, name: str, wanted: list[str]) -> list[tuple[int, str]]:
+    """Rows of the first row group, by a scan with a sieve, that have a wanted key."""
+    root = open_root(str(path))
+    footer = read_footer(root, DataFile(root.path, path.stat().st_size), [name])
+    column = key_column(name, pa.string())
+    sieve = sieve_for(pa.table({name: pa.array(wanted).cast(pa.binary())}), [column])
+    assert sieve is not None
+    ((_, rows, keys),) = scan_keys(root, footer, [0], [column], {}, sieve)
+    texts = [key.as_py().decode() for key in keys.column(name)]
+    assert len(rows) < footer.rows, "nothing was held back"
+    return [(row, text) for row, text in zip(rows.tolist(), texts, strict=True) if text in wanted]
+
+
+@pytest.mark.parametrize("is_nullable", [(False, True), (True, False), (False, False)])
+def test_a_column_inside_another_is_not_the_key_of_the_same_path(
+    tmp_path: Path, is_nullable: tuple[bool, bool]
+) -> None:
+    texts = identifiers(12_000)
+    inner = pa.struct([pa.field("b", pa.string(), nullable=is_nullable[1])])
+    outer = pa.StructArray.from_arrays([pa.array(texts[::-1])], fields=list(inner))
+    schema = pa.schema([pa.field("a", inner, nullable=is_nullable[0]), ("a.b", pa.string())])
+    pq.write_table(pa.table([outer, pa.array(texts)], schema=schema), tmp_path / "x.parquet")
+    assert sifted_rows(tmp_path / "x.parquet", "a.b", [texts[7]]) == [(7, texts[7])]
+
+
+def test_a_page_without_rows_before_the_others_is_damage(tmp_path: Path) -> None:
+    """pyarrow reads no row of such a column, without an error; its keys would be taken as new."""
+    path = tmp_path / "x.parquet"
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False)])
+    texts = pa.table([identifiers(12_000)], schema=schema)
+    pq.write_table(texts, path, use_dictionary=False, compression="none")
+    path.write_bytes(with_page_without_rows(path.read_bytes()))
+    assert pq.read_metadata(path).num_rows == 12_000
+    with pytest.raises(UnreadableFileError, match="a column has 0 of 12,000 rows"):
+        sifted_rows(path, "id", identifiers(1))
+    assert confirm_affected_files([str(path)], ["id"], ["none of them"]) == [str(path)]
+
+
+def with_page_without_rows(data: bytes) -> bytes:
+    """A file of one column chunk, begun by a page that holds nothing."""
+    inside = struct({1: (0, I32), 2: (0, I32), 3: (3, I32), 4: (3, I32)})
+    page = encode(struct({1: (0, I32), 2: (0, I32), 3: (0, I32), 5: (inside, STRUCT)}))
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer, _ = decode(data[start:-8], FILE_SPEC)
+    metadata = footer.values[4][0].values[1][0].values[3]
+    metadata.values[6] += len(page)
+    metadata.values[7] += len(page)
+    written = encode(footer)
+    body = data[:4] + page + data[4:start]
+    return body + written + len(written).to_bytes(4, "little") + data[-4:]

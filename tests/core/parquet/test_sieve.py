@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +17,13 @@ from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.core.incremental.scan import sieve_for
 from fsspeckit.core.parquet.sieve import Sieve, Sifted, sift_chunk
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 LETTERS = st.sampled_from("ab")
 
 
-def written(values: list[str | None], *, required: bool = False, **options: Any) -> bytes:
+def written(values: Sequence[str | None], *, required: bool = False, **options: Any) -> bytes:
     field = pa.field("id", pa.string(), nullable=not required)
     sink = io.BytesIO()
     table = pa.table([pa.array(values, pa.string())], schema=pa.schema([field]))
@@ -37,7 +40,8 @@ def sifted(data: bytes, wanted: list[str], number: int = 0) -> Sifted | None:
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    return sift_chunk(group.column(0), file.schema.column(0), group.num_rows, read, sieve)
+    column, leaf = group.column(0), file.schema.column(0)
+    return sift_chunk(column, leaf, group.num_rows, len(data), read, sieve)
 
 
 def rows_with(found: Sifted | None, wanted: list[str]) -> list[tuple[int, str]]:
@@ -151,17 +155,38 @@ def test_nothing_is_held_back_that_is_wanted(
         assert rows_with(found, wanted) == expected
 
 
-def test_damaged_pages_are_left_to_the_decoder() -> None:
+@pytest.mark.parametrize("style", STYLES, ids=str)
+def test_damaged_pages_are_left_to_the_decoder(style: dict[str, Any]) -> None:
     values = ids(1000)
-    data = bytearray(written(values, use_dictionary=False, compression="snappy"))
-    chunk = pq.ParquetFile(io.BytesIO(bytes(data))).metadata.row_group(0).column(0)
-    start = chunk.data_page_offset
-    for at in range(start, start + 60):
+    data = written(values, **style)
+    chunk = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    heads = [*range(start, start + 40), *range(chunk.data_page_offset, chunk.data_page_offset + 40)]
+    for at in {*heads, *range(start, start + chunk.total_compressed_size, 997)}:
         for flipped in (0x01, 0x80, 0xFF):
             broken = bytearray(data)
             broken[at] ^= flipped
             found = sifted(bytes(broken), values[:3])
             assert found is None or len(found.places) == len(found.values)
+
+
+def test_a_page_of_more_rows_than_its_row_group_is_not_opened() -> None:
+    data = written([None] * 200)
+    file = pq.ParquetFile(io.BytesIO(data))
+    sieve = Sieve.of(pa.chunked_array([pa.array(ids(1), pa.binary())]))
+    assert sieve is not None
+    column, leaf = file.metadata.row_group(0).column(0), file.schema.column(0)
+    opened = sift_chunk(column, leaf, 200, len(data), lambda s, n: data[s : s + n], sieve)
+    assert opened is not None
+    assert sift_chunk(column, leaf, 100, len(data), lambda s, n: data[s : s + n], sieve) is None
+    assert sift_chunk(column, leaf, 200, 20, lambda s, n: data[s : s + n], sieve) is None
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_the_empty_key_is_not_looked_for_in_pages_without_values(dictionary: bool) -> None:
+    found = sifted(written([None] * 50, use_dictionary=dictionary), ["", *ids(1)])
+    assert found is not None
+    assert len(found.places) == 0
 
 
 def test_a_sieve_is_for_one_key_column_of_text_without_null() -> None:

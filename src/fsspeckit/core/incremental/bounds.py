@@ -202,6 +202,8 @@ def _canonical(column: KeyColumn, leaf: Leaf, raw: list[Any]) -> pa.Array:
 def _logical(leaf: Leaf, raw: list[Any]) -> pa.Array:
     """Physical values as an array of the stored column's Arrow type."""
     data_type = leaf.type
+    if pa.types.is_null(data_type):
+        return pa.nulls(len(raw))
     if family(data_type) == "decimal":
         return pa.array([_decimal(value, data_type.scale) for value in raw], data_type)
     if pa.types.is_unsigned_integer(data_type):

@@ -21,7 +21,7 @@ from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
 from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.parquet.instants import key_instants
-from fsspeckit.core.parquet.sieve import Sieve, sift_chunk
+from fsspeckit.core.parquet.sieve import Sieve, Sifted, sift_chunk
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.ranges import read_range
@@ -120,14 +120,15 @@ def scan_keys(
         for number in row_groups:
             rows = footer.row_groups[number].rows
             if sieve is not None and not constants and root.is_local and rows >= _MANY_ROWS:
-                read = partial(read_range, root, footer.file.path)
-                sifted = sift_chunk(*_chunk(file, number, stored[0]), rows, read, sieve)
+                sifted = _sifted(root, footer, file, number, stored[0], sieve)
                 if sifted is not None:
                     yield number, sifted.places, pa.table([sifted.values], names=stored)
                     continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):
                 table = file.read_row_group(number, columns=stored).select(stored)
+                if stored and table.num_rows != rows:
+                    raise pa.ArrowInvalid(f"a column has {table.num_rows:,} of {rows:,} rows")
             found = dict(zip(stored, table.columns, strict=True))
             if int96:
                 found |= _instants(root, footer, number, table, int96)
@@ -136,12 +137,17 @@ def scan_keys(
             yield number, np.arange(rows), canonical_keys(pa.table(found), columns)
 
 
-def _chunk(file: pq.ParquetFile, number: int, name: str) -> tuple[pq.ColumnChunkMetaData, Any]:
-    """A top-level column of a row group, and what the schema says of it."""
-    group = file.metadata.row_group(number)
-    names = [file.schema.column(leaf).path for leaf in range(group.num_columns)]
-    leaf = names.index(name)
-    return group.column(leaf), file.schema.column(leaf)
+def _sifted(
+    root: Root, footer: FileFooter, file: pq.ParquetFile, number: int, name: str, sieve: Sieve
+) -> Sifted | None:
+    """The rows of a row group that pass; None if the sieve cannot tell."""
+    # By its index: a leaf inside of another column may have the same path.
+    leaf = footer.leaves[name].index
+    chunk = file.metadata.row_group(number).column(leaf)
+    rows, path = footer.row_groups[number].rows, footer.file.path
+    with naming_damage(root, path):
+        read = partial(read_range, root, path)
+        return sift_chunk(chunk, file.schema.column(leaf), rows, footer.file.size, read, sieve)
 
 
 def _is_int96(footer: FileFooter, name: str) -> bool:

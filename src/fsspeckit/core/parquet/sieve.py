@@ -47,13 +47,11 @@ class Sieve:
     """
 
     def __init__(self, wanted: pa.Array) -> None:
-        sizes = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
-        self._sizes = frozenset(sizes.tolist())
+        long = wanted.filter(pc.greater_equal(pc.binary_length(wanted), _TAIL))
+        self._sizes = frozenset(pc.unique(pc.binary_length(long)).to_pylist())
+        tails = pc.binary_slice(long, -_TAIL).cast(pa.binary(_TAIL))
         self._passing = np.zeros(1 << _BITS, bool)
-        for size in self._sizes:
-            if size >= _TAIL:
-                alike = wanted.filter(pa.array(sizes == size)).cast(pa.binary(size))
-                self._passing[_scattered(_lines_of(alike, size))] = True
+        self._passing[_scattered(_lines_of(tails, _TAIL))] = True
 
     @classmethod
     def of(cls, wanted: pa.ChunkedArray) -> Sieve | None:
@@ -64,6 +62,8 @@ class Sieve:
 
     def sift(self, values: Octets, count: int) -> Sifted | None:
         """Those of some plain values that pass; None if they are of several lengths."""
+        if not count:
+            return _NOTHING
         lines = _lines(values, count)
         if lines is None:
             return None
@@ -89,7 +89,7 @@ _NOTHING: Final = Sifted(np.empty(0, np.int64), pa.array([], pa.binary()))
 
 
 def sift_chunk(
-    chunk: pq.ColumnChunkMetaData, leaf: Any, rows: int, read: Read, sieve: Sieve
+    chunk: pq.ColumnChunkMetaData, leaf: Any, rows: int, size: int, read: Read, sieve: Sieve
 ) -> Sifted | None:
     """The rows of a column chunk of strings that pass.
 
@@ -97,24 +97,30 @@ def sift_chunk(
         chunk: The chunk, as its file's footer describes it.
         leaf: Its column in the schema of the file.
         rows: How many rows its row group has.
-        read: Reads bytes of the file.
+        size: The size of the file.
+        read: Reads bytes of it.
         sieve: What is looked for.
 
     Returns:
         None if the chunk has to be decoded: it is nested, its values are of several lengths, it is
         encoded in another way, or it is damaged.
+
+    Raises:
+        OSError: What the filesystem raised.
     """
     codec = codec_of(_CODECS.get(chunk.compression, -1))
     is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
     if codec is None or not is_flat or chunk.physical_type != "BYTE_ARRAY":
         return None
-    offsets = [chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset]
+    start = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+    length = chunk.total_compressed_size
+    if start < 0 or not 0 <= length <= size - start:
+        return None
+    sifting = _Sifting(sieve, codec, leaf.max_definition_level == 1)
     try:
-        sifting = _Sifting(sieve, codec, leaf.max_definition_level == 1)
-        found = sifting.sift(read(min(offsets), chunk.total_compressed_size), rows)
+        return sifting.sift(read(start, length), rows)
     except CannotSpliceError:
         return None
-    return found
 
 
 @dataclass
@@ -131,6 +137,9 @@ class _Sifting:
     def sift(self, data: bytes, rows: int) -> Sifted | None:
         found, row = [_NOTHING], 0
         for page in pages_in(Range(0, len(data)), "", lambda s, n: data[s : s + n]):
+            # A page without rows is one that pyarrow ends at, if it is the first.
+            if page.is_data and not 0 < page.values <= rows - row:
+                return None
             here = self._page(page, data[page.part.start : page.part.end])
             if here is None:
                 return None
@@ -174,8 +183,6 @@ class _Sifting:
 
 def _lines(values: Octets, count: int) -> NDArray[np.uint8] | None:
     """Plain strings, each a line of bytes; None if they are not all of one length, or short."""
-    if not count:
-        return np.empty((0, 0), np.uint8) if not len(values) else None
     size = int.from_bytes(values[:_PREFIX], "little")
     if size < _TAIL or count * (_PREFIX + size) != len(values):
         return None

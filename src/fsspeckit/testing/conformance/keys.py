@@ -259,6 +259,13 @@ class KeyTypeTests:
         result = target.merge(source, "upsert", ["k"])
         assert (result.updated, result.inserted) == (4, 2)
 
+    def test_a_file_in_which_a_key_has_no_type(self, target: Target) -> None:
+        """As pandas writes a column of nothing but None."""
+        target.write("b.parquet", keyed(pa.nulls(2)))
+        target.write("a.parquet", keyed(pa.array(["x", "y"])))
+        result = target.merge(keyed(pa.array(["y", "z"]), "new"), "upsert", ["k"])
+        assert (result.updated, result.inserted) == (1, 1)
+
     def test_files_that_disagree_about_the_type_of_a_key(self, target: Target) -> None:
         target.write("a.parquet", keyed(pa.array([1, 2], pa.int32())))
         target.write("b.parquet", keyed(pa.array([3, 4], pa.int64())))
