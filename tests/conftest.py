@@ -42,6 +42,16 @@ def pytest_configure() -> None:
     os.environ.update(spark_coverage.settings(directory))
 
 
+@pytest.fixture(scope="module")
+def short_row_groups_are_probed() -> Iterator[None]:
+    """Rewrite row groups of few rows page by page, as those of many are, in this process."""
+    from fsspeckit.core.parquet import probing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probing, "MANY_ROWS", 0)
+        yield
+
+
 _BESIDE_SPARK = ("benchmarks", "display", "docs", "repository", "test_utils", "testing")
 _ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_row_groups_are_probed")
 class TestSpliced(EngineTests):
     __test__ = float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1
     engine_name = "pyarrow"

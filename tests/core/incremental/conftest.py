@@ -19,3 +19,8 @@ def counting() -> Iterator[CountingFileSystem]:
     filesystem.store.clear()
     filesystem.pseudo_dirs[:] = [""]
     filesystem.requests.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _probed(short_row_groups_are_probed: None) -> None:
+    """Tables of tests are short, and what they are about is what happens to long ones."""

@@ -15,7 +15,7 @@ from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, dissected
 
 from fsspeckit.core.incremental import changes
-from fsspeckit.core.parquet import indexed
+from fsspeckit.core.parquet import indexed, probing
 from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages_of
 from fsspeckit.core.parquet.thrift import I64, INT, decode
 from fsspeckit.core.parquet.thriftwriter import encode, set_field
@@ -88,6 +88,20 @@ def test_only_pages_with_a_changed_row_are_new(tmp_path: Path, version: str) -> 
     for leaf in (0, 4, 5):
         assert _new_pages(path, tmp_path / "new.parquet", leaf) == []
     assert done.encoded_bytes < done.copied_bytes
+
+
+def test_short_row_groups_are_encoded_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their pages would take longer to open."""
+    path = _write(tmp_path, use_dictionary=False)
+    edit = _edit([45], n=[8.5])
+    encoded = []
+    for rows in (GROUP, GROUP + 1):
+        monkeypatch.setattr(probing, "MANY_ROWS", rows)
+        encoded.append(edit.on_disk(path, tmp_path / f"{rows}.parquet").encoded_bytes)
+        assert same(read(tmp_path / f"{rows}.parquet"), edit.in_memory(TABLE))
+    assert encoded[0] < encoded[1] / 5
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.columns import Column
     from fsspeckit.core.parquet.hits import Places
 
-__all__ = ["PageValues", "Prober"]
+__all__ = ["MANY_ROWS", "PageValues", "Prober"]
 
 _INT96: Final = 3
 _REPEATED: Final = 2
@@ -37,6 +37,9 @@ _NEEDED: Final = (1, 2, 3, 4, 6)
 _WORTHWHILE: Final = 0.5
 # Many places are in most of the pages, and pyarrow is faster at whole chunks.
 _FEW_PLACES: Final = 256
+# Of fewer rows whole chunks are decoded and encoded in the time that it takes to open their pages.
+MANY_ROWS = 50_000
+"""Row groups of fewer rows are not probed."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Prober:
         group = self.anatomy.groups[number]
         together: dict[tuple[tuple[int, int], ...], list[Hit]] = {}
         found: dict[str, PageValues | IndexedPages] = {}
-        if len(places) > min(_FEW_PLACES, group.rows // 2):
+        if len(places) > min(_FEW_PLACES, group.rows // 2) or group.rows < MANY_ROWS:
             return found
         for column in filter(_is_flat, self.columns):
             chunk = group.chunks[column.first_leaf]
