@@ -480,8 +480,9 @@ class TestWork:
         assert [file for some in work for file in some] == files
 
     def test_tasks_are_few_and_not_too_large(self) -> None:
-        assert together([(n, 1) for n in range(1000)]) == [list(range(1000))]
-        assert together([(n, 100 << 20) for n in range(3)]) == [[0], [1], [2]]
+        assert together([(n, 1) for n in range(1000)], 8) == [list(range(1000))]
+        assert together([(n, 100 << 20) for n in range(3)], 8) == [[0], [1], [2]]
+        assert [len(some) for some in together([(n, 10 << 20) for n in range(16)], 4)] == [4] * 4
 
     @pytest.mark.parametrize(
         ("total", "per_file", "expected"),

@@ -320,7 +320,7 @@ class SparkEngine:
                 starts, least = source.rows().starts, _SCANNED_PER_KEY * keys.weight
             task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
             told: list[Scanned] = self._jobs.each(
-                "match keys of", source.stage, task, bundles(target, work, least)
+                "match keys of", source.stage, task, bundles(target, work, self._jobs.tasks, least)
             )
             for message in told:
                 known |= unpacked(message.known, keys.count)
@@ -414,7 +414,7 @@ class SparkEngine:
         ours = self._jobs.rows(ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint")
         theirs = self._jobs.rows(
             ScanFiles(target),
-            bundles(target, work),
+            bundles(target, work, self._jobs.tasks),
             f"{columns.ddl('k', prefix='t')}, file bigint, position bigint",
         )
         same = [
@@ -462,7 +462,9 @@ class SparkEngine:
         ]
         near = [(file, size) for file, size in work if file.path not in found.scattered]
         far = {n: file for n, (file, _) in enumerate(work) if file.path in found.scattered}
-        told = self._jobs.each("rewrite files of", source.stage, task, together(near))
+        told = self._jobs.each(
+            "rewrite files of", source.stage, task, together(near, self._jobs.tasks)
+        )
         done.update([*told, *(self._rewrite_routed(source, task, far) if far else ())])
         for number in range(1, len(files) + 1):
             progress("rewrite", number, len(files))

@@ -51,6 +51,8 @@ _OLDEST = (4, 1)
 _JAVA = 17
 _INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
 _NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
+_TASKS_PER_CORE = 2
+_TASKS = 32
 _ready: WeakSet[Any] = WeakSet()
 
 
@@ -161,6 +163,13 @@ class Jobs:
         self.spark = spark
         self.actions = 0
         """How many actions were run."""
+
+    @property
+    def tasks(self) -> int:
+        """Into how many tasks work is cut that is not large: every task has a price of its own."""
+        if is_connect(self.spark):  # which does not tell
+            return _TASKS
+        return _TASKS_PER_CORE * int(self.spark.sparkContext.defaultParallelism)
 
     @property
     def functions(self) -> Any:

@@ -41,7 +41,6 @@ __all__ = [
 INSERT_ROWS = 1_000_000
 """How many rows a task inserts, where there are more."""
 
-_TASKS = 32
 _TASK_BYTES = 64 * 1024 * 1024
 _TINY_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
@@ -66,12 +65,13 @@ def subset(target: Target, numbers: Sequence[int]) -> Target:
     )
 
 
-def bundles(target: Target, work: Work, least: int = 0) -> list[Work]:
+def bundles(target: Target, work: Work, tasks: int, least: int = 0) -> list[Work]:
     """Files to scan, together where they are small and many, and apart where they are large.
 
     Args:
         target: The files.
         work: Their numbers, with the row groups to scan.
+        tasks: How many tasks there should be, where the work is not large.
         least: A task scans so many bytes, if it can: it has other work before that.
     """
     units: list[tuple[int, tuple[int, ...], int]] = []
@@ -86,13 +86,13 @@ def bundles(target: Target, work: Work, least: int = 0) -> list[Work]:
                 size, members = 0, []
         if members:
             units.append((number, tuple(members), size))
-    return together([((number, some), size) for number, some, size in units], least)
+    return together([((number, some), size) for number, some, size in units], tasks, least)
 
 
-def together(work: Sequence[tuple[_Item, int]], least: int = 0) -> list[list[_Item]]:
-    """Items with their bytes, put together to tasks: few of them, but none too large."""
+def together(work: Sequence[tuple[_Item, int]], tasks: int, least: int = 0) -> list[list[_Item]]:
+    """Items with their bytes, put together to tasks: about so many, but none too large."""
     total = sum(size for _, size in work)
-    limit = min(_TASK_BYTES, max(_TINY_BYTES, least, -(-total // _TASKS)))
+    limit = min(_TASK_BYTES, max(_TINY_BYTES, least, -(-total // tasks)))
     bundles: list[list[_Item]] = []
     filled = 0
     for item, size in work:
