@@ -45,7 +45,7 @@ warm local session for each system. All sessions are open, and the systems take 
 busy moment hits all of them; no two work at once.
 
 - Every merge starts from a fresh copy of the system's own table. Starting the session, three merges
-  into a tiny table, one more before each turn, since Spark ends Python workers that are idle for a
+  into a small table, one more before each turn, since Spark ends Python workers that are idle for a
   minute, and making the data frame of the source are not measured.
 - Delta Lake and Iceberg take over the same Parquet files. Hudi and the overwrite by Spark itself
   have a partition for each file, which the source names. No bundle of Hudi for the Spark of the

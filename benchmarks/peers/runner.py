@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TINY = Workload("warm-up", "Warm-up", Layout("warm-up", 2000, 2), lambda t: _every_tenth(t))
+# On Spark it is enough work for both cores: each of them has a Python worker of its own.
+SMALL = Workload("warm-up-2", "Warm-up", Layout("warm-up-2", 40_000, 2), lambda t: _every_tenth(t))
 
 
 _MAKING = 900.0
@@ -221,9 +223,9 @@ class Bench:
         """A session that has merged a few times."""
         process = Process(entry, self._log(entry))
         try:
-            self._make(process, entry, TINY.layout)
+            self._make(process, entry, SMALL.layout)
             for _ in range(self._settings.warm_ups):
-                process.ask(self._task(entry, TINY), _MAKING)
+                process.ask(self._task(entry, SMALL), _MAKING)
         except WorkerError:
             process.stop()
             raise
@@ -240,7 +242,7 @@ class Bench:
         try:
             session = sessions.of(entry)
             # Others had their turns since: Spark ends Python workers that are idle for a minute.
-            session.ask(self._task(entry, TINY), _MAKING)
+            session.ask(self._task(entry, SMALL), _MAKING)
             run = self._ask(session, entry, workload)
         except WorkerError as error:
             run = Run(workload.name, entry.name, "failed", error=str(error))
