@@ -22,6 +22,7 @@ from fsspeckit.datasets.spark_keys import (
     ReadFooters,
     ReadKeyFile,
     ReadKeys,
+    ResolveAtOnce,
     ResolveKeys,
     ScanFiles,
     WritePairs,
@@ -33,6 +34,7 @@ from fsspeckit.datasets.spark_routing import (
     ReadPairs,
     RewriteRouted,
     RouteRows,
+    RouteShare,
     SplitByPartition,
     read_piece,
 )
@@ -60,6 +62,7 @@ from fsspeckit.datasets.spark_work import (
     footer_work,
     insert_work,
     partition_work,
+    shares,
     task_rows,
     together,
     windows,
@@ -202,6 +205,19 @@ class TestStaging:
         assert (number, part.rows) == (0, 1)
         assert pq.read_schema(part.path).equals(wanted)
 
+    def test_rows_that_cannot_be_written_are_an_error(
+        self, root: Root, stage: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also if they are written beside what brings the next ones."""
+
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
+        table = rows(0, 30)
+        with pytest.raises(OSError, match="No space left"):
+            stage_part(root, stage, table.schema, table.to_batches())
+
     def test_nothing_is_written_of_nothing(self, root: Root, stage: str) -> None:
         schema = pa.schema([("n", pa.int64())])
         assert list(StageBatches(root, stage, schema, schema)([])) == []
@@ -256,6 +272,29 @@ class TestKeys:
         assert facts.part is not None
         again = pa.Table.from_batches(list(ReadKeyFile()(facts.part)))
         assert again["k0"].to_pylist() == list(range(5, 25))
+
+    @pytest.mark.parametrize(("keeps_first", "expected"), [(True, [1, 0, 2]), (False, [4, 3, 5])])
+    def test_keys_of_one_task_are_resolved_at_once(
+        self, root: Root, stage: str, keeps_first: bool, expected: list[int]
+    ) -> None:
+        """Each key once, in order, with the partition of the row that takes part."""
+        ids = pa.array([7, 3, None, 7, 3, None], pa.int64())
+        table = pa.table({"id": ids, "p": [10, 20, 30, 11, 21, 31]})
+        columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.int64()),))
+        read = ReadKeys(staged(root, stage, table, 4), columns)
+        resolve = ResolveKeys(root, stage, columns, (), ())
+        (facts,) = ResolveAtOnce(read, resolve, keeps_first)((0, 6))
+        assert facts.part is not None
+        found = pa.Table.from_batches(list(ReadKeyFile()(facts.part)))
+        assert found["k0"].to_pylist() == [3, 7, None]
+        assert found["row"].to_pylist() == expected
+        assert found["p0"].to_pylist() == [table["p"][row].as_py() for row in expected]
+        assert (facts.repeated, facts.nulls) == (3, (2,))
+
+    def test_what_numbers_take_is_known_before_they_are_read(self) -> None:
+        assert self.columns.width == 16
+        text = key_column("p", pa.string())
+        assert KeyColumns(self.columns.keys, (text,)).width is None
 
     def test_partitions_have_witnesses(self, root: Root, stage: str) -> None:
         columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.string()),))
@@ -361,6 +400,28 @@ class TestRouting:
             ["new1", "new5"],
         ]
 
+    def test_a_share_finds_its_pairs_by_itself(self, root: Root, stage: str) -> None:
+        """It writes the pieces that it would write if it were given its pairs in order."""
+        target, source, told = self.matched(root, stage)
+        files = [
+            (one.route, RewriteFile(target.footers[one.route].file.path, (one.pairs,)))
+            for one in told
+            if one.route >= 0
+        ]
+        route = RouteRows(source, root, stage, self.starts)
+        share = RouteShare(route, ReadPairs(root), files)
+        given = pa.Table.from_batches(list(ReadPairs(root)(files))).sort_by("row")
+        for start, end in ((0, 3), (3, 8), (8, 9)):
+            mine = [n for n, row in enumerate(given["row"].to_pylist()) if start <= row < end]
+            expected = list(
+                route(given.take(pa.array(mine, pa.int64())).combine_chunks().to_batches())
+            )
+            found = list(share((start, end)))
+            assert [_rows_of(root, one) for one in found] == [
+                _rows_of(root, one) for one in expected
+            ]
+            assert bool(found) == bool(mine)
+
     def test_nothing_to_route(self, root: Root, stage: str) -> None:
         source = self.source(root, stage)
         assert list(RouteRows(source, root, stage, {})([])) == []
@@ -371,6 +432,18 @@ class TestRouting:
         work = [(0, RewriteFile("", (told[0].pairs,)))]
         assert sum(batch.num_rows for batch in ReadPairs(root, only_moved=True)(work)) == 0
         assert sum(batch.num_rows for batch in ReadPairs(root)(work)) == 4
+
+
+def _rows_of(root: Root, references: pa.RecordBatch) -> list[Any]:
+    """Where rows go, and the rows."""
+    return [
+        (
+            told["route"],
+            told["window"],
+            read_piece(root, Piece(told["path"], told["offset"], told["length"])).to_pylist(),
+        )
+        for told in references.to_pylist()
+    ]
 
 
 class _Asking:
@@ -483,6 +556,18 @@ class TestWork:
         assert together([(n, 1) for n in range(1000)], 8) == [list(range(1000))]
         assert together([(n, 100 << 20) for n in range(3)], 8) == [[0], [1], [2]]
         assert [len(some) for some in together([(n, 10 << 20) for n in range(16)], 4)] == [4] * 4
+
+    @pytest.mark.parametrize(
+        ("total", "tasks", "expected"),
+        [(1, 4, [1]), (200_000, 4, [131_072, 68_928]), (1_120_000, 4, [280_000] * 4)],
+    )
+    def test_shares_of_a_source(self, total: int, tasks: int, expected: list[int]) -> None:
+        found = shares(total, tasks)
+        assert [end - start for start, end in found] == expected
+        assert (found[0][0], found[-1][1]) == (0, total)
+
+    def test_shares_of_a_large_source_are_not_large(self) -> None:
+        assert max(end - start for start, end in shares(100_000_000, 4)) == 1_048_576
 
     @pytest.mark.parametrize(
         ("total", "per_file", "expected"),

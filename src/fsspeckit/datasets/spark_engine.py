@@ -24,6 +24,7 @@ from fsspeckit.datasets.spark_keys import (
     ReadFooters,
     ReadKeyFile,
     ReadKeys,
+    ResolveAtOnce,
     ResolvedKeys,
     ResolveKeys,
     ScanFiles,
@@ -45,6 +46,7 @@ from fsspeckit.datasets.spark_routing import (
     ReadPairs,
     RewriteRouted,
     RouteRows,
+    RouteShare,
     SplitByPartition,
 )
 from fsspeckit.datasets.spark_source import HeldSource, SourceRows, SparkSource, files_in_place
@@ -65,6 +67,7 @@ from fsspeckit.datasets.spark_work import (
     footer_work,
     insert_work,
     partition_work,
+    shares,
     spread,
     subset,
     task_rows,
@@ -104,16 +107,16 @@ SMALL_SOURCE = 65_536
 """Up to so many keys are given to every task."""
 
 STAGED_KEY_BYTES = 32 * 1024 * 1024
-"""Keys of up to so many bytes are read by every task; more are joined by Spark."""
+"""Keys and pairs of rows of up to so many bytes are read by every task; Spark handles more."""
 
 DRIVER_FOOTERS = 256
 """The footers of more files are read by tasks."""
 
 _SAMPLES = 5
 _AT_ONCE_BYTES = 64 * 1024 * 1024
-_KEY_ROWS = 1_048_576
 _HELD_INSERT_ROWS = 100_000
 _BUCKETS = 1024
+_PAIR_BYTES = 16
 _PAIRS = "position bigint, row bigint, route bigint"
 # A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
 _SCANNED_PER_KEY = 4
@@ -238,26 +241,15 @@ class SparkEngine:
             tuple(part for part in target.partition_columns if part.name not in in_key),
             tuple(key_column(n, source.schema.field(n).type) for n in request.order_by),
         )
-        shares = [
-            (s, min(s + _KEY_ROWS, source.num_rows)) for s in range(0, source.num_rows, _KEY_ROWS)
-        ]
-        every = self._jobs.rows(
-            ReadKeys(source.rows(), columns), shares, f"{columns.ddl('k', 'p', 'o')}, row bigint"
-        )
-        stage = source.stage()
-        task = ResolveKeys(
+        read = ReadKeys(source.rows(), columns)
+        resolve = ResolveKeys(
             target.root,
-            stage.path,
+            source.stage().path,
             columns,
             tuple(_trusted_bounds(target, request.trust_partitions)),
             tuple(part.name for part in target.partition_columns),
         )
-        facts: list[KeyFacts] = self._jobs.over(
-            "resolve the keys for",
-            source.stage,
-            _one_row_each(self._jobs.functions, every, columns, request),
-            task,
-        )
+        facts = self._facts(source, read, resolve, request)
         _check(source, facts, request)
         return ResolvedKeys(
             pa.concat_tables([no_keys(target).keys, *(one.witnesses for one in facts)]),
@@ -267,6 +259,20 @@ class SparkEngine:
             request.null_keys == "match",
             sum(one.bytes for one in facts),
         )
+
+    def _facts(
+        self, source: AnySource, read: ReadKeys, resolve: ResolveKeys, request: MergeRequest
+    ) -> list[KeyFacts]:
+        """Let one task group the keys if they are few numbers, else Spark."""
+        phase, total = "resolve the keys for", source.num_rows
+        columns = read.columns
+        if not columns.order and columns.width and columns.width * total <= self._staged:
+            once = ResolveAtOnce(read, resolve, request.duplicates == "first")
+            return self._jobs.each(phase, source.stage, once, [(0, total)])
+        work = shares(total, self._jobs.tasks)
+        every = self._jobs.rows(read, work, f"{columns.ddl('k', 'p', 'o')}, row bigint")
+        grouped = _one_row_each(self._jobs.functions, every, columns, request)
+        return self._jobs.over(phase, source.stage, grouped, resolve)
 
     def match(
         self,
@@ -461,31 +467,51 @@ class SparkEngine:
             if footer.file.path not in done
         ]
         near = [(file, size) for file, size in work if file.path not in found.scattered]
-        far = {n: file for n, (file, _) in enumerate(work) if file.path in found.scattered}
+        far = [(file, size) for file, size in work if file.path in found.scattered]
         told = self._jobs.each(
             "rewrite files of", source.stage, task, together(near, self._jobs.tasks)
         )
-        done.update([*told, *(self._rewrite_routed(source, task, far) if far else ())])
+        done.update(told)
+        if far:
+            pairs = sum(matches.files[file.path].rows for file, _ in far)
+            done.update(self._rewrite_routed(source, task, far, pairs))
         for number in range(1, len(files) + 1):
             progress("rewrite", number, len(files))
         return done
 
     def _rewrite_routed(
-        self, source: AnySource, task: RewriteFiles, files: Mapping[int, RewriteFile]
+        self,
+        source: AnySource,
+        task: RewriteFiles,
+        work: Sequence[tuple[RewriteFile, int]],
+        pairs: int,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         F = self._jobs.functions
+        files = dict(enumerate(file for file, _ in work))
         parts = {number: task.windows[file.path] for number, file in files.items()}
         route = RouteRows(source.rows(), task.root, task.directory, parts)
-        # Pairs in the order of the source, a task's share of them next to each other.
-        bucket = F.floor(F.col("row") / F.lit(_KEY_ROWS))
-        pairs = self._jobs.rows(ReadPairs(task.root), spread(list(files.items())), _PAIRS)
-        shares = -(-source.num_rows // _KEY_ROWS)
-        by_source = pairs.repartition(shares, bucket).sortWithinPartitions("row")
-        pieces = self._jobs.mapped(by_source, route, PIECES)
-        by_file = pieces.repartition(len(files), "route").sortWithinPartitions("route", "window")
+        pieces = self._pieces(route, list(files.items()), pairs)
+        tasks = len(together(work, self._jobs.tasks))
+        by_file = pieces.repartitionById(tasks, F.col("route").cast("int"))
+        ordered = by_file.sortWithinPartitions("route", "window")
         rewrite = RewriteRouted(task, files)
-        return self._jobs.over("route rows to files of", source.stage, by_file, rewrite)
+        return self._jobs.over("route rows to files of", source.stage, ordered, rewrite)
+
+    def _pieces(
+        self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]], pairs: int
+    ) -> DataFrame:
+        """References to the rows of each file, which tasks write that read the source once."""
+        work = shares(route.source.num_rows, self._jobs.tasks)
+        read = ReadPairs(route.root)
+        if _PAIR_BYTES * pairs <= self._staged:
+            return self._jobs.rows(RouteShare(route, read, files), work, PIECES)
+        F = self._jobs.functions
+        # Pairs in the order of the source, a task's share of them next to each other.
+        few = spread(files, -(-len(files) // self._jobs.tasks))
+        share = F.floor(F.col("row") / F.lit(work[0][1])).cast("int")
+        by_source = self._jobs.rows(read, few, _PAIRS).repartitionById(len(work), share)
+        return self._jobs.mapped(by_source.sortWithinPartitions("row"), route, PIECES)
 
     def insert(
         self, source: AnySource, matches: Matches | None, new_files: NewFiles
@@ -547,8 +573,13 @@ def _one_row_each(
         rank = F.struct(-row)
     kept = [F.col(name) for name in columns.starting("p")]
     names = columns.starting("k")
+    times = F.count(F.lit(1)).alias("times")
+    if not order and not kept:
+        # Without a struct, for which Spark would sort all rows by their keys.
+        winner = (F.min if request.duplicates == "first" else F.max)(row).alias("row")
+        return every.groupBy(*names).agg(winner, times)
     winners = F.max_by(F.struct(row, *kept), rank).alias("winner")
-    grouped = every.groupBy(*names).agg(F.count(F.lit(1)).alias("times"), winners)
+    grouped = every.groupBy(*names).agg(times, winners)
     inside = [F.col(f"winner.{name}").alias(name) for name in ["row", *columns.starting("p")]]
     return grouped.select(*names, *inside, "times")
 

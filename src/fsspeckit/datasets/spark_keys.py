@@ -23,7 +23,7 @@ from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.scan import open_data_file, scan_keys
 from fsspeckit.core.incremental.source import SourceKeys
 from fsspeckit.datasets.positions import IndexedKeys
-from fsspeckit.datasets.spark_source import stage_part
+from fsspeckit.datasets.spark_source import QUICKLY, stage_part
 from fsspeckit.datasets.spark_tasks import RowPairs, new_name, source_reads
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ __all__ = [
     "ReadFooters",
     "ReadKeyFile",
     "ReadKeys",
+    "ResolveAtOnce",
     "ResolveKeys",
     "ResolvedKeys",
     "ScanFiles",
@@ -81,6 +82,12 @@ class KeyColumns:
     def starting(self, *kinds: str) -> list[str]:
         """The names of keys (``k``), partition columns (``p``) or columns to order by (``o``)."""
         return [name for name in self.names if name[0] in kinds]
+
+    @property
+    def width(self) -> int | None:
+        """The bytes of a row of them with its number; None if they are not all numbers."""
+        numbers = [pa.types.is_int64(column.canonical_type) for column in self.names.values()]
+        return 8 * (len(numbers) + 1) if all(numbers) else None
 
     def ddl(self, *kinds: str, prefix: str = "") -> str:
         """Columns as Spark's schema: canonical keys are numbers or bytes."""
@@ -223,6 +230,30 @@ class ResolveKeys:
         schema = self.columns.schema("k", "p").append(pa.field("row", pa.int64()))
         part = stage_part(self.root, self.directory, schema, facts.watch(batches, schema))
         yield facts.message(part)
+
+
+@dataclass(frozen=True)
+class ResolveAtOnce:
+    """Resolves keys of which one task can hold all, and leaves them in their order."""
+
+    read: ReadKeys
+    resolve: ResolveKeys
+    keeps_first: bool
+    """Whether the first row of a key takes part, and not the last."""
+
+    def __call__(self, share: tuple[int, int]) -> Iterator[KeyFacts]:
+        """Takes the share of all rows."""
+        every = pa.Table.from_batches(list(self.read(share)))
+        names = self.read.columns.starting("k")
+        which = "min" if self.keeps_first else "max"
+        found = (
+            every.group_by(names)
+            .aggregate([("row", which), ("row", "count")])
+            .sort_by([(name, "ascending") for name in names])
+        )
+        once = every.take(found[f"row_{which}"])  # the share begins with row 0
+        once = once.append_column("times", found["row_count"])
+        return self.resolve(once.combine_chunks().to_batches())
 
 
 @dataclass
@@ -414,7 +445,7 @@ class WritePairs:
         group = 0
         with (
             self.target.root.filesystem.open(path, "wb") as handle,
-            pq.ParquetWriter(handle, schema, compression="lz4") as writer,
+            pq.ParquetWriter(handle, schema, **QUICKLY) as writer,
         ):
             for route, table in _by_route(batches):
                 moved = self._moved(route, table)

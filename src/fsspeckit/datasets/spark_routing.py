@@ -44,6 +44,7 @@ __all__ = [
     "ReadPairs",
     "RewriteRouted",
     "RouteRows",
+    "RouteShare",
     "SplitByPartition",
     "read_piece",
 ]
@@ -162,6 +163,25 @@ class RouteRows:
             mine = routes == route
             windows[mine] = np.searchsorted(self.windows[route], positions[mine], "right") - 1
         return windows
+
+
+@dataclass(frozen=True)
+class RouteShare:
+    """Routes a share of the source, whose pairs it picks out of those of all files."""
+
+    route: RouteRows
+    pairs: ReadPairs
+    files: Sequence[tuple[int, RewriteFile]]
+
+    def __call__(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """Takes the first row of the share and the one after its last."""
+        mine = []
+        for batch in self.pairs(self.files):
+            row = batch.column("row").to_numpy()
+            mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
+        found = pa.Table.from_batches(mine)
+        order = np.argsort(found["row"].to_numpy(), kind="stable")
+        return self.route(found.take(pa.array(order)).combine_chunks().to_batches())
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -8,11 +8,12 @@ file that has changed since it was first looked at is an error.
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,22 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["HeldSource", "Part", "SourceRows", "SparkSource", "files_in_place", "stage_part"]
+__all__ = [
+    "QUICKLY",
+    "HeldSource",
+    "Part",
+    "SourceRows",
+    "SparkSource",
+    "files_in_place",
+    "stage_part",
+]
+
+QUICKLY: Final[dict[str, Any]] = {
+    "compression": "lz4",
+    "use_dictionary": False,
+    "write_statistics": False,
+}
+"""How files are written that are read soon, and not for long."""
 
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 32 * 1024 * 1024
@@ -190,13 +206,21 @@ def stage_part(
     sizes: list[int] = []
     with ExitStack() as stack:
         writer: pq.ParquetWriter | None = None
+        # Batches come out of another process: the next ones are taken while a row group is written.
+        beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
+        written: Future[None] | None = None
         for table in _row_groups(schema, batches):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))
-                writer = pq.ParquetWriter(handle, table.schema, compression="lz4")
+                writer = pq.ParquetWriter(handle, table.schema, **QUICKLY)
                 stack.callback(writer.close)
-            writer.write_table(table, row_group_size=table.num_rows)
+                stack.enter_context(beside)  # waited for before the writer is closed
+            if written is not None:
+                written.result()
+            written = beside.submit(writer.write_table, table, table.num_rows)
             sizes.append(table.num_rows)
+        if written is not None:
+            written.result()
     return Part(root, path, tuple(sizes)) if sizes else None
 
 

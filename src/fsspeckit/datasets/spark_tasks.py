@@ -26,7 +26,7 @@ from fsspeckit.core.incremental.payload import check_same_columns, fit_table, ta
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.core.incremental.scan import open_data_file, sieve_for
 from fsspeckit.datasets.positions import find_positions, moving_keys
-from fsspeckit.datasets.spark_source import stage_part
+from fsspeckit.datasets.spark_source import QUICKLY, stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
 from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.staging import WorkerStage
@@ -283,7 +283,7 @@ class RowPairs:
         path = new_name(directory, "positions")
         table = pa.table({"position": positions, "row": source_rows})
         with root.filesystem.open(path, "wb") as handle:
-            pq.write_table(table, handle, compression="lz4", row_group_size=max(len(positions), 1))
+            pq.write_table(table, handle, row_group_size=max(len(positions), 1), **QUICKLY)
         return cls(path, (0,))
 
     def read(self, root: Root) -> tuple[Rows, Rows]:

@@ -31,6 +31,7 @@ __all__ = [
     "footer_work",
     "insert_work",
     "partition_work",
+    "shares",
     "spread",
     "subset",
     "task_rows",
@@ -46,6 +47,8 @@ _TINY_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 _WINDOW_ROWS = 131_072
 _FOOTERS = 64
+_LEAST_SHARE = 131_072
+_LARGEST_SHARE = 1_048_576
 _MANY_TASKS = 64
 _PARTITIONS = 64
 _Item = TypeVar("_Item")
@@ -128,6 +131,12 @@ def spread(work: Sequence[_Item], at_least: int = 1) -> list[Sequence[_Item]]:
     """Items, of which a task gets so many that there are not too many tasks."""
     count = max(at_least, -(-len(work) // _MANY_TASKS))
     return [work[start : start + count] for start in range(0, len(work), count)]
+
+
+def shares(total: int, tasks: int) -> list[tuple[int, int]]:
+    """The rows of a source in shares of equal size, each for a task, about so many of them."""
+    size = min(_LARGEST_SHARE, max(_LEAST_SHARE, -(-total // tasks)))
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def task_rows(total: int, rows_per_file: int) -> int:
