@@ -372,6 +372,12 @@ class TestSessions:
         with pytest.raises(ImportError, match=rf"4\.1 or newer, found {version}.*\n.*pip install"):
             check_version(version)
 
+    def test_an_old_server_is_refused(self) -> None:
+        from fsspeckit.datasets.spark_session import check_version
+
+        with pytest.raises(ImportError, match=r"needs a server of Spark 4\.1 or newer, found 4\.0"):
+            check_version("4.0.1", "a server of Spark")
+
     @pytest.mark.parametrize(
         ("told", "expected"),
         [("", "no Java was found"), ('openjdk version "1.8.0_402"', "version 8")],

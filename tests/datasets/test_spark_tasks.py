@@ -156,6 +156,30 @@ class TestMessages:
         assert isinstance(found, PermissionError)
         assert found.filename == "/x"
 
+    @pytest.mark.parametrize("task", [each, rows_of_each])
+    def test_errors_before_the_first_answer_travel_too(self, task: Any) -> None:
+        """Of a function that works at once and gives an iterator afterwards."""
+
+        def fail(item: str) -> Iterator[Any]:
+            raise FileNotFoundError(2, "No such file", item)
+
+        with pytest.raises(RuntimeError) as caught:
+            list(task(fail, ["x.parquet"])(task_batches(0)))
+        found = carried_error(str(caught.value))
+        assert isinstance(found, FileNotFoundError)
+        assert found.filename == "x.parquet"
+
+    def test_our_errors_travel_from_where_rows_are_made(self) -> None:
+        def fail(_: Any) -> Iterator[Any]:
+            raise errors.ConcurrentModificationError("the source has changed.\nHint: again.")
+
+        for run in (rows_over(fail)([]), rows_of_each(fail, [1])(task_batches(0))):
+            with pytest.raises(RuntimeError) as caught:
+                list(run)
+            found = carried_error(str(caught.value))
+            assert isinstance(found, errors.ConcurrentModificationError)
+            assert str(found) == "the source has changed.\nHint: again."
+
     def test_a_text_without_an_error(self) -> None:
         assert carried_error("another error") is None
 
@@ -307,6 +331,17 @@ class TestKeys:
         assert facts.nulls == (3,)
         assert sorted(facts.witnesses["p"].to_pylist()) == [b"a", b"b"]
 
+    def test_what_is_told_of_many_partitions_is_little(self, root: Root, stage: str) -> None:
+        """One key stands for each; it is not sent with all the others."""
+        count = 20_000
+        table = pa.table({"id": np.arange(count), "p": np.arange(count) % 50})
+        columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.int64()),))
+        read = ReadKeys(staged(root, stage, table, count), columns)
+        resolve = ResolveKeys(root, stage, columns, (), ("p",))
+        (facts,) = ResolveAtOnce(read, resolve, keeps_first=False)((0, count))
+        assert sorted(facts.witnesses["p"].to_pylist()) == list(range(50))
+        assert len(pickle.dumps(facts)) < 8192
+
     def test_files_are_scanned(self, root: Root) -> None:
         found = pa.Table.from_batches(list(ScanFiles(target_of(root))([(0, (1,)), (1, (3,))])))
         assert found["tk0"].to_pylist() == [*range(10, 20), *range(70, 80)]
@@ -343,6 +378,7 @@ class TestRouting:
         (1, 21, 5),
     )
     starts: ClassVar = {0: np.array([0, 10, 30]), 1: np.array([0, 20])}
+    tasks: ClassVar = {0: 7, 1: 8}
 
     def source(self, root: Root, stage: str) -> SourceRows:
         return staged(root, stage, pa.table({"v": [f"new{n}" for n in range(8)]}), 2)
@@ -375,8 +411,12 @@ class TestRouting:
         paths = {number: file.path for number, file in files.items()}
         read = list(ReadPairs(root)(list(files.items())))
         in_source_order = pa.Table.from_batches(read).sort_by("row")
-        route = RouteRows(source, root, stage, self.starts)
+        route = RouteRows(source, root, stage, self.starts, self.tasks)
         references = pa.Table.from_batches(list(route(in_source_order.to_batches())))
+        assert {(told["task"], told["route"]) for told in references.to_pylist()} == {
+            (7, 0),
+            (8, 1),
+        }
         assert references.num_rows == 8  # no two rows of one row group go to one window
         by_file = references.sort_by([("route", "ascending"), ("window", "ascending")])
         rewriter = RewriteFiles(
@@ -408,7 +448,7 @@ class TestRouting:
             for one in told
             if one.route >= 0
         ]
-        route = RouteRows(source, root, stage, self.starts)
+        route = RouteRows(source, root, stage, self.starts, self.tasks)
         share = RouteShare(route, ReadPairs(root), files)
         given = pa.Table.from_batches(list(ReadPairs(root)(files))).sort_by("row")
         for start, end in ((0, 3), (3, 8), (8, 9)):
@@ -424,7 +464,7 @@ class TestRouting:
 
     def test_nothing_to_route(self, root: Root, stage: str) -> None:
         source = self.source(root, stage)
-        assert list(RouteRows(source, root, stage, {})([])) == []
+        assert list(RouteRows(source, root, stage, {}, {})([])) == []
         assert list(RewriteRouted(None, {})([])) == []  # type: ignore[arg-type]
 
     def test_only_pairs_that_move(self, root: Root, stage: str) -> None:

@@ -117,6 +117,8 @@ _AT_ONCE_BYTES = 64 * 1024 * 1024
 _HELD_INSERT_ROWS = 100_000
 _BUCKETS = 1024
 _PAIR_BYTES = 16
+# A task that needs more of them would wait for one after the other.
+_FEW_FILES = 64
 _PAIRS = "position bigint, row bigint, route bigint"
 # A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
 _SCANNED_PER_KEY = 4
@@ -266,7 +268,8 @@ class SparkEngine:
         """Let one task group the keys if they are few numbers, else Spark."""
         phase, total = "resolve the keys for", source.num_rows
         columns = read.columns
-        if not columns.order and columns.width and columns.width * total <= self._staged:
+        is_little = columns.width is not None and columns.width * total <= self._staged
+        if is_little and not columns.order and len(read.source.parts) <= _FEW_FILES:
             once = ResolveAtOnce(read, resolve, request.duplicates == "first")
             return self._jobs.each(phase, source.stage, once, [(0, total)])
         work = shares(total, self._jobs.tasks)
@@ -482,20 +485,21 @@ class SparkEngine:
     def _rewrite_routed(
         self,
         source: AnySource,
-        task: RewriteFiles,
+        rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
         pairs: int,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
-        F = self._jobs.functions
-        files = dict(enumerate(file for file, _ in work))
-        parts = {number: task.windows[file.path] for number, file in files.items()}
-        route = RouteRows(source.rows(), task.root, task.directory, parts)
+        numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
+        bundles = together(numbered, self._jobs.tasks)
+        tasks = {n: task for task, bundle in enumerate(bundles) for n, _ in bundle}
+        files = {n: file for bundle in bundles for n, file in bundle}
+        parts = {number: rewriter.windows[file.path] for number, file in files.items()}
+        route = RouteRows(source.rows(), rewriter.root, rewriter.directory, parts, tasks)
         pieces = self._pieces(route, list(files.items()), pairs)
-        tasks = len(together(work, self._jobs.tasks))
-        by_file = pieces.repartitionById(tasks, F.col("route").cast("int"))
+        by_file = pieces.repartitionById(len(bundles), "task")
         ordered = by_file.sortWithinPartitions("route", "window")
-        rewrite = RewriteRouted(task, files)
+        rewrite = RewriteRouted(rewriter, files)
         return self._jobs.over("route rows to files of", source.stage, ordered, rewrite)
 
     def _pieces(
@@ -504,7 +508,9 @@ class SparkEngine:
         """References to the rows of each file, which tasks write that read the source once."""
         work = shares(route.source.num_rows, self._jobs.tasks)
         read = ReadPairs(route.root)
-        if _PAIR_BYTES * pairs <= self._staged:
+        stored = sum(part.path is not None for _, file in files for part in file.pairs)
+        is_little = _PAIR_BYTES * pairs <= self._staged and stored <= _FEW_FILES
+        if is_little and len(work) <= self._jobs.tasks:
             return self._jobs.rows(RouteShare(route, read, files), work, PIECES)
         F = self._jobs.functions
         # Pairs in the order of the source, a task's share of them next to each other.

@@ -253,7 +253,7 @@ class ResolveAtOnce:
         )
         once = every.take(found[f"row_{which}"])  # the share begins with row 0
         once = once.append_column("times", found["row_count"])
-        return self.resolve(once.combine_chunks().to_batches())
+        yield from self.resolve(once.combine_chunks().to_batches(_WITNESS_ROWS))
 
 
 @dataclass
@@ -322,10 +322,13 @@ class _Facts:
         numbered = keys.append_column("row number", pa.array(np.arange(keys.num_rows)))
         found = numbered.group_by(parts).aggregate([("row number", "min")])
         values = zip(*(found.column(name).to_pylist() for name in parts), strict=True)
+        rows = []
         for value, row in zip(values, found["row number_min"].to_pylist(), strict=True):
             if value not in self._partitions:
                 self._partitions.add(value)
-                self._witnesses.append(keys.slice(row, 1))
+                rows.append(row)
+        # Taken, not sliced: a slice is sent with all that it was cut from.
+        self._witnesses.append(keys.take(pa.array(rows, pa.int64())))
 
     def message(self, part: Part | None) -> KeyFacts:
         self._look()

@@ -49,7 +49,7 @@ __all__ = [
     "read_piece",
 ]
 
-PIECES = "route bigint, window bigint, path string, offset bigint, length bigint"
+PIECES = "task int, route bigint, window bigint, path string, offset bigint, length bigint"
 """References to pieces, as Spark's schema."""
 
 _PAIRS_AT_ONCE = 1_048_576
@@ -134,6 +134,9 @@ class RouteRows:
     windows: Mapping[int, Rows]
     """By the number of the file, the first positions of such parts."""
 
+    tasks: Mapping[int, int]
+    """By the number of the file, that of the task that rewrites it."""
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes pairs in the order of source rows; gives references to pieces."""
         told: list[tuple[int, int, Piece]] = []
@@ -141,7 +144,7 @@ class RouteRows:
             for pairs in _gathered(batches):
                 told += self._write(writer, pairs)
         if told:
-            yield _references(told)
+            yield self._references(told)
 
     def _write(self, writer: PieceWriter, pairs: pa.Table) -> Iterator[tuple[int, int, Piece]]:
         rows, routes, positions = (pairs[name].to_numpy() for name in ("row", "route", "position"))
@@ -156,6 +159,18 @@ class RouteRows:
                 first = order[start]
                 piece = writer.add(named.slice(start, end - start))
                 yield int(here[first]), int(windows[first]), piece
+
+    def _references(self, told: Sequence[tuple[int, int, Piece]]) -> pa.RecordBatch:
+        columns: list[pa.Array] = [
+            pa.array([self.tasks[route] for route, _, _ in told], pa.int32()),
+            pa.array([route for route, _, _ in told], pa.int64()),
+            pa.array([window for _, window, _ in told], pa.int64()),
+            pa.array([piece.path for _, _, piece in told], pa.string()),
+            pa.array([piece.offset for _, _, piece in told], pa.int64()),
+            pa.array([piece.length for _, _, piece in told], pa.int64()),
+        ]
+        names = ["task", "route", "window", "path", "offset", "length"]
+        return pa.RecordBatch.from_arrays(columns, names)
 
     def _windows(self, routes: Rows, positions: Rows) -> Rows:
         windows = np.empty(len(routes), np.int64)
@@ -179,9 +194,11 @@ class RouteShare:
         for batch in self.pairs(self.files):
             row = batch.column("row").to_numpy()
             mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
+        if not mine:
+            return
         found = pa.Table.from_batches(mine)
         order = np.argsort(found["row"].to_numpy(), kind="stable")
-        return self.route(found.take(pa.array(order)).combine_chunks().to_batches())
+        yield from self.route(found.take(pa.array(order)).combine_chunks().to_batches())
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -201,17 +218,6 @@ def _cuts(*columns: Rows) -> list[int]:
     for column in columns:
         changes |= np.diff(column) != 0
     return [int(place) + 1 for place in np.flatnonzero(changes)]
-
-
-def _references(told: Sequence[tuple[int, int, Piece]]) -> pa.RecordBatch:
-    columns: list[pa.Array] = [
-        pa.array([route for route, _, _ in told], pa.int64()),
-        pa.array([window for _, window, _ in told], pa.int64()),
-        pa.array([piece.path for _, _, piece in told], pa.string()),
-        pa.array([piece.offset for _, _, piece in told], pa.int64()),
-        pa.array([piece.length for _, _, piece in told], pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, ["route", "window", "path", "offset", "length"])
 
 
 @dataclass(frozen=True)

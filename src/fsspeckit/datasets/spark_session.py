@@ -68,8 +68,8 @@ def open_session(spark: SparkSession | None = None) -> SparkSession:
     return SparkSession.getActiveSession() or _local_session()
 
 
-def check_version(version: str) -> None:
-    """Refuse a pyspark that lacks what is used here.
+def check_version(version: str, what: str = "pyspark") -> None:
+    """Refuse a pyspark, or a server of Spark, that lacks what is used here.
 
     Raises:
         EngineNotInstalledError: Naming both versions.
@@ -78,8 +78,7 @@ def check_version(version: str) -> None:
     if found < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise EngineNotInstalledError(
-            f"the 'spark' engine needs pyspark {oldest} or newer, found {version}.\n"
-            f"Hint: {_INSTALL}"
+            f"the 'spark' engine needs {what} {oldest} or newer, found {version}.\nHint: {_INSTALL}"
         )
 
 
@@ -275,6 +274,8 @@ class Jobs:
         """
         if self.spark in _ready:
             return
+        if is_connect(self.spark):
+            check_version(self.spark.version, "a server of Spark")
         found = self._probe()
         if found["fsspeckit"] != fsspeckit.__version__:
             self.spark.addArtifacts(_zipped(), pyfile=True)

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit import errors
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table, take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.core.incremental.scan import open_data_file, sieve_for
@@ -128,7 +129,7 @@ def each(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from messages(function(work[number]), mailbox)
+                yield from messages(_given(function, work[number]), mailbox)
 
     return run
 
@@ -139,7 +140,7 @@ def over(
     """A task for ``mapInArrow`` on rows: the function on all rows of a partition."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from messages(function(batches), mailbox)
+        yield from messages(_given(function, batches), mailbox)
 
     return run
 
@@ -150,7 +151,7 @@ def rows_of_each(function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequ
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _carrying_errors(function(work[number]))
+                yield from _carrying_errors(_given(function, work[number]))
 
     return run
 
@@ -159,7 +160,7 @@ def rows_over(function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordB
     """Like :func:`over`, for a function that gives rows to Spark and not messages to the driver."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _carrying_errors(function(batches))
+        yield from _carrying_errors(_given(function, batches))
 
     return run
 
@@ -171,10 +172,12 @@ def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterato
     repeats it, and travel inside the error's text if they fail it for good.
     """
     try:
-        for message in _carrying_errors(produced):
+        for message in produced:
             yield _message(message, mailbox)
     except FsspeckitError as error:
         yield _message(error)
+    except Exception as error:
+        raise _carrier(error) from error
 
 
 def _message(value: Any, mailbox: Mailbox | None = None) -> pa.RecordBatch:
@@ -184,13 +187,21 @@ def _message(value: Any, mailbox: Mailbox | None = None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["message"])
 
 
+def _given(function: Callable[[Any], Iterable[Any]], item: Any) -> Iterator[Any]:
+    """What a function gives for an item; its errors come when it is asked, not before."""
+    yield from function(item)
+
+
 def _carrying_errors(produced: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from produced
-    except FsspeckitError:
-        raise
-    except Exception as error:  # whatever it is, the driver shall raise it as what it is
-        raise RuntimeError(f"fsspeckit-error:{_told(error)}: {error}") from error
+    except Exception as error:
+        raise _carrier(error) from error
+
+
+def _carrier(error: Exception) -> RuntimeError:
+    """An error in whose text another travels: the driver shall raise it as what it is."""
+    return RuntimeError(f"fsspeckit-error:{_told(error)}: {error}")
 
 
 def _told(error: Exception) -> str:
@@ -203,13 +214,14 @@ def _told(error: Exception) -> str:
 
 
 def carried_error(text: str) -> BaseException | None:
-    """The error that a failed task's text carries, if it is one of Python or of Arrow."""
+    """The error that a failed task's text carries, if it is one of ours, Python's or Arrow's."""
     found = _CARRIED.search(text)
     if found is None:
         return None
     try:
         name, arguments = json.loads(base64.b64decode(found.group(1)))
-        kind: Any = getattr(builtins, name, None) or getattr(pa.lib, name, None)
+        places = (builtins, pa.lib, errors)
+        kind: Any = next((vars(one)[name] for one in places if name in vars(one)), None)
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
         return kind(*arguments) if is_error else None
     except (ValueError, TypeError):  # not our words, or not all that its type asks for
