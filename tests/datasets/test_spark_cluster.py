@@ -129,7 +129,8 @@ class TestTwoMillionRows:
         failed = {phase for phase in ends if ends[phase].get("ExceptionFailure", 0)}
         assert failed >= _PHASES
         rewriting = ends["rewrite files of"]
-        assert len(seen["failing"]["left"]) == rewriting["ExceptionFailure"]
+        # One that was slow as well may have been ended before it could fail.
+        assert len(seen["failing"]["left"]) >= rewriting["ExceptionFailure"]
         assert rewriting["ExceptionFailure"] >= rewriting["Success"] // 2
 
     def test_a_task_was_slow_and_run_again(self, seen: dict[str, Any]) -> None:

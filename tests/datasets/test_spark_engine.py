@@ -372,11 +372,20 @@ class TestSessions:
         with pytest.raises(ImportError, match=rf"4\.1 or newer, found {version}.*\n.*pip install"):
             check_version(version)
 
-    def test_an_old_server_is_refused(self) -> None:
-        from fsspeckit.datasets.spark_session import check_version
+    def test_an_old_server_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Before it is asked to do anything."""
+        from fsspeckit.datasets import spark_session
 
-        with pytest.raises(ImportError, match=r"needs a server of Spark 4\.1 or newer, found 4\.0"):
-            check_version("4.0.1", "a server of Spark")
+        class Session:
+            version = "4.0.1"
+
+        monkeypatch.setattr(spark_session, "is_connect", lambda spark: True)
+        old: Any = Session()
+        with pytest.raises(
+            ImportError, match=r"a server of Spark 4\.1 or newer, found 4\.0\.1"
+        ) as e:
+            spark_session.Jobs(old).prepare()
+        assert "connect to a newer server" in str(e.value)
 
     @pytest.mark.parametrize(
         ("told", "expected"),

@@ -30,6 +30,7 @@ from fsspeckit.datasets.spark_keys import (
     ScanFiles,
     StagedKeys,
     WritePairs,
+    one_row_each,
 )
 from fsspeckit.datasets.spark_matches import (
     NO_ROWS,
@@ -274,7 +275,7 @@ class SparkEngine:
             return self._jobs.each(phase, source.stage, once, [(0, total)])
         work = shares(total, self._jobs.tasks)
         every = self._jobs.rows(read, work, f"{columns.ddl('k', 'p', 'o')}, row bigint")
-        grouped = _one_row_each(self._jobs.functions, every, columns, request)
+        grouped = one_row_each(self._jobs.functions, every, columns, request.duplicates)
         return self._jobs.over(phase, source.stage, grouped, resolve)
 
     def match(
@@ -565,29 +566,6 @@ def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) 
         rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
         samples = sample_keys_of(source, request.key_columns, rows)
         raise DuplicateKeyError.found(request.key_columns, repeated, samples)
-
-
-def _one_row_each(
-    F: Any, every: DataFrame, columns: KeyColumns, request: MergeRequest
-) -> DataFrame:
-    """Each key once: the row that wins, and how often the key occurs."""
-    row = F.col("row")
-    order = [F.col(name) for name in columns.starting("o")]
-    # Spark compares structs field by field, NULL below all values; canonical values have no NaN.
-    rank = F.struct(*order, row)
-    if not order and request.duplicates == "first":
-        rank = F.struct(-row)
-    kept = [F.col(name) for name in columns.starting("p")]
-    names = columns.starting("k")
-    times = F.count(F.lit(1)).alias("times")
-    if not order and not kept:
-        # Without a struct, for which Spark would sort all rows by their keys.
-        winner = (F.min if request.duplicates == "first" else F.max)(row).alias("row")
-        return every.groupBy(*names).agg(winner, times)
-    winners = F.max_by(F.struct(row, *kept), rank).alias("winner")
-    grouped = every.groupBy(*names).agg(times, winners)
-    inside = [F.col(f"winner.{name}").alias(name) for name in ["row", *columns.starting("p")]]
-    return grouped.select(*names, *inside, "times")
 
 
 def _trusted_bounds(target: Target, trust_partitions: bool) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
     from fsspeckit.core.incremental.bounds import ColumnBounds
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.keys import KeyColumn
+    from fsspeckit.core.incremental.matching import DuplicatePolicy
     from fsspeckit.core.incremental.target import Target
     from fsspeckit.datasets.spark_source import Part, SourceRows
     from fsspeckit.storage.listing import DataFile
@@ -55,6 +57,7 @@ __all__ = [
     "ScanFiles",
     "StagedKeys",
     "WritePairs",
+    "one_row_each",
 ]
 
 _WITNESS_ROWS = 262_144
@@ -254,6 +257,36 @@ class ResolveAtOnce:
         once = every.take(found[f"row_{which}"])  # the share begins with row 0
         once = once.append_column("times", found["row_count"])
         yield from self.resolve(once.combine_chunks().to_batches(_WITNESS_ROWS))
+
+
+def one_row_each(
+    F: Any, every: DataFrame, columns: KeyColumns, duplicates: DuplicatePolicy
+) -> DataFrame:
+    """Each key once, grouped by Spark: the row that takes part, and how often the key occurs.
+
+    Args:
+        F: The functions of Spark that make columns for this kind of session.
+        every: What `ReadKeys` reads.
+        columns: Its columns.
+        duplicates: Which row of a key takes part, if nothing orders them.
+    """
+    row = F.col("row")
+    order = [F.col(name) for name in columns.starting("o")]
+    # Spark compares structs field by field, NULL below all values; canonical values have no NaN.
+    rank = F.struct(*order, row)
+    if not order and duplicates == "first":
+        rank = F.struct(-row)
+    kept = [F.col(name) for name in columns.starting("p")]
+    names = columns.starting("k")
+    times = F.count(F.lit(1)).alias("times")
+    if not order and not kept:
+        # Without a struct, for which Spark would sort all rows by their keys.
+        winner = (F.min if duplicates == "first" else F.max)(row).alias("row")
+        return every.groupBy(*names).agg(winner, times)
+    winners = F.max_by(F.struct(row, *kept), rank).alias("winner")
+    grouped = every.groupBy(*names).agg(times, winners)
+    inside = [F.col(f"winner.{name}").alias(name) for name in ["row", *columns.starting("p")]]
+    return grouped.select(*names, *inside, "times")
 
 
 @dataclass

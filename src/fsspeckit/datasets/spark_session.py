@@ -68,7 +68,7 @@ def open_session(spark: SparkSession | None = None) -> SparkSession:
     return SparkSession.getActiveSession() or _local_session()
 
 
-def check_version(version: str, what: str = "pyspark") -> None:
+def check_version(version: str, what: str = "pyspark", hint: str = _INSTALL) -> None:
     """Refuse a pyspark, or a server of Spark, that lacks what is used here.
 
     Raises:
@@ -78,7 +78,7 @@ def check_version(version: str, what: str = "pyspark") -> None:
     if found < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise EngineNotInstalledError(
-            f"the 'spark' engine needs {what} {oldest} or newer, found {version}.\nHint: {_INSTALL}"
+            f"the 'spark' engine needs {what} {oldest} or newer, found {version}.\nHint: {hint}"
         )
 
 
@@ -275,7 +275,8 @@ class Jobs:
         if self.spark in _ready:
             return
         if is_connect(self.spark):
-            check_version(self.spark.version, "a server of Spark")
+            hint = "connect to a newer server, or run the merge in a session of its own."
+            check_version(self.spark.version, "a server of Spark", hint)
         found = self._probe()
         if found["fsspeckit"] != fsspeckit.__version__:
             self.spark.addArtifacts(_zipped(), pyfile=True)

@@ -172,12 +172,10 @@ def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterato
     repeats it, and travel inside the error's text if they fail it for good.
     """
     try:
-        for message in produced:
+        for message in _carrying_errors(produced, FsspeckitError):
             yield _message(message, mailbox)
     except FsspeckitError as error:
         yield _message(error)
-    except Exception as error:
-        raise _carrier(error) from error
 
 
 def _message(value: Any, mailbox: Mailbox | None = None) -> pa.RecordBatch:
@@ -192,16 +190,14 @@ def _given(function: Callable[[Any], Iterable[Any]], item: Any) -> Iterator[Any]
     yield from function(item)
 
 
-def _carrying_errors(produced: Iterable[Any]) -> Iterator[Any]:
+def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
+    """What is produced; an error, but for others, becomes one in whose text it travels."""
     try:
         yield from produced
-    except Exception as error:
-        raise _carrier(error) from error
-
-
-def _carrier(error: Exception) -> RuntimeError:
-    """An error in whose text another travels: the driver shall raise it as what it is."""
-    return RuntimeError(f"fsspeckit-error:{_told(error)}: {error}")
+    except others:
+        raise
+    except Exception as error:  # whatever it is, the driver shall raise it as what it is
+        raise RuntimeError(f"fsspeckit-error:{_told(error)}: {error}") from error
 
 
 def _told(error: Exception) -> str:
