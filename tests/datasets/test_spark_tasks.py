@@ -585,10 +585,12 @@ class TestWork:
         assert windows(footer).tolist() == [0, 20, 30, 40]
         assert windows(FileFooter(DataFile("x", 1))).tolist() == [0]
 
-    @pytest.mark.parametrize(("count", "tasks"), [(1, 1), (64, 1), (65, 2), (100_000, 64)])
+    @pytest.mark.parametrize(
+        ("count", "tasks"), [(1, 1), (512, 1), (513, 2), (10_000, 4), (100_000, 13), (10**6, 64)]
+    )
     def test_footers_are_shared_out(self, count: int, tasks: int) -> None:
         files = [DataFile(str(n), 1) for n in range(count)]
-        work = footer_work(files)
+        work = footer_work(files, 4)
         assert len(work) == tasks
         assert [file for some in work for file in some] == files
 

@@ -110,7 +110,7 @@ SMALL_SOURCE = 65_536
 STAGED_KEY_BYTES = 32 * 1024 * 1024
 """Keys and pairs of rows of up to so many bytes are read by every task; Spark handles more."""
 
-DRIVER_FOOTERS = 256
+DRIVER_FOOTERS = 2048
 """The footers of more files are read by tasks."""
 
 _SAMPLES = 5
@@ -214,7 +214,8 @@ class SparkEngine:
         if len(files) <= self._driver_footers:
             return read_footers(root, files, wanted)
         task = ReadFooters(root, wanted)
-        told = self._jobs.each("read the footers of", stage, task, footer_work(files))
+        work = footer_work(files, self._jobs.tasks)
+        told = self._jobs.each("read the footers of", stage, task, work)
         by_path = {footer.file.path: footer for some in told for footer in some}
         return [by_path[file.path] for file in files]
 

@@ -46,7 +46,8 @@ _TASK_BYTES = 64 * 1024 * 1024
 _TINY_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 _WINDOW_ROWS = 131_072
-_FOOTERS = 64
+_LEAST_FOOTERS = 512
+_MOST_FOOTERS = 8192
 _LEAST_SHARE = 131_072
 _LARGEST_SHARE = 1_048_576
 _MANY_TASKS = 64
@@ -122,9 +123,10 @@ def windows(footer: FileFooter) -> Rows:
     return np.array(starts, np.int64)
 
 
-def footer_work(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
-    """Files whose footers one task reads."""
-    return spread(files, _FOOTERS)
+def footer_work(files: Sequence[DataFile], tasks: int) -> list[Sequence[DataFile]]:
+    """Files whose footers one task reads; about so many tasks, as a footer costs less than one."""
+    share = -(-len(files) // tasks)
+    return spread(files, min(_MOST_FOOTERS, max(_LEAST_FOOTERS, share)))
 
 
 def spread(work: Sequence[_Item], at_least: int = 1) -> list[Sequence[_Item]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import errno
+import threading
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import datafusion
@@ -14,9 +17,11 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from tests.core.incremental.pruned import CountingFileSystem, edit_footer, remove
 
+from fsspeckit.core.incremental import footers as module
 from fsspeckit.core.incremental.footers import FileFooter, Leaf, read_footer, read_footers
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.listing import DataFile, list_files
+from fsspeckit.storage.ranges import read_tail
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
@@ -80,6 +85,27 @@ def test_footers_are_in_the_order_of_the_files(tmp_path: Path) -> None:
     footers = read_footers(open_root(tmp_path), files, ["id"])
     assert [footer.file for footer in footers] == files
     assert [f.row_groups[0].columns["id"].high for f in footers] == list(range(22, -1, -1))
+
+
+@pytest.mark.parametrize("wait", [0, 0.002])
+def test_threads_read_footers_where_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: float
+) -> None:
+    path = write(tmp_path / "a.parquet", pa.table({"id": [1]}))
+    files = [DataFile(str(path), path.stat().st_size, number) for number in range(200)]
+    threads = set()
+
+    def slow(*args: Any) -> tuple[bytes, int]:
+        threads.add(threading.get_ident())
+        time.sleep(wait)
+        return read_tail(*args)
+
+    if not wait:  # on a busy machine all takes longer than it works
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=float, thread_time=float))
+    monkeypatch.setattr(module, "read_tail", slow)
+    footers = read_footers(open_root(tmp_path), files, ["id"])
+    assert [footer.file for footer in footers] == files
+    assert len(threads) == (5 if wait else 1)
 
 
 def test_statistics_are_kept_per_row_group(tmp_path: Path) -> None:

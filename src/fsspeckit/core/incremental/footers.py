@@ -7,6 +7,7 @@ footer: what they mean, and whether to believe them, is decided where they are c
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -57,9 +58,12 @@ _ENCRYPTION_FIELD = 8
 _ROW_GROUPS: Final[Spec] = {4: [{1: [RAW]}]}
 _CHUNK: Final[Spec] = {3: {12: {3: INT, 5: BYTES, 6: BYTES}}}
 
-# Parsing holds the interpreter lock: a few threads hide the latency of a cold disk.
+# Parsing holds the interpreter lock: threads hide the latency of a network or a slow disk, and
+# only get in each other's way where there is none.
 _LOCAL_WORKERS = 4
 _REMOTE_WORKERS = 16
+_TRIED = 64
+_MOSTLY_WAITED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +162,26 @@ def read_footers(
     Raises:
         OSError: What the filesystem raised, naming the file.
     """
-    workers = min(_LOCAL_WORKERS if root.is_local else _REMOTE_WORKERS, len(files))
     wanted = None if columns is None else tuple(columns)
+    if not root.is_local:
+        return _read_at_once(root, files, wanted, _REMOTE_WORKERS)
+    started, worked = time.perf_counter(), time.thread_time()
+    first = _read_all(root, files[:_TRIED], wanted)
+    seconds, worked = time.perf_counter() - started, time.thread_time() - worked
+    workers = _LOCAL_WORKERS if seconds > _MOSTLY_WAITED * worked else 1
+    return first + _read_at_once(root, files[_TRIED:], wanted, workers)
+
+
+def _read_at_once(
+    root: Root, files: Sequence[DataFile], columns: tuple[str, ...] | None, workers: int
+) -> list[FileFooter]:
+    workers = min(workers, len(files))
     if workers <= 1:
-        return _read_all(root, files, wanted)
+        return _read_all(root, files, columns)
     shares = [files[start::workers] for start in range(workers)]
     footers: list[FileFooter | None] = [None] * len(files)
     with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-footers") as pool:
-        results = pool.map(lambda share: _read_all(root, share, wanted), shares)
+        results = pool.map(lambda share: _read_all(root, share, columns), shares)
         for start, share in enumerate(results):
             footers[start::workers] = share
     return [footer for footer in footers if footer is not None]
