@@ -57,7 +57,7 @@ _REMEMBERED_BYTES = 48 * 1024 * 1024
 # Pages of so many row groups are decoded at once to compare rows of them.
 _PROBERS = 2
 # Up to this many replaced rows, what lies between them is used as it is instead of copied.
-_FEW_PLACES = 256
+_FEW_PLACES = 32
 
 
 @dataclass(frozen=True)
