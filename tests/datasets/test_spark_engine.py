@@ -62,6 +62,27 @@ class TestActions:
         assert (result.updated, result.inserted) == (50, 50)
         assert io.jobs.actions - before <= 4
 
+    @pytest.mark.parametrize(("little", "actions"), [(1 << 20, 2), (0, 3)])
+    def test_rows_of_a_small_source_are_inserted_by_the_driver(
+        self,
+        io: SparkDatasetIO,
+        spark: SparkSession,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        little: int,
+        actions: int,
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        frame = spark.range(1590, 1610, 1, 2).selectExpr("id", "'new' AS v")
+        monkeypatch.setattr("fsspeckit.datasets.spark_engine._LITTLE_BYTES", little)
+        io.jobs.prepare()
+        before = io.jobs.actions
+        result = io.merge(frame, path, "upsert", ["id"])
+        assert (result.updated, result.inserted, len(result.inserted_files)) == (10, 10, 1)
+        assert io.jobs.actions - before == actions
+        expected = numbers(*range(1590)), numbers(*range(1590, 1610), v="new")
+        assert rows_of(path) == Counter(lines(pa.concat_tables(expected)))
+
     def test_every_action_goes_through_one_place(self) -> None:
         """So that the count above is the whole truth."""
         pattern = re.compile(r"\.(collect|toArrow|toPandas|count|take|first|head|foreach\w*)\(\)")

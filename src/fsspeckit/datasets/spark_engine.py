@@ -116,6 +116,7 @@ DRIVER_FOOTERS = 2048
 _SAMPLES = 5
 _AT_ONCE_BYTES = 64 * 1024 * 1024
 _HELD_INSERT_ROWS = 100_000
+_LITTLE_BYTES = 16 * 1024 * 1024
 _BUCKETS = 1024
 _PAIR_BYTES = 16
 # A task that needs more of them would wait for one after the other.
@@ -524,7 +525,7 @@ class SparkEngine:
     def insert(
         self, source: AnySource, matches: Matches | None, new_files: NewFiles
     ) -> list[NewFile]:
-        """Write rows into new files, in few tasks: each of them writes files of its own."""
+        """Write rows into new files: those of a small source here, others in few tasks."""
         shares: Sequence[InsertShare] = [InsertShare(0, source.num_rows)] if source.num_rows else []
         if matches is not None:
             shares = matches.positions.unmatched
@@ -537,7 +538,10 @@ class SparkEngine:
             written = self._insert_by_partition(source, work, writer)
         else:
             task = InsertRows(root, source.rows(), directory, writer)
-            written = self._jobs.each("insert rows into", source.stage, task, work)
+            if total <= self._small and task.source.bytes <= _LITTLE_BYTES:
+                written = [file for share in work for file in task(share)]
+            else:
+                written = self._jobs.each("insert rows into", source.stage, task, work)
         new_files.adopt(written)
         return new_files.finish()
 

@@ -84,6 +84,9 @@ class Part:
     pin: DataFile | None = None
     """What the file was when it was first looked at; None for files of our own."""
 
+    bytes: int = 0
+    """What its rows take before they are compressed."""
+
     @property
     def rows(self) -> int:
         """The rows of the file."""
@@ -136,6 +139,11 @@ class SourceRows:
     def num_rows(self) -> int:
         """The rows of all parts."""
         return int(self.starts[-1])
+
+    @property
+    def bytes(self) -> int:
+        """What the rows of all parts take before they are compressed."""
+        return sum(part.bytes for part in self.parts)
 
     def pieces(
         self, start: int, end: int, columns: Sequence[str] | None = None
@@ -204,6 +212,7 @@ def stage_part(
     """
     path = f"{directory}/source-{uuid.uuid4().hex}{STAGED_SUFFIX}"
     sizes: list[int] = []
+    size = 0
     with ExitStack() as stack:
         writer: pq.ParquetWriter | None = None
         # Batches come out of another process: the next ones are taken while a row group is written.
@@ -219,9 +228,10 @@ def stage_part(
                 written.result()
             written = beside.submit(writer.write_table, table, table.num_rows)
             sizes.append(table.num_rows)
+            size += table.nbytes
         if written is not None:
             written.result()
-    return Part(root, path, tuple(sizes)) if sizes else None
+    return Part(root, path, tuple(sizes), bytes=size) if sizes else None
 
 
 def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -334,4 +344,5 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
         {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
         {name: schema.field(name).type for name in instants},
         (LocalDisk() if root.is_local else RemoteDisk(root.filesystem)).look(fragment.path),
+        sum(group.total_byte_size for group in fragment.row_groups),
     )
