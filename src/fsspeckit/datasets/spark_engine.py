@@ -539,6 +539,7 @@ class SparkEngine:
         else:
             task = InsertRows(root, source.rows(), directory, writer)
             if total <= self._small and task.source.bytes <= _LITTLE_BYTES:
+                self._jobs.prepare()  # what is wrong with workers is told by the first merge
                 written = [file for share in work for file in task(share)]
             else:
                 written = self._jobs.each("insert rows into", source.stage, task, work)
