@@ -52,16 +52,12 @@ def short_row_groups_are_probed() -> Iterator[None]:
         yield
 
 
-# A part of its own, in which the tests below tests/datasets and tests/storage have no share.
-_DIRECTORIES = (
-    *("benchmarks", "cli", "core/parquet", "display"),
-    *("docs", "repository", "test_utils", "testing"),
-)
-_ASIDE = tuple(Path(__file__).parent / name for name in _DIRECTORIES)
+_BESIDE_SPARK = ("benchmarks", "display", "docs", "repository", "test_utils", "testing")
+_ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tell which tests are a part of their own, and leave out further cases.
+    """Tell which tests run beside those of Spark, and leave out further cases.
 
     On Spark every test runs with one of its cases where a class says that this will do, on both
     kinds of session, so that all tests end in bounded time. FSSPECKIT_EXAMPLES=2, or more, runs

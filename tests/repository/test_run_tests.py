@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     def prepare(*codes: int) -> None:
         left = list(reversed(codes))  # the part that is shown last starts first
 
@@ -30,17 +30,12 @@ def ends_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.mark.parametrize(
     ("codes", "failed"),
-    [
-        ((0, 0, 0), []),
-        ((1, 0, 0), ["without spark"]),
-        ((0, 2, 1), ["spark", "aside"]),
-        ((5, 0, 5), []),
-    ],
+    [((0, 0), []), ((1, 0), ["without spark"]), ((0, 2), ["spark"]), ((5, 0), [])],
 )
 def test_a_part_that_fails_is_named(
     ends_with: Callable[..., None],
     capfdbinary: pytest.CaptureFixture[bytes],
-    codes: tuple[int, ...],
+    codes: tuple[int, int],
     failed: list[str],
 ) -> None:
     ends_with(*codes)
@@ -51,6 +46,6 @@ def test_a_part_that_fails_is_named(
 
 @pytest.mark.parametrize("spark", [True, False])
 @pytest.mark.parametrize("aside", [True, False])
-def test_no_test_is_in_two_parts_or_in_none(spark: bool, aside: bool) -> None:
+def test_no_test_is_in_both_parts_or_in_none(spark: bool, aside: bool) -> None:
     marks = {"spark": spark, "aside": aside}
     assert sum(eval(part, {}, marks) for part in run_tests.PARTS.values()) == 1
