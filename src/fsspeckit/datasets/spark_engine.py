@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from fsspeckit.core.incremental.footers import raw_footer, read_footers
+from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import key_column
 from fsspeckit.core.incremental.payload import check_same_columns
-from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import IndexedKeys, index_keys, key_and_order_columns
@@ -31,6 +30,7 @@ from fsspeckit.datasets.spark_keys import (
     StagedKeys,
     WritePairs,
     one_row_each,
+    trusted_bounds,
 )
 from fsspeckit.datasets.spark_matches import (
     NO_ROWS,
@@ -251,7 +251,7 @@ class SparkEngine:
             target.root,
             source.stage().path,
             columns,
-            tuple(_trusted_bounds(target, request.trust_partitions)),
+            tuple(trusted_bounds(target, request.trust_partitions)),
             tuple(part.name for part in target.partition_columns),
         )
         facts = self._facts(source, read, resolve, request)
@@ -572,17 +572,6 @@ def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) 
         rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
         samples = sample_keys_of(source, request.key_columns, rows)
         raise DuplicateKeyError.found(request.key_columns, repeated, samples)
-
-
-def _trusted_bounds(target: Target, trust_partitions: bool) -> list[Any]:
-    """Bounds of key columns in every row group, without those that may have been cut."""
-    columns = list(target.key_columns)
-    if trust_partitions:
-        columns += [part for part in target.partition_columns if part not in columns]
-    raw = partial(raw_footer, target.root)
-    bounds = key_bounds(target.footers, columns, target.partitions)
-    trusted, _ = trusted_overlap(target.footers, no_keys(target).keys, bounds, raw)
-    return trusted
 
 
 def _rewriter(

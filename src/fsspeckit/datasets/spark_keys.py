@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.footers import raw_footer, read_footers
 from fsspeckit.core.incremental.invariants import different_rows
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.overlap import KeyOverlap
+from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.scan import open_data_file, scan_keys
-from fsspeckit.core.incremental.source import SourceKeys
+from fsspeckit.core.incremental.source import SourceKeys, no_keys
 from fsspeckit.datasets.positions import IndexedKeys
 from fsspeckit.datasets.spark_source import QUICKLY, stage_part
 from fsspeckit.datasets.spark_tasks import RowPairs, new_name, source_reads
@@ -58,6 +59,7 @@ __all__ = [
     "StagedKeys",
     "WritePairs",
     "one_row_each",
+    "trusted_bounds",
 ]
 
 _WITNESS_ROWS = 262_144
@@ -287,6 +289,17 @@ def one_row_each(
     grouped = every.groupBy(*names).agg(times, winners)
     inside = [F.col(f"winner.{name}").alias(name) for name in ["row", *columns.starting("p")]]
     return grouped.select(*names, *inside, "times")
+
+
+def trusted_bounds(target: Target, trust_partitions: bool) -> list[Any]:
+    """Bounds of key columns in every row group, without those that may have been cut."""
+    columns = list(target.key_columns)
+    if trust_partitions:
+        columns += [part for part in target.partition_columns if part not in columns]
+    raw = partial(raw_footer, target.root)
+    bounds = key_bounds(target.footers, columns, target.partitions)
+    trusted, _ = trusted_overlap(target.footers, no_keys(target).keys, bounds, raw)
+    return trusted
 
 
 @dataclass
