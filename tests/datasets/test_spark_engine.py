@@ -62,25 +62,32 @@ class TestActions:
         assert (result.updated, result.inserted) == (50, 50)
         assert io.jobs.actions - before <= 4
 
-    @pytest.mark.parametrize(("little", "actions"), [(1 << 20, 2), (0, 3)])
-    def test_rows_of_a_small_source_are_inserted_by_the_driver(
+    @pytest.mark.parametrize(
+        ("strategy", "little", "actions"),
+        [("upsert", 1 << 20, 2), ("upsert", 0, 3), ("insert", 1 << 20, 1), ("insert", 0, 3)],
+    )
+    def test_little_work_is_done_by_the_driver(
         self,
         io: SparkDatasetIO,
         spark: SparkSession,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
+        strategy: str,
         little: int,
         actions: int,
     ) -> None:
+        """To insert a few rows, and to look for them where nothing is to be written anew."""
         path = sixteen_files(tmp_path / "data")
         frame = spark.range(1590, 1610, 1, 2).selectExpr("id", "'new' AS v")
         monkeypatch.setattr("fsspeckit.datasets.spark_engine._LITTLE_BYTES", little)
         io.jobs.prepare()
         before = io.jobs.actions
-        result = io.merge(frame, path, "upsert", ["id"])
-        assert (result.updated, result.inserted, len(result.inserted_files)) == (10, 10, 1)
+        result = io.merge(frame, path, strategy, ["id"])
+        updated = 10 if strategy == "upsert" else 0
+        assert (result.updated, result.inserted, len(result.inserted_files)) == (updated, 10, 1)
         assert io.jobs.actions - before == actions
-        expected = numbers(*range(1590)), numbers(*range(1590, 1610), v="new")
+        kept = 1600 - updated
+        expected = numbers(*range(kept)), numbers(*range(kept, 1610), v="new")
         assert rows_of(path) == Counter(lines(pa.concat_tables(expected)))
 
     def test_every_action_goes_through_one_place(self) -> None:

@@ -331,10 +331,7 @@ class SparkEngine:
             if isinstance(keys, StagedKeys):
                 starts, least = source.rows().starts, _SCANNED_PER_KEY * keys.weight
             task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
-            told: list[Scanned] = self._jobs.each(
-                "match keys of", source.stage, task, bundles(target, work, self._jobs.tasks, least)
-            )
-            for message in told:
+            for message in self._scanned(source, task, work, least):
                 known |= unpacked(message.known, keys.count)
                 moved |= unpacked(message.moved, keys.count)
                 for file in message.files:
@@ -354,6 +351,19 @@ class SparkEngine:
             ),
         )
 
+    def _scanned(
+        self, source: AnySource, task: MatchFiles, work: Work, least: int
+    ) -> Iterable[Scanned]:
+        """Scan files in tasks; here if that is little work, and nothing is written anew."""
+        has_keys = isinstance(task.keys, IndexedKeys)
+        size = _row_group_bytes(task.target, work)
+        if has_keys and task.rewriter is None and size <= _LITTLE_BYTES:
+            self._jobs.prepare()
+            return task(work)
+        shared = bundles(task.target, work, self._jobs.tasks, least)
+        told: list[Scanned] = self._jobs.each("match keys of", source.stage, task, shared)
+        return told
+
     def _at_once(
         self, source: AnySource, keys: _FewKeys, target: Target, work: Work
     ) -> RewriteFiles | None:
@@ -361,8 +371,7 @@ class SparkEngine:
         request = keys.request
         if request is None or request.only_plans or request.rewrite_all or not request.updates:
             return None
-        size = sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
-        if size > _AT_ONCE_BYTES:
+        if _row_group_bytes(target, work) > _AT_ONCE_BYTES:
             return None
         return _rewriter(source, target, not request.deletes)
 
@@ -559,6 +568,10 @@ class SparkEngine:
         work = partition_work(pieces, writer.limits.rows_per_file)
         insert = InsertPieces(root, directory, writer)
         return self._jobs.each("insert rows into", source.stage, insert, work)
+
+
+def _row_group_bytes(target: Target, work: Work) -> int:
+    return sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
 
 
 def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) -> None:
