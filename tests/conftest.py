@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -33,13 +33,34 @@ def pytest_configure() -> None:
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # as a shell starts what is not waited for
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "coverage" not in sys.modules or sys.modules["coverage"].Coverage.current() is None:
+    if not _measuring():
         return
     from tests import spark_coverage
 
     directory = Path(tempfile.mkdtemp(prefix="spark-conf-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.environ.update(spark_coverage.settings(directory))
+
+
+def _measuring() -> Any:
+    """The measurement of coverage that runs here, if one does."""
+    return "coverage" in sys.modules and sys.modules["coverage"].Coverage.current()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Leave generated cases unmeasured: they cover other lines in every run, and so prove nothing.
+
+    Tracing made many of them take much longer, too.
+    """
+    coverage = _measuring()
+    if not coverage or item.get_closest_marker("hypothesis") is None:
+        return (yield)
+    coverage.stop()
+    try:
+        return (yield)
+    finally:
+        coverage.start()
 
 
 @pytest.fixture(scope="module")
