@@ -15,6 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
+from benchmarks.spark_counts import count, start_workers
 from fsspeckit.datasets.spark import SparkDatasetIO
 
 if TYPE_CHECKING:
@@ -98,11 +100,18 @@ class Workbench:
         columns = ("-1.5D AS amount", "int(0) AS day", "'changed' AS note")
         return frame.selectExpr(f"{half} AS id", *columns)
 
-    def merge(self, frame: Any) -> MergeResult:
+    def clustered(self, count: int) -> Any:
+        """A frame of so many keys at the end of the first file, half of them moved beyond all."""
+        last = self.rows - 1
+        frame = self.io.jobs.spark.range(last - count, last, 1, 2)
+        key = f"CASE WHEN id % 2 = 0 THEN id ELSE id + {_FILES * self.rows} END AS id"
+        return frame.selectExpr(key, "-1.5D AS amount", "int(0) AS day", "'changed' AS note")
+
+    def merge(self, frame: Any, strategy: str = "upsert") -> MergeResult:
         """Merge into a fresh copy."""
         self.fresh()
-        result = self.io.merge(frame, str(self.path), "upsert", ["id"])
-        assert result.inserted + result.updated == result.source_count
+        result = self.io.merge(frame, str(self.path), strategy, ["id"])
+        assert strategy != "upsert" or result.inserted + result.updated == result.source_count
         return result
 
 
@@ -118,6 +127,27 @@ def _small(report: Report, bench: Workbench, rounds: int) -> None:
     report.lines += [f"| {name} | {spent:.3f} |" for name, spent in phases.items()]
     report.lines.append("")
     report.claim("Spark actions", actions, 4, "")
+    report.lines.append("")
+    _counted(report, bench)
+
+
+def _counted(report: Report, bench: Workbench) -> None:
+    """What a merge of 100 rows starts in a session whose workers are alive."""
+    spark = bench.io.jobs.spark
+    start_workers(spark, spark.sparkContext.defaultParallelism)
+    names = ("jobs", "stages", "tasks", "workers")
+    report.lines += [
+        "What a merge of 100 rows starts, in a session that has a Python worker for each core:",
+        "",
+        "| merge | jobs | stages | tasks | Python workers |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    frames = {"all in one file": bench.clustered(100), "spread over all": bench.spread(100)}
+    for strategy in ("update", "upsert", "insert"):
+        for where, frame in frames.items():
+            found = count(spark, partial(bench.merge, frame, strategy))
+            cells = " | ".join(str(getattr(found, name)) for name in names)
+            report.lines.append(f"| {strategy}, {where} | {cells} |")
     report.lines.append("")
 
 

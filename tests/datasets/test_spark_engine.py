@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.spark_counts import Counts, count, start_workers
 
 from fsspeckit import errors
 from fsspeckit.testing.conformance import open_store
@@ -89,6 +91,36 @@ class TestActions:
         kept = 1600 - updated
         expected = numbers(*range(kept)), numbers(*range(kept, 1610), v="new")
         assert rows_of(path) == Counter(lines(pa.concat_tables(expected)))
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
+    @pytest.mark.parametrize(("strategy", "jobs"), [("update", 2), ("upsert", 2), ("insert", 1)])
+    def test_a_small_merge_shuffles_nothing_and_starts_no_worker(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, strategy: str, jobs: int
+    ) -> None:
+        path = sixteen_files(tmp_path / "data")
+        frame = spark.range(0, 3200, 32, 2).selectExpr("id", "'new' AS v")
+        io.jobs.prepare()
+        start_workers(spark, 2)
+        found = count(spark, lambda: io.merge(frame, path, strategy, ["id"]))
+        assert (found.jobs, found.stages, found.workers) == (jobs, jobs, 0)
+        assert found.tasks <= 2 * jobs
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
+    def test_workers_that_start_are_counted(self, spark: SparkSession) -> None:
+        """So that the zero above means something."""
+        start_workers(spark, 2)
+
+        def more() -> None:
+            setting = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+            before = str(spark.conf.get(setting))
+            # Workers with another environment are others.
+            spark.conf.set(setting, str(before != "true").lower())
+            try:
+                start_workers(spark, 2)
+            finally:
+                spark.conf.set(setting, before)
+
+        assert count(spark, more) == Counts(jobs=1, stages=1, tasks=2, workers=2)
 
     def test_every_action_goes_through_one_place(self) -> None:
         """So that the count above is the whole truth."""
