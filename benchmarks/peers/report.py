@@ -75,7 +75,7 @@ def write(results: Results, directory: Path) -> None:
     title = "Merges on Spark against peers" if spark else "Merges against peers"
     lines = [f"# {title}", "", _SPARK_TEXT if spark else _LOCAL_TEXT]
     lines += [f"Tables of {results.rows:,} rows, unless a title says otherwise.", ""]
-    lines += _targets(results, entries, named, spark=spark)
+    lines += _targets(results, entries, named, swept, spark=spark)
     lines += _absent(results, entries)
     lines += _overview("Overview", results, entries, named)
     lines += _pictures(results, directory, named, swept)
@@ -91,13 +91,17 @@ def write(results: Results, directory: Path) -> None:
 
 
 def _targets(
-    results: Results, entries: tuple[Entry, ...], named: list[str], *, spark: bool
+    results: Results,
+    entries: tuple[Entry, ...],
+    named: list[str],
+    swept: list[str],
+    *,
+    spark: bool,
 ) -> Iterator[str]:
     yield from ("## Targets", "")
     wanted = targets.spark_targets(named) if spark else targets.local_targets()
     yield from (targets.told(target, results, entries) for target in wanted)
-    if not spark:
-        yield from targets.memory_told(results)
+    yield from targets.sweep_told(results, swept) if spark else targets.memory_told(results)
     yield ""
     if paid := targets.payback(results):
         yield "Merge-on-read peers write less where 1 % of the rows change, and pay when they are"

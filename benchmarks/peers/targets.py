@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SMALL = ("one-row", "clustered-100", "newest-partition")
 _COPYING: tuple[Kind, ...] = ("copy-on-write", "whole rewrite")
 _ALL: tuple[Kind, ...] = (*_COPYING, "merge-on-read")
+_ON_SPARK = ("spark-delta", "spark-iceberg", "spark-hudi")
 _AHEAD = 1.0
 MEMORY_LIMIT = 350.0
 
@@ -58,7 +59,7 @@ def spark_targets(workloads: list[str]) -> Iterator[Target]:
     small = (*_SMALL, "uuid-100", "uuid-100-bloom")
     for workload in workloads:
         at_least = 2.0 if workload in small else _AHEAD
-        for peer in ("spark-delta", "spark-iceberg", "spark-hudi"):
+        for peer in _ON_SPARK:
             yield Target(workload, at_least, (peer,))
 
 
@@ -140,6 +141,23 @@ def _reasons(entries: list[Entry], target: Target, results: Results) -> str:
         reason = results.absent.get(entry.name) or (runs[0].error if runs else "not run")
         said.append(reason)
     return f" ({'; '.join(said)})"
+
+
+def sweep_told(results: Results, swept: list[str]) -> list[str]:
+    """The sweep on Spark as lines of the page: each peer where it was nearest to us."""
+    lines = []
+    for entry in (ENTRIES[name] for name in _ON_SPARK):
+        found = [(one, name) for name in swept if (one := ratio(results, name, entry))]
+        if not found:
+            continue
+        nearest, name = min(found, key=lambda pair: pair[0].value)
+        target = Target(name, _AHEAD)
+        lines.append(
+            f"- The sweep, the nearest of {len(found)} cases ({results.titles[name]}): "
+            f"{entry.title} took {nearest} our time; target at least {target.at_least:g}x: "
+            f"{_verdict(target, nearest)}"
+        )
+    return lines
 
 
 def memory_told(results: Results) -> list[str]:

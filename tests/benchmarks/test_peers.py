@@ -302,3 +302,14 @@ def test_after_how_many_reads_it_is_paid_back(
     results.runs.append(Run("spread", "lance", "ok", seconds, read))
     (line,) = targets.payback(results)
     assert said in line
+
+
+def test_the_sweep_on_spark_is_told_by_its_nearest_case(tmp_path: Path) -> None:
+    cases = {"sweep-a": (1.0, 2.0), "sweep-b": (2.0, 1.5), "sweep-c": (1.0, 3.0)}
+    results = Results(tmp_path / "spark-peers.json", ROWS, {name: name[-1] for name in cases})
+    for name, (ours, theirs) in cases.items():
+        results.runs.append(Run(name, "spark-fsspeckit", "ok", ours))
+        results.runs.append(Run(name, "spark-iceberg", "ok", theirs))
+    (line,) = targets.sweep_told(results, list(cases))
+    told = "(b): Iceberg took 0.75x our time; target at least 1x: **missed** by 0.25x"
+    assert line == f"- The sweep, the nearest of 3 cases {told}"
