@@ -117,6 +117,8 @@ _SAMPLES = 5
 _AT_ONCE_BYTES = 64 * 1024 * 1024
 _HELD_INSERT_ROWS = 100_000
 _LITTLE_BYTES = 16 * 1024 * 1024
+# The driver reads one after the other, and each may take some requests.
+_LITTLE_FILES = 8
 _BUCKETS = 1024
 _PAIR_BYTES = 16
 # A task that needs more of them would wait for one after the other.
@@ -355,9 +357,9 @@ class SparkEngine:
         self, source: AnySource, task: MatchFiles, work: Work, least: int
     ) -> Iterable[Scanned]:
         """Scan files in tasks; here if that is little work, and nothing is written anew."""
-        has_keys = isinstance(task.keys, IndexedKeys)
-        size = _row_group_bytes(task.target, work)
-        if has_keys and task.rewriter is None and size <= _LITTLE_BYTES:
+        is_scan = isinstance(task.keys, IndexedKeys) and task.rewriter is None
+        is_little = _row_group_bytes(task.target, work) <= _LITTLE_BYTES
+        if is_scan and is_little and len(work) <= _LITTLE_FILES:
             self._jobs.prepare()
             return task(work)
         shared = bundles(task.target, work, self._jobs.tasks, least)
