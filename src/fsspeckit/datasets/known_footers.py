@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.core.incremental.footers import raw_footer
+from fsspeckit.core.incremental.garbage import collector_paused
 from fsspeckit.core.incremental.summaries import decode_summaries, encode_summaries, is_settled
 
 if TYPE_CHECKING:
@@ -54,12 +55,13 @@ class KnownFooters:
     def _read(
         self, root: Root, files: Sequence[DataFile], columns: tuple[str, ...], read: FooterReader
     ) -> list[FileFooter]:
-        known = self._load(columns)
-        found = {
-            file.path: footer
-            for file in files
-            if known is not None and (footer := known.find(root.relative(file.path), file))
-        }
+        with collector_paused():
+            known = self._load(columns)
+            found = {
+                file.path: footer
+                for file in files
+                if known is not None and (footer := known.find(root.relative(file.path), file))
+            }
         begun = time.time_ns()
         missing = [file for file in files if file.path not in found]
         fresh = {footer.file.path: footer for footer in read(root, missing, columns)}

@@ -132,17 +132,18 @@ def _cut(bound: bytes | None, exact: bool | None) -> bool:
 def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict[Leaf, list[int]]:
     """The row groups whose bounds can be trusted, by the stored type of the column in them."""
     positions: dict[Leaf, list[int]] = {}
-    trusted: dict[tuple[Leaf, str], bool] = {}
+    members: list[int] | None = None
+    last: tuple[Leaf | None, str] = (None, "")
     start = 0
     for footer in footers:
         end = start + len(footer.row_groups)
         leaf = footer.leaves.get(column.name)
-        if leaf is not None:
-            kind = (leaf, footer.created_by)
-            if kind not in trusted:
-                trusted[kind] = _trusted(leaf, column, footer.created_by)
-            if trusted[kind]:
-                positions.setdefault(leaf, []).extend(range(start, end))
+        if leaf is not last[0] or footer.created_by != last[1]:  # files of one writer are alike
+            last = (leaf, footer.created_by)
+            is_trusted = leaf is not None and _trusted(leaf, column, footer.created_by)
+            members = positions.setdefault(leaf, []) if leaf is not None and is_trusted else None
+        if members is not None:
+            members.extend(range(start, end))
         start = end
     return positions
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from fsspeckit.core.incremental.blooms import MAX_PROBED_KEYS, Probe, excluded_by_bloom
 from fsspeckit.core.incremental.bounds import constant_bounds, inexact_row_groups, statistics_bounds
 from fsspeckit.core.incremental.footers import raw_footer
+from fsspeckit.core.incremental.garbage import collector_paused
 from fsspeckit.core.incremental.overlap import KeyOverlap
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def prune(
     chain = _Chain(root, footers, keys, bounds, overlap)
     if ask_blooms:
         chain.apply_blooms()
-    return chain.verdicts()
+    with collector_paused():
+        return chain.verdicts()
 
 
 def key_bounds(
@@ -191,6 +193,8 @@ class _Chain:
         self._alive = overlap.may_hold & (rows > 0)
         self._excluded_by: dict[int, tuple[str, ...]] = {}
         self._shown: dict[int, dict[int, str]] = {}
+        self._deciders: list[int] = overlap.decider.tolist()
+        self._proofs: dict[frozenset[int], tuple[EvidenceKind, tuple[str, ...], int]] = {}
 
     def _local(self, group: int) -> int:
         """A row group's number inside its file."""
@@ -222,32 +226,45 @@ class _Chain:
 
     def verdicts(self) -> list[Verdict]:
         """What the chain says about each file."""
-        return [self._verdict(number, footer) for number, footer in enumerate(self._footers)]
+        # As lists: of thousands of files each has a few row groups.
+        alive, starts = self._alive.tolist(), self._starts.tolist()
+        return [
+            self._verdict(number, footer, start, alive[start : starts[number + 1]])
+            for number, (footer, start) in enumerate(zip(self._footers, starts, strict=False))
+        ]
 
-    def _verdict(self, number: int, footer: FileFooter) -> Verdict:
+    def _verdict(
+        self, number: int, footer: FileFooter, start: int, is_alive: list[bool]
+    ) -> Verdict:
         if footer.error is not None:
             return Verdict((), Evidence("unreadable", detail=footer.error))
-        start, end = int(self._starts[number]), int(self._starts[number + 1])
-        alive = tuple(np.flatnonzero(self._alive[start:end]).tolist())
+        alive = tuple(group for group, lives in enumerate(is_alive) if lives)
         if alive:
             return Verdict(alive, _NOTHING)
         if not footer.rows:
             return Verdict((), Evidence("statistics", detail="no rows"))
-        return Verdict((), self._proof(number, start, end))
+        return Verdict((), self._proof(number, start, start + len(is_alive)))
 
     def _proof(self, number: int, start: int, end: int) -> Evidence:
         """What ruled out all the row groups of a file, named after the last link needed."""
-        by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
-        if by_bloom:
-            return Evidence("bloom", self._in_key_order(by_bloom))
-        deciders = set(self._overlap.decider[start:end].tolist())
-        if deciders == {-1}:
-            return Evidence("statistics", self._in_key_order(None), "no key fits all the bounds")
-        names = {self._columns[column].name for column in deciders if column >= 0}
-        kinds = {self._bounds[column].evidence for column in deciders if column >= 0}
-        kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
-        first = min(column for column in deciders if column >= 0)
-        return Evidence(kind, self._in_key_order(names), self._ranges(first)[number])
+        if self._excluded_by:
+            by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
+            if by_bloom:
+                return Evidence("bloom", self._in_key_order(by_bloom))
+        kind, names, first = self._decided_by(frozenset(self._deciders[start:end]))
+        detail = "no key fits all the bounds" if first < 0 else self._ranges(first)[number]
+        return Evidence(kind, names, detail)
+
+    def _decided_by(self, deciders: frozenset[int]) -> tuple[EvidenceKind, tuple[str, ...], int]:
+        """What columns prove, by their numbers, and the first of them; -1 is all together."""
+        if deciders not in self._proofs:
+            columns = sorted(column for column in deciders if column >= 0)
+            names = {self._columns[column].name for column in columns}
+            kinds = {self._bounds[column].evidence for column in columns}
+            kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
+            ordered = self._in_key_order(names if columns else None)
+            self._proofs[deciders] = kind, ordered, columns[0] if columns else -1
+        return self._proofs[deciders]
 
     def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
         return tuple(c.name for c in self._columns if names is None or c.name in names)
@@ -283,9 +300,9 @@ def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, null
 def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
     """Values as text; nothing for NULL."""
     try:
-        values = column.original(canonical)
+        values = column.original(canonical).to_pylist()
     except pa.ArrowInvalid:
         if len(canonical) == 1:  # a bound cut in the middle of a character
             return [repr(value) for value in canonical.to_pylist()]
         return [text for value in canonical for text in _shown(column, pa.array([value]))]
-    return [str(value) if value.is_valid else "" for value in values]
+    return ["" if value is None else str(value) for value in values]

@@ -14,17 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from fsspeckit.core.incremental.bounds import inexact_row_groups
 from fsspeckit.core.incremental.footers import ChunkStatistics, FileFooter, Leaf, RowGroup
-from fsspeckit.storage.listing import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from fsspeckit.storage.listing import DataFile
 
 __all__ = ["Summaries", "decode_summaries", "encode_summaries", "is_settled"]
 
@@ -60,6 +61,17 @@ _FILES: Final = pa.schema(
 )
 
 
+class _Summary(NamedTuple):
+    """What is known of one file; a footer is made of it when it is found to be the same."""
+
+    identity: tuple[Any, ...]
+    rows: int
+    row_groups: tuple[RowGroup, ...]
+    schema: pa.Schema
+    created_by: str
+    leaves: dict[str, Leaf]
+
+
 @dataclass(frozen=True)
 class Summaries:
     """What is known of files, by their paths below the root; these are also in their footers."""
@@ -67,18 +79,14 @@ class Summaries:
     columns: tuple[str, ...]
     """The columns whose statistics are known."""
 
-    by_path: dict[str, FileFooter]
+    by_path: dict[str, _Summary]
 
     def find(self, relative: str, file: DataFile) -> FileFooter | None:
         """The footer of a file, if it is the one that was seen."""
         known = self.by_path.get(relative)
-        if known is None or _identity(known.file) != _identity(file):
+        if known is None or known.identity != (file.size, file.mtime_ns, file.inode, file.etag):
             return None
-        return replace(known, file=file)
-
-
-def _identity(file: DataFile) -> tuple[Any, ...]:
-    return file.size, file.mtime_ns, file.inode, file.etag
+        return FileFooter(file, *known[1:], is_checked=True)
 
 
 def is_settled(file: DataFile, read_ns: int) -> bool:
@@ -226,7 +234,7 @@ def decode_summaries(data: bytes) -> Summaries | None:
     if len(data) <= _DIGEST_BYTES or _digest(data[_DIGEST_BYTES:]) != data[:_DIGEST_BYTES]:
         return None
     source = pa.BufferReader(pa.py_buffer(data).slice(_DIGEST_BYTES))
-    by_path: dict[str, FileFooter] = {}
+    by_path: dict[str, _Summary] = {}
     columns: tuple[str, ...] = ()
     while source.tell() < source.size():
         files = pa.ipc.open_stream(source).read_all()
@@ -239,19 +247,20 @@ def decode_summaries(data: bytes) -> Summaries | None:
     return Summaries(columns, by_path)
 
 
-def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, FileFooter]:
+def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, _Summary]:
     metadata = files.schema.metadata
     schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
     leaves = _leaves_from_json(metadata[b"leaves"].decode())
     row_groups = _row_groups(groups, list(leaves))
-    by_path = {}
-    for path, size, mtime_ns, inode, etag, rows, created_by, count in zip(
-        *(files.column(name).to_pylist() for name in _FILES.names), strict=True
-    ):
-        found = tuple(next(row_groups) for _ in range(count))
-        file = DataFile(path, size, mtime_ns, inode, etag)
-        by_path[path] = FileFooter(file, rows, found, schema, created_by, leaves, is_checked=True)
-    return by_path
+    path, *identity, rows, created_by, counts = (
+        files.column(name).to_pylist() for name in _FILES.names
+    )
+    found = (tuple(islice(row_groups, count)) for count in counts)
+    facts = zip(path, zip(*identity, strict=True), rows, found, created_by, strict=True)
+    return {
+        path: _Summary(seen, rows, found, schema, created_by, leaves)
+        for path, seen, rows, found, created_by in facts
+    }
 
 
 def _row_groups(groups: pa.Table, names: list[str]) -> Iterator[RowGroup]:
