@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.core.incremental.bounds import ColumnBounds
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
-from fsspeckit.core.incremental.overlap import KeyOverlap
+from fsspeckit.core.incremental.overlap import KeyOverlap, _sorted
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -119,3 +119,20 @@ def test_no_keys_and_no_row_groups() -> None:
     empty = pa.table({"k": pa.array([], pa.string())})
     assert overlap([pa.string()], [(("a", "b", True, True),)], empty).may_hold.tolist() == [False]
     assert overlap([pa.string()], [], pa.table({"k": ["a"]})).may_hold.tolist() == []
+
+
+_INT64 = np.iinfo(np.int64)
+
+
+@given(
+    st.sampled_from([0, int(_INT64.min), int(_INT64.max) - 60]),
+    st.lists(st.integers(0, 60), max_size=50),
+    st.lists(st.integers(int(_INT64.min), int(_INT64.max)), max_size=2),
+)
+def test_keys_are_in_order_whether_they_are_counted_or_compared(
+    base: int, near: list[int], far: list[int]
+) -> None:
+    values = np.array([base + number for number in near] + far, np.int64)
+    found = _sorted(values)
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted(values.tolist())

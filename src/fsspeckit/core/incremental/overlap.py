@@ -111,7 +111,7 @@ class _Axis:
     def _spans(self) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
         """Start and end of each row group among the ordered keys, and where NaN starts."""
         valid = self.codes if self.is_null is None else self.codes[~self.is_null]
-        ordered = np.sort(valid)
+        ordered = _sorted(valid)
         nan = int(np.searchsorted(ordered, NAN_CODE)) if self.is_float else len(ordered)
         start = np.where(self.known, np.searchsorted(ordered, self.low, "left"), 0)
         end = np.where(self.known, np.searchsorted(ordered, self.high, "right"), len(ordered))
@@ -150,6 +150,17 @@ class _Axis:
         if self.is_null is None:
             return inside
         return np.where(self.is_null[keys], self.holds_nulls[group], inside)
+
+
+def _sorted(values: Numbers) -> Numbers:
+    """The values in order; where they lie close together they are counted and not compared."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if high - low >= len(values):
+        return np.sort(values)
+    counts = np.bincount(values - low)
+    return np.repeat(np.arange(len(counts)) + low, counts)
 
 
 def _axis(keys: pa.ChunkedArray, bounds: ColumnBounds) -> _Axis:
