@@ -252,3 +252,16 @@ def test_a_file_without_permission_is_named(call: str) -> None:
             check=True,
         )
     assert "a.parquet" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "far"), [(pa.date32(), 10_000_000), (pa.timestamp("us"), 1 << 60)], ids=str
+)
+def test_a_key_in_a_year_that_python_does_not_have(data: Path, kind: pa.DataType, far: int) -> None:
+    """Its file is left out of the merge, and the plan says by which bounds."""
+    pq.write_table(pa.table({"id": pa.array([far], kind), "v": ["a"]}), data / "far.parquet")
+    near = pa.table({"id": pa.array([0], kind), "v": ["b"]})
+    plan = IO.plan_merge(near, str(data), "upsert", ["id"])
+    assert pa.array([far], kind).cast(pa.string())[0].as_py() in plan.explain()
+    assert IO.merge(near, str(data), "upsert", ["id"]).inserted == 1
+    assert pq.read_table(data)["v"].to_pylist() in (["a", "b"], ["b", "a"])

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.blooms import MAX_PROBED_KEYS, Probe, excluded_by_bloom
 from fsspeckit.core.incremental.bounds import constant_bounds, inexact_row_groups, statistics_bounds
+from fsspeckit.core.incremental.casts import python_value
 from fsspeckit.core.incremental.footers import raw_footer
 from fsspeckit.core.incremental.garbage import collector_paused
 from fsspeckit.core.incremental.overlap import KeyOverlap
@@ -300,9 +301,9 @@ def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, null
 def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
     """Values as text; nothing for NULL."""
     try:
-        values = column.original(canonical).to_pylist()
+        values = column.original(canonical)
     except pa.ArrowInvalid:
         if len(canonical) == 1:  # a bound cut in the middle of a character
             return [repr(value) for value in canonical.to_pylist()]
         return [text for value in canonical for text in _shown(column, pa.array([value]))]
-    return ["" if value is None else str(value) for value in values]
+    return [str(python_value(value)) if value.is_valid else "" for value in values]
