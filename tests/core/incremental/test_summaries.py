@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.core.incremental import summaries
 from fsspeckit.core.incremental.footers import FileFooter, footer_bytes, read_footers
 from fsspeckit.core.incremental.summaries import decode_summaries, encode_summaries, is_settled
 from fsspeckit.storage.listing import DataFile, list_files
@@ -146,6 +147,19 @@ def test_damaged_summaries_are_none(tmp_path: Path, place: int) -> None:
     data[place] ^= 1
     assert decode_summaries(bytes(data)) is None
     assert decode_summaries(bytes(data[:place])) is None
+
+
+def test_another_number_of_row_groups_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is known with fewer row groups than it has would be merged wrong."""
+    by_pyarrow(tmp_path / "one.parquet")
+    footers = footers_of(tmp_path, NAMES)
+    whole = summaries._groups_batch
+    monkeypatch.setattr(summaries, "_groups_batch", lambda files: whole(files).slice(1))
+    data = encode_summaries(footers, NAMES, open_root(tmp_path).relative, lambda _: None)
+    with pytest.raises(ValueError, match="row groups"):
+        decode_summaries(data)
 
 
 def test_summaries_of_no_file_are_empty() -> None:

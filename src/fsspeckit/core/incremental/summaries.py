@@ -255,6 +255,10 @@ def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, _Summary]:
     path, *identity, rows, created_by, counts = (
         files.column(name).to_pylist() for name in _FILES.names
     )
+    if sum(counts) != groups.num_rows:
+        raise ValueError(
+            f"{sum(counts):,} row groups are told of, and {groups.num_rows:,} are here"
+        )
     found = (tuple(islice(row_groups, count)) for count in counts)
     facts = zip(path, zip(*identity, strict=True), rows, found, created_by, strict=True)
     return {
