@@ -140,8 +140,9 @@ def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict
         leaf = footer.leaves.get(column.name)
         if leaf is not last[0] or footer.created_by != last[1]:  # files of one writer are alike
             last = (leaf, footer.created_by)
-            is_trusted = leaf is not None and _trusted(leaf, column, footer.created_by)
-            members = positions.setdefault(leaf, []) if leaf is not None and is_trusted else None
+            members = None
+            if leaf is not None and _trusted(leaf, column, footer.created_by):
+                members = positions.setdefault(leaf, [])
         if members is not None:
             members.extend(range(start, end))
         start = end

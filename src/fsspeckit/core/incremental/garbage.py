@@ -1,7 +1,7 @@
 """Pauses of the garbage collector, where many objects are made that stay.
 
-Each time enough objects are new, the collector looks at all that there are, and finds nothing here
-to collect: of the second plan for thousands of files that was a quarter of the time.
+Each time enough objects are new, the collector looks at all that there are, and here it finds
+nothing to collect.
 """
 
 from __future__ import annotations
