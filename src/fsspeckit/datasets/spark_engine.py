@@ -34,6 +34,7 @@ from fsspeckit.datasets.spark_keys import (
 )
 from fsspeckit.datasets.spark_matches import (
     NO_ROWS,
+    check_facts,
     insert_shares,
     match_of,
     sample_keys_of,
@@ -68,6 +69,7 @@ from fsspeckit.datasets.spark_work import (
     footer_work,
     insert_work,
     partition_work,
+    row_group_bytes,
     shares,
     spread,
     subset,
@@ -75,7 +77,7 @@ from fsspeckit.datasets.spark_work import (
     together,
     windows,
 )
-from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError, NullKeyError
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.staging import WorkerStage
 
 if TYPE_CHECKING:
@@ -257,7 +259,7 @@ class SparkEngine:
             tuple(part.name for part in target.partition_columns),
         )
         facts = self._facts(source, read, resolve, request)
-        _check(source, facts, request)
+        check_facts(source, facts, request)
         return ResolvedKeys(
             pa.concat_tables([no_keys(target).keys, *(one.witnesses for one in facts)]),
             sum(one.part.rows for one in facts if one.part is not None),
@@ -358,7 +360,7 @@ class SparkEngine:
     ) -> Iterable[Scanned]:
         """Scan files in tasks; here if that is little work, and nothing is written anew."""
         is_scan = isinstance(task.keys, IndexedKeys) and task.rewriter is None
-        is_little = _row_group_bytes(task.target, work) <= _LITTLE_BYTES
+        is_little = row_group_bytes(task.target, work) <= _LITTLE_BYTES
         if is_scan and is_little and len(work) <= _LITTLE_FILES:
             self._jobs.prepare()
             return task(work)
@@ -373,7 +375,7 @@ class SparkEngine:
         request = keys.request
         if request is None or request.only_plans or request.rewrite_all or not request.updates:
             return None
-        if _row_group_bytes(target, work) > _AT_ONCE_BYTES:
+        if row_group_bytes(target, work) > _AT_ONCE_BYTES:
             return None
         return _rewriter(source, target, not request.deletes)
 
@@ -570,23 +572,6 @@ class SparkEngine:
         work = partition_work(pieces, writer.limits.rows_per_file)
         insert = InsertPieces(root, directory, writer)
         return self._jobs.each("insert rows into", source.stage, insert, work)
-
-
-def _row_group_bytes(target: Target, work: Work) -> int:
-    return sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
-
-
-def _check(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) -> None:
-    """Refuse NULL and repeated keys, as the request says."""
-    nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
-    found = {name: n for name, n in zip(request.key_columns, nulls, strict=True) if n}
-    if found and request.null_keys == "error":
-        raise NullKeyError.found(found)
-    repeated = sum(one.repeated for one in facts)
-    if repeated and request.duplicates == "error" and not request.order_by:
-        rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
-        samples = sample_keys_of(source, request.key_columns, rows)
-        raise DuplicateKeyError.found(request.key_columns, repeated, samples)
 
 
 def _rewriter(

@@ -9,6 +9,7 @@ import numpy as np
 from fsspeckit.core.incremental.casts import python_value
 from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark_tasks import InsertShare, RowPairs
+from fsspeckit.errors import DuplicateKeyError, NullKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.datasets.positions import IndexedKeys
-    from fsspeckit.datasets.spark_keys import StagedKeys
+    from fsspeckit.datasets.request import MergeRequest
+    from fsspeckit.datasets.spark_keys import KeyFacts, StagedKeys
     from fsspeckit.datasets.spark_source import HeldSource, SparkSource
     from fsspeckit.datasets.spark_tasks import FoundFile
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ROWS",
+    "check_facts",
     "insert_shares",
     "match_of",
     "sample_keys_of",
@@ -105,3 +108,16 @@ def sample_keys_of(
     table = source.take(rows, list(key_columns))
     columns = [[python_value(value) for value in column] for column in table.columns]
     return list(zip(*columns, strict=True))
+
+
+def check_facts(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) -> None:
+    """Refuse NULL and repeated keys, as the request says."""
+    nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
+    found = {name: n for name, n in zip(request.key_columns, nulls, strict=True) if n}
+    if found and request.null_keys == "error":
+        raise NullKeyError.found(found)
+    repeated = sum(one.repeated for one in facts)
+    if repeated and request.duplicates == "error" and not request.order_by:
+        rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
+        samples = sample_keys_of(source, request.key_columns, rows)
+        raise DuplicateKeyError.found(request.key_columns, repeated, samples)

@@ -31,6 +31,7 @@ __all__ = [
     "footer_work",
     "insert_work",
     "partition_work",
+    "row_group_bytes",
     "shares",
     "spread",
     "subset",
@@ -67,6 +68,11 @@ def subset(target: Target, numbers: Sequence[int]) -> Target:
             for name, part in target.partitions.items()
         },
     )
+
+
+def row_group_bytes(target: Target, work: Work) -> int:
+    """How many bytes the row groups to scan have."""
+    return sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
 
 
 def bundles(target: Target, work: Work, tasks: int, least: int = 0) -> list[Work]:
