@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "CommitIncompleteError",
     "CommitPendingError",
     "CommitUnknownError",
     "ConcurrentModificationError",
@@ -181,6 +182,30 @@ class CommitPendingError(FsspeckitError, RuntimeError):
         )
 
 
+class CommitIncompleteError(CommitPendingError):
+    """The change is committed, but the files of the dataset are not those that it should leave."""
+
+    @classmethod
+    def found(
+        cls, number: int, path: str, left: Sequence[str], missing: Sequence[str]
+    ) -> CommitIncompleteError:
+        """Name the replaced files that are still there, and the new files that are not."""
+        kinds = (("replaced but still there", left), ("added but not there", missing))
+        shown = "; ".join(
+            f"{kind}: {', '.join(map(repr, files[:5]))}"
+            + (f" and {len(files) - 5:,} more" if len(files) > 5 else "")
+            for kind, files in kinds
+            if files
+        )
+        return cls(
+            f"commit {number} of {path!r} is recorded, but the dataset does not hold what it "
+            f"should: {shown}. Other programs may read rows twice, or miss them.\n"
+            "Hint: do not repeat the call. Find out what keeps those files from being changed, "
+            "then call recover(); or call recover() with abandon=True to go back to the state "
+            "before that commit."
+        )
+
+
 class CommitUnknownError(CommitPendingError):
     """It cannot be told whether the change is committed; nothing was deleted."""
 
@@ -205,6 +230,16 @@ class LostFileError(FsspeckitError, RuntimeError):
             "directory nor in the dataset. Nothing was removed.\n"
             "Hint: restore the file under that name in the dataset, then call recover(); or call "
             "recover() with abandon=True to go back to the state before that commit."
+        )
+
+    @classmethod
+    def cannot_go_back(cls, number: int, relative: str) -> LostFileError:
+        """Name the file without which the state before a commit cannot be restored."""
+        return cls(
+            f"commit {number} cannot be abandoned: {relative!r}, which it replaced, is removed "
+            "and not in the trash. Nothing was changed.\n"
+            "Hint: call recover() without abandon to complete the commit; its error names what is "
+            "in the way."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
+import os
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from fsspeckit.storage import (
     syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.processes import state_of, this_process
 from fsspeckit.storage.records import numbers
 
 if TYPE_CHECKING:
@@ -186,17 +187,38 @@ def test_staging_of_a_living_owner_is_left_alone(memory: str) -> None:
         assert storage.disk.names(stage.path)
 
 
+def described(**differences: Any) -> bytes:
+    """The owner file of a process that is this one, but for some differences."""
+    return json.dumps({**this_process(), "id": "another", **differences}).encode()
+
+
+LONG_AGO, YEARS_AHEAD = "2020-01-01T00:00:00+00:00", "2999-01-01T00:00:00+00:00"
+
+
 @pytest.mark.parametrize(
     ("owner", "gone"),
     [
-        (b'{"pid": 1, "host": "elsewhere", "time": "2020-01-01T00:00:00+00:00"}', True),
-        (b'{"pid": 1, "host": "elsewhere", "time": "2999-01-01T00:00:00+00:00"}', False),
-        (b'{"pid": 1, "host": HERE, "time": "2020-01-01T00:00:00+00:00"}', False),
-        (b'{"pid": 999999999, "host": HERE, "time": "2999-01-01T00:00:00+00:00"}', True),
+        (described(namespace="elsewhere", time=LONG_AGO), True),
+        (described(namespace="elsewhere", time=YEARS_AHEAD), False),
+        (described(time=LONG_AGO), False),
+        (described(pid=999999999, time=YEARS_AHEAD), True),
+        (described(begun=1, time=YEARS_AHEAD), True),
+        (described(namespace="elsewhere", pid=999999999), False),
+        (described(namespace="elsewhere"), False),
         (b"garbage", False),
         (None, False),
     ],
-    ids=["forgotten", "young", "running", "dead", "garbage", "no owner"],
+    ids=[
+        "forgotten",
+        "young",
+        "running",
+        "dead",
+        "its number was given to another",
+        "another container with the same host name",
+        "another container with the same host name and process number",
+        "garbage",
+        "no owner",
+    ],
 )
 def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: bool) -> None:
     storage = open_storage(memory)
@@ -204,12 +226,26 @@ def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: b
     name = storage.control.staging_name("0" * 32)
     storage.root.filesystem.pipe_file(storage.control.at(name, "x.staged"), b"x")
     if owner is not None:
-        here = json.dumps(socket.gethostname()).encode()
-        path = storage.control.at(name, "owner.json")
-        storage.root.filesystem.pipe_file(path, owner.replace(b"HERE", here))
+        storage.root.filesystem.pipe_file(storage.control.at(name, "owner.json"), owner)
     report = recover_storage(storage)
     assert (name in report.discarded) is gone
     assert bool(storage.disk.names(storage.control.at(name))) is not gone
+
+
+def test_a_forked_process_is_another_owner() -> None:
+    """A child must not take what its parent stages for its own leftovers."""
+    mine = this_process()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, json.dumps(this_process()).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        theirs = json.loads(answer.read())
+    os.waitpid(child, 0)
+    assert theirs["id"] != mine["id"]
+    assert (state_of(mine), state_of(theirs)) == ("running", "gone")
 
 
 @pytest.fixture(scope="module")

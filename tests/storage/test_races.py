@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pytest
 from tests.storage.checks import assert_tidy, read_plainly
 from tests.storage.figures import count
 from tests.storage.scenario import FLAT, fresh, parquet_bytes, put, run_commit
+from tests.storage.turns import Turns
 
 from fsspeckit.errors import (
     CommitPendingError,
@@ -35,59 +35,11 @@ from fsspeckit.storage.lock import locked
 from fsspeckit.storage.staging import create_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from fsspeckit.storage import Storage
     from fsspeckit.storage.syscalls import Call
-
-
-class Turns:
-    """Lets the calls of threads happen in a given order; what is not in it, as it comes."""
-
-    def __init__(self, order: list[str]) -> None:
-        self._order = order
-        self._changed = threading.Condition()
-        self._over: set[str] = set()
-        self.errors: list[BaseException] = []
-
-    @contextmanager
-    def __call__(self, call: Call) -> Iterator[None]:
-        name = threading.current_thread().name
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._is_turn_of(name), 30)
-            try:
-                yield  # nobody else acts meanwhile
-            finally:
-                if self._order:
-                    self._order.pop(0)
-                self._changed.notify_all()
-
-    def _is_turn_of(self, name: str) -> bool:
-        while self._order and self._order[0] in self._over:
-            self._order.pop(0)
-        return not self._order or self._order[0] == name
-
-    def run(self, **actions: Callable[[], object]) -> None:
-        threads = [
-            threading.Thread(target=self._act, args=(action,), name=name)
-            for name, action in actions.items()
-        ]
-        with syscalls.observed(self):
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-    def _act(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except BaseException as error:  # a thread's error must reach the test
-            self.errors.append(error)
-        finally:
-            with self._changed:
-                self._over.add(threading.current_thread().name)
-                self._changed.notify_all()
 
 
 def open_use_and_discard(storage: Storage) -> None:
@@ -105,9 +57,10 @@ def test_a_staging_directory_while_others_recover(quick_disk: str) -> None:
     for before, between, after in product(range(10), range(1, 10), range(1, 9)):
         order = ["owner"] * before + ["other"] * between + ["owner"] * after + ["other"] * 20
         turns = Turns(order)
-        turns.run(
-            owner=lambda: open_use_and_discard(storage), other=lambda: recover_storage(storage)
-        )
+        with syscalls.observed(turns):
+            turns.run(
+                owner=lambda: open_use_and_discard(storage), other=lambda: recover_storage(storage)
+            )
         assert turns.errors == [], (before, between, after)
         count("staging opened and removed while another recovers", tried=1, losses=0)
     recover_storage(storage)

@@ -101,7 +101,8 @@ class Part:
         if self.pin is None:
             return
         disk = LocalDisk() if self.root.is_local else RemoteDisk(self.root.filesystem)
-        if disk.look(self.path) != self.pin:
+        found = disk.look(self.path)
+        if found is None or not found.is_same_file(self.pin):
             raise ConcurrentModificationError(
                 f"the source file {self.root.spelled(self.path)!r} has changed while it was being "
                 "merged. Nothing was changed.\nHint: repeat the call when nobody writes to it."

@@ -30,6 +30,7 @@ from fsspeckit.errors import (
     ConcurrentModificationError,
     CorruptRecordError,
     InvalidArgumentError,
+    LockTimeoutError,
 )
 from fsspeckit.storage.completion import complete, publish, try_shadow
 from fsspeckit.storage.exchange import discard_shadow
@@ -48,8 +49,8 @@ from fsspeckit.storage.records import (
     timestamp,
     write_record,
 )
-from fsspeckit.storage.recovery import recover_locked
-from fsspeckit.storage.snapshot import Difference, Snapshot, list_snapshot
+from fsspeckit.storage.recovery import settled_snapshot, wait_for_completion
+from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:
     from fsspeckit.storage.exchange import Shadow
@@ -198,8 +199,7 @@ class _Transaction:
         if not adds and not self._removes:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with locked(self._storage) as held:
-            recover_locked(self._storage, held)
-            current, _ = list_snapshot(self._storage)
+            current = settled_snapshot(self._storage, held)
             difference = self._snapshot.compare(current)
             self._phase("lock")
             if difference:
@@ -234,7 +234,8 @@ class _Transaction:
         try:
             if not self._write_record(record, shadow, held):
                 self._stage.handed_over = False
-                return list_snapshot(self._storage)[0], Difference()
+                current = settled_snapshot(self._storage, held)
+                return current, self._snapshot.compare(current)
             self._phase("record")
             completion = self._publish(record, places, shadow, held)
         except Exception:
@@ -253,11 +254,11 @@ class _Transaction:
     ) -> Completion:
         """Make a change visible that is committed: "nothing was changed" would be a lie now."""
         try:
-            publication = publish(self._storage, record, places, shadow, held)
+            publication = publish(self._storage, record, places, shadow, held, self._snapshot)
             publication.notes[:0] = self._notes
             return complete(self._storage, record, publication)
         except Exception as error:
-            return self._completed_by_others(record, error)
+            return self._completed_by_others(record, error, held)
 
     def _write_record(self, record: CommitRecord, shadow: Shadow | None, held: Held) -> bool:
         """Create the record: the commit point. False if another writer was first."""
@@ -265,12 +266,15 @@ class _Transaction:
             held.check()
             write_record(self._storage, record)
         except BaseException as error:
+            is_taken = isinstance(error, FileExistsError)
             if self._was_recorded(record, error):
+                if is_taken:
+                    return True  # the answer to the first request was lost, and it was repeated
                 self._raise_pending(record, error)
             if shadow is not None:
                 discard_shadow(self._storage, shadow.name)
             self._stage.handed_over = False
-            if isinstance(error, FileExistsError):
+            if is_taken:
                 return False
             raise
         return True
@@ -285,18 +289,22 @@ class _Transaction:
             path = self._storage.root.shown
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
-    def _completed_by_others(self, record: CommitRecord, error: Exception) -> Completion:
-        """What another writer's recovery has made of this commit, if publishing failed here."""
+    def _completed_by_others(
+        self, record: CommitRecord, error: Exception, held: Held
+    ) -> Completion:
+        """What another writer's recovery makes of this commit, if publishing failed here."""
         try:
             completion = read_completion(self._storage, record.number)
-        except (OSError, CorruptRecordError):
+            if completion is None and not held.exclusive and not self._stage.is_there():
+                completion = wait_for_completion(self._storage, record)
+        except (OSError, CorruptRecordError, LockTimeoutError):
             completion = None
         if completion is None:
             self._raise_pending(record, error)
         return completion
 
     def _raise_pending(self, record: CommitRecord, error: BaseException) -> NoReturn:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, CommitPendingError):
             raise error
         path = self._storage.root.shown
         raise CommitPendingError.interrupted(record.number, path, error) from error
@@ -325,7 +333,7 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
             raise InvalidArgumentError(
                 f"{path!r} cannot be removed: it is not a data file of the snapshot."
             )
-        removes[relative] = Remove(relative, file.size, file.mtime_ns, file.inode, file.etag)
+        removes[relative] = Remove(relative, *file[1:])
     return tuple(removes.values())
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fsspeckit.errors import LostFileError
+from fsspeckit.storage.attributes import make_data_directories
 from fsspeckit.storage.control import places_of, staging_names, tree_names
 from fsspeckit.storage.exchange import (
     Shadow,
@@ -14,16 +17,17 @@ from fsspeckit.storage.exchange import (
     install,
 )
 from fsspeckit.storage.oldtree import OldTree, retire_old_tree
-from fsspeckit.storage.publish import drop_empty_directories, publish_plain
+from fsspeckit.storage.publish import check_writable, drop_empty_directories, publish_plain
 from fsspeckit.storage.records import Completion, elapsed, mark_complete
 from fsspeckit.storage.trash import purge_trash
+from fsspeckit.storage.verification import check_published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.errors import LostFileError
     from fsspeckit.storage.lock import Held
     from fsspeckit.storage.records import CommitRecord, Published
+    from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.store import Storage
 
 __all__ = ["Publication", "abandon", "complete", "publish", "try_shadow"]
@@ -63,8 +67,21 @@ def publish(
     places: Sequence[str],
     shadow: Shadow | None,
     held: Held,
+    before: Snapshot | None = None,
 ) -> Publication:
-    """Make a commit visible."""
+    """Make a commit visible.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        places: Where its staged files are.
+        shadow: The next state of a directory, if one was built.
+        held: The lock.
+        before: The state that the commit is based on, where that is known.
+
+    Raises:
+        CommitIncompleteError: If a file that it replaces is still there, or a new one is not.
+    """
     publication = Publication()
     # A writer that was stopped may wake up when others have long gone on.
     held.check()
@@ -77,23 +94,48 @@ def publish(
         else:
             publication.published = "exchange"
             publication.notes += OldTree(storage, record, shadow).finish()
-            return publication
-    publication.notes += publish_plain(storage, record, places)
+    if publication.published == "plain":
+        publication.notes += publish_plain(storage, record, places)
+    notes = check_published(storage, record, before)
+    publication.notes += [note for note in notes if note not in publication.notes]
     return publication
 
 
-def abandon(storage: Storage, record: CommitRecord, lost: LostFileError) -> Publication:
-    """Go back to the state before a commit whose files were lost: nothing was removed yet."""
-    replaced = {remove.path for remove in record.removes}
+def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Publication:
+    """Go back to the state before a commit that cannot be completed.
+
+    Replaced files come back first, then the new ones go: no row is missing meanwhile.
+
+    Raises:
+        LostFileError: If a file that the commit removed is not in the trash; nothing was changed.
+    """
+    check_writable(storage, record, may_remove=[add.final for add in record.adds])
+    replaced = {remove.path: remove for remove in record.removes}
+    in_place = {add.final for add in record.adds} & replaced.keys()
+    for path in replaced:
+        kept = storage.control.trashed(record.number, path)
+        if storage.disk.look(kept) is None and storage.disk.look(storage.path(path)) is None:
+            raise LostFileError.cannot_go_back(record.number, path)
+    for path in replaced:
+        _restore(storage, record.number, path, over=path in in_place)
     for add in record.adds:
-        final = storage.path(add.final)
-        kept = storage.control.trashed(record.number, add.final)
-        if add.final not in replaced:
-            storage.disk.discard(final)
-        elif storage.disk.look(kept) is not None:
-            storage.disk.move_over(kept, final)
+        if add.final not in in_place:
+            storage.disk.discard(storage.path(add.final))
     drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
-    return Publication("plain", [f"abandoned: {lost}"], abandoned=True)
+    return Publication("plain", [f"abandoned: {reason}"], abandoned=True)
+
+
+def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
+    """Take a replaced file out of the trash again, if it is there."""
+    kept = storage.control.trashed(number, path)
+    final = storage.path(path)
+    if storage.disk.look(kept) is None:
+        return
+    if over:
+        storage.disk.move_over(kept, final)
+    elif storage.disk.look(final) is None:
+        make_data_directories(os.path.dirname(final), storage.root.path)
+        storage.disk.move_new(kept, final)
 
 
 def complete(

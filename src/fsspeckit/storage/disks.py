@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.listing import DataFile, remote_file
+from fsspeckit.storage.status import file_status
 from fsspeckit.storage.syscalls import NOT_SUPPORTED
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Disk(Protocol):
 
     def move_new(self, source: str, target: str) -> None:
         """Move a file to a name that is not there yet; FileExistsError if it is."""
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
 
     def move_over(self, source: str, target: str) -> None:
         """Move a file, replacing what has the target's name."""
@@ -100,12 +104,12 @@ class LocalDisk:
     def look(self, path: str) -> DataFile | None:
         """A file as it is now, or None if there is none."""
         try:
-            status = os.stat(path)
+            status = file_status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(status.mode):
             return None
-        return DataFile(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole or not at all; FileExistsError if it is there."""
@@ -141,14 +145,20 @@ class LocalDisk:
     def move_new(self, source: str, target: str) -> None:
         """Move a file to a name that is not there yet; FileExistsError if it is."""
         try:
+            self.move_on_same_disk(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_across(source, target)
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
+        try:
             syscalls.rename_new(source, target)
         except OSError as error:
-            if error.errno == errno.EXDEV:
-                _copy_across(source, target)
-            elif error.errno in NOT_SUPPORTED:
-                _link_and_unlink(source, target)
-            else:
+            if error.errno not in NOT_SUPPORTED:
                 raise
+            _link_and_unlink(source, target)
 
     def move_over(self, source: str, target: str) -> None:
         """Move a file, replacing what has the target's name."""
@@ -345,6 +355,10 @@ class RemoteDisk:
         if self.look(target) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         self.move_over(source, target)
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Move a file to a name that is not there yet: there is only one disk."""
+        self.move_new(source, target)
 
     def move_over(self, source: str, target: str) -> None:
         """Move a file, replacing what has the target's name."""

@@ -34,7 +34,11 @@ from fsspeckit.storage.attributes import (
 )
 from fsspeckit.storage.control import MANIFEST_FILE, TREE
 from fsspeckit.storage.names import parents_of
-from fsspeckit.storage.publish import drop_empty_directories, missing_add
+from fsspeckit.storage.publish import (
+    drop_empty_directories,
+    is_sticky_for_others,
+    missing_add,
+)
 from fsspeckit.storage.records import sealed, unsealed
 from fsspeckit.storage.staging import find_staged
 from fsspeckit.storage.trash import checksum_path
@@ -232,6 +236,8 @@ def _link_tree(
 ) -> None:
     """Make a directory of links to all entries of another one, and of those below it."""
     status = os.stat(source)
+    if is_sticky_for_others(status):
+        raise ShadowRefused(f"files of others could not be removed from {source!r}")
     with os.scandir(source) as found:
         for entry in found:  # as few steps as possible: this runs for every file of a dataset
             relative, inode = prefix + entry.name, entry.inode()

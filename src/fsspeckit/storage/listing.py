@@ -8,11 +8,13 @@ the root, starts with ``.`` or ``_``. All else is never data and never touched.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsspeckit.errors import UnsupportedLayoutError
+from fsspeckit.storage.status import file_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +51,46 @@ class DataFile(NamedTuple):
     etag: str | None = None
     """The object's version on an object store."""
 
+    birth_ns: int | None = None
+    """When the file was created, where the filesystem records that."""
+
+    def is_same_file(self, other: FileIdentity) -> bool:
+        """Whether both are the same file, by evidence that another file cannot share.
+
+        On object stores ETag and size decide: a listing and a request for one object report times
+        of different precision.
+        """
+        if self.size != other.size:
+            return False
+        if self.etag is not None and other.etag is not None:
+            return self.etag == other.etag
+        mine = (self.mtime_ns, self.inode, self.etag, self.birth_ns)
+        return mine == (other.mtime_ns, other.inode, other.etag, other.birth_ns)
+
+
+class FileIdentity(Protocol):
+    """What a file is recognised by."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def mtime_ns(self) -> int | None:
+        """Time of the last change."""
+
+    @property
+    def inode(self) -> int | None:
+        """The file's number on a local disk."""
+
+    @property
+    def etag(self) -> str | None:
+        """The object's version on an object store."""
+
+    @property
+    def birth_ns(self) -> int | None:
+        """When the file was created."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -83,11 +125,14 @@ def list_files(root: Root) -> Listing:
         OSError: What the filesystem raised, with the path in it.
     """
     files: list[DataFile] = []
-    walk = _walk_local(root.path, files) if root.is_local else _walk_remote(root, files)
-    others = list(walk)
+    unknown: list[str] = []
+    if root.is_local:
+        others = list(_walk_local(root.path, files, unknown))
+    else:
+        others = list(_walk_remote(root, files))
     files.sort(key=itemgetter(0))  # by path
-    obstacles = sorted({obstacle for other in others if (obstacle := _obstacle(other))})
-    return Listing(tuple(files), tuple(obstacles), bool(others))
+    obstacles = {obstacle for other in others if (obstacle := _obstacle(other))}
+    return Listing(tuple(files), tuple(sorted({*obstacles, *unknown})), bool(others))
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:
@@ -143,12 +188,15 @@ def _obstacle(relative: str) -> str | None:
     return None
 
 
-def _walk_local(root: str, files: list[DataFile]) -> Iterator[str]:
-    """Add the data files below a local directory to a list; gives what is no data, and the root."""
-    if not os.path.lexists(root):
-        return
-    yield ""
-    seen = set()
+def entries_below(
+    root: str, unknown: list[str] | None = None
+) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
+    """Walk a local directory: relative path and entry of each name, and whether it is a directory.
+
+    Hidden directories are not entered, nor any directory twice; a second name of one makes a
+    sentence in ``unknown``.
+    """
+    seen: dict[tuple[int, int], str] = {}
     pending = [("", root)]
     while pending:
         prefix, directory = pending.pop()
@@ -158,29 +206,88 @@ def _walk_local(root: str, files: list[DataFile]) -> Iterator[str]:
         except FileNotFoundError:
             continue  # removed since the directory above it was read
         with entries:
-            if (status.st_dev, status.st_ino) in seen:
-                continue  # a symbolic link that leads back up
-            seen.add((status.st_dev, status.st_ino))
+            first = seen.setdefault((status.st_dev, status.st_ino), prefix)
+            if first != prefix:
+                if unknown is not None and not prefix.startswith(first):
+                    unknown.append(_same_directory(prefix, first))
+                continue  # else a symbolic link that leads back up
             for entry in entries:  # as few steps as possible: the lock may be held
                 name = entry.name
-                hidden = name[0] in _HIDDEN
-                if entry.is_dir():
-                    yield f"{prefix}{name}/"
-                    if not hidden:
-                        pending.append((f"{prefix}{name}/", entry.path))
-                elif hidden or not name.lower().endswith(DATA_SUFFIXES):
-                    yield prefix + name
-                else:
-                    _add_local(entry, files)
+                is_directory = _is_directory(entry)
+                yield prefix + name, entry, is_directory
+                if is_directory and name[0] not in _HIDDEN:
+                    pending.append((f"{prefix}{name}/", entry.path))
 
 
-def _add_local(entry: os.DirEntry[str], files: list[DataFile]) -> None:
-    """Add a file to a list, unless it was removed since or is a dangling link."""
-    try:
-        status = entry.stat()
-    except FileNotFoundError:
+def _walk_local(root: str, files: list[DataFile], unknown: list[str]) -> Iterator[str]:
+    """Add the data files below a local directory to a list; yield all other names, and the root.
+
+    What may hold rows but cannot be read is not absent: it makes a sentence in ``unknown``.
+    """
+    if not os.path.lexists(root):
         return
-    files.append(DataFile(entry.path, status.st_size, status.st_mtime_ns, status.st_ino))
+    yield ""
+    for relative, entry, is_directory in entries_below(root, unknown):
+        hidden = entry.name[0] in _HIDDEN
+        if is_directory:
+            yield f"{relative}/"
+        elif hidden or not relative.lower().endswith(DATA_SUFFIXES):
+            yield relative
+            if not hidden and entry.is_symlink() and not os.path.exists(entry.path):
+                unknown.append(_dangling(relative, entry))
+        else:
+            _add_local(relative, entry, files, unknown)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link that leads to itself
+        return False
+
+
+def _add_local(
+    relative: str, entry: os.DirEntry[str], files: list[DataFile], unknown: list[str]
+) -> None:
+    """Add a file to a list, unless it was removed since."""
+    try:
+        status = file_status(entry.path)
+    except OSError as error:
+        if entry.is_symlink() and os.path.lexists(entry.path):
+            unknown.append(_dangling(relative, entry))
+        elif not isinstance(error, FileNotFoundError):
+            raise
+        return
+    if not stat.S_ISREG(status.mode):
+        unknown.append(
+            f"{relative!r} has the name of a data file but is a pipe, a socket or a "
+            "device, which cannot be read as Parquet. Hint: move it out of the dataset."
+        )
+        return
+    files.append(
+        DataFile(
+            entry.path,
+            status.size,
+            status.mtime_ns,
+            status.inode,
+            birth_ns=status.birth_ns,
+        )
+    )
+
+
+def _dangling(relative: str, entry: os.DirEntry[str]) -> str:
+    return (
+        f"the symbolic link {relative!r} leads to {os.readlink(entry.path)!r}, which "
+        "cannot be opened; the rows behind it are unknown. Hint: mount the disk that holds it, or "
+        "move the link out of the dataset if its rows do not belong to it."
+    )
+
+
+def _same_directory(prefix: str, first: str) -> str:
+    return (
+        f"{prefix!r} and {first!r} are the same directory, so every file in it would be changed "
+        "twice. Hint: keep one of the two names."
+    )
 
 
 def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:

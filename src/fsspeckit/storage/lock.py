@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,22 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import ConcurrentModificationError, LockTimeoutError
 from fsspeckit.storage import syscalls
-from fsspeckit.storage.records import timestamp
+from fsspeckit.storage.processes import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspeckit.storage.store import Storage
 
-__all__ = ["Held", "locked", "this_process"]
+__all__ = ["Held", "locked"]
 
 _PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
-
-
-def this_process() -> dict[str, Any]:
-    """Who this is, for messages to other writers."""
-    return {"pid": os.getpid(), "host": socket.gethostname(), "time": timestamp()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,17 @@ class OldTree:
             self._storage.disk.sync_directory(control.path)
             self._storage.disk.sync_directory(os.path.dirname(self._new))
             self._name = old_name
-        for _ in range(_PASSES):
-            if self._take_apart(self._old, ""):
-                return self.notes
-        self.notes.append("another program keeps writing into the directory as it was before.")
+        try:
+            for _ in range(_PASSES):
+                if self._take_apart(self._old, ""):
+                    return self.notes
+            self.notes.append("another program keeps writing into the directory as it was before.")
+        except PermissionError as error:
+            # Nobody reads the old tree: the commit is complete all the same.
+            self.notes.append(
+                f"the directory as it was before could not be removed: {error.strerror}: "
+                f"{error.filename!r}."
+            )
         return self.notes
 
     def _follow_foreign_changes(self) -> None:

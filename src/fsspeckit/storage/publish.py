@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,14 @@ from fsspeckit.errors import LostFileError
 from fsspeckit.storage.attributes import make_data_directories
 from fsspeckit.storage.names import parents_of
 from fsspeckit.storage.staging import find_staged
-from fsspeckit.storage.trash import drop_checksum, keep_in_trash, remove_file, was_trashed
+from fsspeckit.storage.status import file_status
+from fsspeckit.storage.trash import (
+    checksum_path,
+    drop_checksum,
+    keep_in_trash,
+    remove_file,
+    was_trashed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +34,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage.store import Storage
 
 __all__ = ["check_writable", "publish_plain"]
+
+_CAP_FOWNER = 1 << 3
 
 
 def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str]) -> list[str]:
@@ -106,11 +117,18 @@ def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
     raise LostFileError.missing(record.number, add.final)
 
 
-def check_writable(storage: Storage, record: CommitRecord) -> None:
-    """Check the directories that a commit changes before it changes any.
+def check_writable(
+    storage: Storage, record: CommitRecord, may_remove: Iterable[str] | None = None
+) -> None:
+    """Check that a commit may change what it changes, before it changes anything.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        may_remove: The files that will be removed; None for those that the commit replaces.
 
     Raises:
-        PermissionError: Naming the directory.
+        PermissionError: Naming the directory or the file.
     """
     if not storage.root.is_local:
         return
@@ -119,6 +137,55 @@ def check_writable(storage: Storage, record: CommitRecord) -> None:
         if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
             reason = "the commit would change this directory, which is not writable"
             raise PermissionError(errno.EACCES, reason, directory)
+    if may_remove is None:
+        may_remove = (remove.path for remove in record.removes)
+    for path in map(storage.path, may_remove):
+        _check_removable(path)
+        _check_removable(checksum_path(path))
+
+
+def _check_removable(path: str) -> None:
+    """Check what the permissions of a directory do not show: whose file it is, and its flags."""
+    directory = os.path.dirname(path)
+    try:
+        file, parent = os.lstat(path), os.stat(directory)
+        is_link = stat.S_ISLNK(file.st_mode)
+        locked = [place for place in (directory, path) if _is_locked(place, is_link, path)]
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return
+        raise
+    if locked:
+        reason = f"the commit would remove {path!r}, but this is immutable or append-only"
+        raise PermissionError(errno.EPERM, reason, locked[0])
+    if is_sticky_for_others(parent) and file.st_uid != os.geteuid():
+        reason = "the commit would remove this file, which only its owner may do in that directory"
+        raise PermissionError(errno.EPERM, reason, path)
+
+
+def _is_locked(place: str, is_link: bool, path: str) -> bool:
+    # Flags of the file that a link leads to do not matter: the link is what is removed.
+    return not (is_link and place == path) and file_status(place).is_locked
+
+
+def is_sticky_for_others(directory: os.stat_result) -> bool:
+    """Whether only its owners may remove files from a directory, and this process is not above it.
+
+    That is what the sticky bit means, as on ``/tmp``.
+    """
+    if not directory.st_mode & stat.S_ISVTX or directory.st_uid == os.geteuid():
+        return False
+    return not _may_act_for_owners()
+
+
+def _may_act_for_owners() -> bool:
+    """Whether this process has the kernel's capability to do what only owners may (CAP_FOWNER)."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            found = re.search(rb"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    except OSError:  # pragma: no cover - not on this platform
+        found = None
+    return bool(int(found[1], 16) & _CAP_FOWNER) if found else os.geteuid() == 0
 
 
 def _existing_parent(storage: Storage, file: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -87,10 +87,12 @@ class Remove:
     etag: str | None = None
     """Its version on an object store."""
 
+    birth_ns: int | None = None
+    """When it was created, where the filesystem records that."""
+
     def is_still(self, file: DataFile) -> bool:
         """Whether a file under that name is the one that was meant, not one that came since."""
-        mine = (self.size, self.mtime_ns, self.inode, self.etag)
-        return mine == (file.size, file.mtime_ns, file.inode, file.etag)
+        return file.is_same_file(self)
 
 
 @dataclass(frozen=True)
@@ -261,8 +263,14 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     )
 
 
+def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    """The fields that this version knows: a later one may have added others."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in content.items() if name in names}
+
+
 def _parse_add(content: dict[str, Any]) -> Add:
-    add = Add(**content)
+    add = Add(**_known_fields(Add, content))
     # A record that was tampered with must not reach outside of staging and root.
     check_basename(add.staged)
     check_relative(add.final)
@@ -270,7 +278,7 @@ def _parse_add(content: dict[str, Any]) -> Add:
 
 
 def _parse_remove(content: dict[str, Any]) -> Remove:
-    remove = Remove(**content)
+    remove = Remove(**_known_fields(Remove, content))
     check_relative(remove.path)
     return remove
 

@@ -8,15 +8,21 @@ it can be killed anywhere and run again.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.errors import LostFileError
+from fsspeckit.errors import CommitIncompleteError, LockTimeoutError, LostFileError
 from fsspeckit.storage import completion
 from fsspeckit.storage.completion import Publication, complete, publish, try_shadow
-from fsspeckit.storage.control import next_place, places_of, staging_names, tree_names
+from fsspeckit.storage.control import (
+    OWNER_FILE,
+    next_place,
+    places_of,
+    staging_names,
+    tree_names,
+)
 from fsspeckit.storage.disks import TEMPORARY_PREFIX
 from fsspeckit.storage.exchange import (
     Shadow,
@@ -30,20 +36,30 @@ from fsspeckit.storage.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.publish import check_writable
 from fsspeckit.storage.records import pending_numbers, read_completion, read_record
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
-from fsspeckit.storage.staging import owner_is_gone, staged_places, sweep_staging
+from fsspeckit.storage.staging import (
+    owner_is_gone,
+    owner_state,
+    owning,
+    staged_places,
+    sweep_staging,
+)
 from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.verification import check_published
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from fsspeckit.storage.lock import Held
-    from fsspeckit.storage.records import CommitRecord, Published
+    from fsspeckit.storage.processes import ProcessState
+    from fsspeckit.storage.records import CommitRecord, Completion, Published
     from fsspeckit.storage.store import Storage
 
 __all__ = ["RecoveredCommit", "RecoveryReport", "recover", "recover_storage", "take_snapshot"]
 
 _PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+_MOST_ALIVE_FIRST: tuple[ProcessState, ...] = ("running", "unknown", "gone")
 
 
 @dataclass(frozen=True)
@@ -66,11 +82,11 @@ class RecoveredCommit:
     """What other programs did meanwhile."""
 
     abandoned: bool = False
-    """Whether its files were lost, and the state before it was restored instead."""
+    """Whether it could not be completed, and the state before it was restored instead."""
 
     def __str__(self) -> str:
         if self.abandoned:
-            return f"abandoned commit {self.number}: its files were lost"
+            return f"abandoned commit {self.number}: it could not be completed"
         return (
             f"completed commit {self.number}: {len(self.added)} file(s) added, "
             f"{len(self.removed)} removed ({self.published})"
@@ -136,7 +152,8 @@ def recover(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
-        abandon: Whether to go back to the state before a commit whose files were lost.
+        abandon: Whether to go back to the state before a commit that cannot be completed, because
+            its files were lost or files that it replaces cannot be removed.
         lock_timeout: How many seconds to wait for another writer.
 
     Raises:
@@ -170,47 +187,123 @@ def take_snapshot(storage: Storage) -> Snapshot:
             return snapshot
 
 
+def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
+    """List the state after the last record, for a writer that is about to commit.
+
+    Where the filesystem has no locks, another writer may record a commit at any moment. While it
+    is not published, the listing shows the state before it, and a change based on that would undo
+    it or double its rows. So nothing may be pending when the listing is taken.
+    """
+    while True:
+        recover_locked(storage, held)
+        snapshot, pending = list_snapshot(storage)
+        if not pending:
+            return snapshot
+
+
 def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset whose lock is held."""
     completed = []
     for number in pending_numbers(storage)[1]:
         record = read_record(storage, number)
-        if held.exclusive or not _completed_by_owner(storage, record):
+        if held.exclusive:
             completed.append(_roll_forward(storage, record, held, abandon))
+        else:
+            completed.extend(_complete_without_lock(storage, record, held, abandon))
     discarded, in_use = _sweep(storage, held)
     path = storage.root.shown
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
 
-def _completed_by_owner(storage: Storage, record: CommitRecord) -> bool:
-    """Without a lock the owner may be alive and at work: give it time, but not for ever."""
-    deadline = time.monotonic() + storage.lock_timeout
-    while read_completion(storage, record.number) is None:
-        if owner_is_gone(storage, record.staging) or time.monotonic() >= deadline:
-            return False
-        time.sleep(_PAUSE)
-    return True
+def _complete_without_lock(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+) -> list[RecoveredCommit]:
+    """Complete a commit unless its owner, or another writer's recovery, does."""
+    while wait_for_completion(storage, record) is None:
+        try:
+            return [_roll_forward(storage, record, held, abandon)]
+        except (FileNotFoundError, FileExistsError, LostFileError):
+            # Another writer may have begun the same: its files are then no longer where they were.
+            if owner_of_commit(storage, record) == "gone":
+                if read_completion(storage, record.number) is None:
+                    raise
+                break
+    return []
+
+
+def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | None:
+    """Wait while somebody else completes a commit; None if nobody does.
+
+    A writer that makes progress is given all the time it needs. One that may be alive, but makes
+    no progress for as long as this writer waits for a lock, is taken for gone: completing its
+    commit is safe even then.
+
+    Raises:
+        LockTimeoutError: If it is known to be alive, and makes no progress.
+    """
+    progress = _Progress(storage, record)
+    pause = _PAUSE
+    while (completion := read_completion(storage, record.number)) is None:
+        owner = owner_of_commit(storage, record)
+        if owner == "gone":
+            return read_completion(storage, record.number)  # it may have ended just now
+        if progress.has_stopped():
+            if owner == "running":
+                raise LockTimeoutError.waited(
+                    storage.control.record(record.number),
+                    storage.lock_timeout,
+                    f"the writer of commit {record.number} is running, but makes no progress",
+                )
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    return completion
+
+
+def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
+    """Whether somebody is completing a commit: its writer, or the recovery of another one."""
+    names = places_of(storage.disk.names(storage.control.path), record.staging)
+    states = {owner_state(storage, name) for name in names}
+    return next((state for state in _MOST_ALIVE_FIRST if state in states), "gone")
+
+
+class _Progress:
+    """What can be seen from outside of a commit that is being completed."""
+
+    def __init__(self, storage: Storage, record: CommitRecord) -> None:
+        self._storage = storage
+        self._record = record
+        self._removed = 0
+        self._seen: tuple[object, ...] = ()
+        self._deadline = 0.0
+
+    def has_stopped(self) -> bool:
+        """Whether nothing has happened for as long as a writer waits for a lock."""
+        now = time.monotonic()
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._deadline = seen, now + self._storage.lock_timeout
+        return now >= self._deadline
+
+    def _look(self) -> tuple[object, ...]:
+        """The staged files that are left, and how many replaced files are gone, in their order."""
+        disk = self._storage.disk
+        places = staged_places(self._storage, self._record.staging)
+        removes = self._record.removes
+        while (
+            self._removed < len(removes)
+            and disk.look(self._storage.path(removes[self._removed].path)) is None
+        ):
+            self._removed += 1
+        return (*((place, *disk.names(place)) for place in places), self._removed)
 
 
 def _roll_forward(
     storage: Storage, record: CommitRecord, held: Held, abandon: bool
 ) -> RecoveredCommit:
-    _claim_staging(storage, record)
-    shadow = _installed_shadow(storage, record.number)
-    if shadow is not None:
-        publication = Publication("exchange", OldTree(storage, record, shadow).finish())
-    else:
-        try:
-            publication = _publish_again(storage, record, held)
-        except LostFileError as lost:
-            if not abandon:
-                raise
-            check_writable(storage, record)
-            publication = completion.abandon(storage, record, lost)
-        except PermissionError:
-            check_writable(storage, record)  # says more, if that is the reason
-            raise
-    complete(storage, record, publication, recovered=True)
+    with _claimed_staging(storage, record):
+        publication = _publication(storage, record, held, abandon)
+        complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,
         publication.published,
@@ -221,14 +314,37 @@ def _roll_forward(
     )
 
 
-def _claim_staging(storage: Storage, record: CommitRecord) -> None:
+def _publication(storage: Storage, record: CommitRecord, held: Held, abandon: bool) -> Publication:
+    """Publish what is left of a commit, or go back to the state before it if that is asked for."""
+    shadow = _installed_shadow(storage, record.number)
+    try:
+        if shadow is not None:
+            notes = OldTree(storage, record, shadow).finish()
+            return Publication("exchange", [*notes, *check_published(storage, record)])
+        return _publish_again(storage, record, held)
+    except (LostFileError, OSError, CommitIncompleteError) as reason:
+        if abandon and shadow is None:
+            return completion.abandon(storage, record, reason)
+        if isinstance(reason, PermissionError):
+            check_writable(storage, record)  # says more, if that is the reason
+        raise
+
+
+@contextmanager
+def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[None]:
     """Rename the staging directory, so that late calls of its paused owner fail."""
     names = storage.disk.names(storage.control.path)
-    target = storage.control.at(next_place(names, record.staging))
-    for place in places_of(names, record.staging):
-        # Without a lock its owner may be alive, and have completed the commit just now.
-        with suppress(FileNotFoundError):
-            storage.disk.rename_directory(storage.control.at(place), target)
+    places = places_of(names, record.staging)
+    target = next_place(names, record.staging)
+    locks = storage.capabilities.kernel_lock
+    with nullcontext() if locks or not places else owning(storage, target):
+        for place in places:
+            # Without a lock its owner may be alive, and have completed the commit just now.
+            with suppress(FileNotFoundError):
+                if not locks:  # else it would replace the owner file of this process
+                    storage.disk.discard(storage.control.at(place, OWNER_FILE))
+                storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+        yield
 
 
 def _installed_shadow(storage: Storage, number: int) -> Shadow | None:

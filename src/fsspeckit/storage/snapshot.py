@@ -66,7 +66,11 @@ class Snapshot:
         mine, theirs = self.by_path, later.by_path
         return Difference(
             added=tuple(path for path in theirs if path not in mine),
-            changed=tuple(path for path in mine if path in theirs and mine[path] != theirs[path]),
+            changed=tuple(
+                path
+                for path, file in mine.items()
+                if path in theirs and not file.is_same_file(theirs[path])
+            ),
             gone=tuple(path for path in mine if path not in theirs),
         )
 

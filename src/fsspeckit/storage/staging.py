@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 import uuid
 from contextlib import contextmanager, suppress
@@ -26,13 +25,14 @@ from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.attributes import follow_directory, follow_file
 from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
-from fsspeckit.storage.lock import this_process
 from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
+from fsspeckit.storage.processes import is_this_process, state_of, this_process
 from fsspeckit.storage.records import Add
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fsspeckit.storage.processes import ProcessState
     from fsspeckit.storage.store import Storage
 
 __all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
@@ -43,6 +43,8 @@ _ATTEMPTS = 5
 _PAUSES = (0.01, 0.05, 0.25, 0.0)
 # Staging directories of this process on filesystems without kernel locks.
 _alive: set[str] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alive.clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,10 @@ class Stage:
     def path(self) -> str:
         """The canonical path of the directory."""
         return self.storage.control.at(self.name)
+
+    def is_there(self) -> bool:
+        """Whether it still has its name: another writer's recovery gives it another one."""
+        return bool(self.storage.disk.names(self.path))
 
     def new_file(
         self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
@@ -273,48 +279,54 @@ def _lock_owner_file(descriptor: int, path: str) -> bool:
         raise
 
 
-def owner_is_gone(storage: Storage, name: str) -> bool:
-    """Whether nobody can write into a staging directory any more. Unknown means no."""
+def owner_state(storage: Storage, name: str) -> ProcessState:
+    """Whether somebody may still write into a staging directory."""
     path = storage.control.at(name, OWNER_FILE)
     if storage.capabilities.kernel_lock:
-        return _is_unlocked(path)
+        return _lock_state(path)
     if storage.control.at(name) in _alive:
-        return False
+        return "running"
     try:
         owner: Any = json.loads(storage.disk.read(path))
         begun = datetime.fromisoformat(owner["time"])
-        here = owner["host"] == socket.gethostname()
-        process = int(owner["pid"])
+        state = "gone" if is_this_process(owner) else state_of(owner)
     except FileNotFoundError:
-        return not storage.disk.names(storage.control.at(name))
+        return "unknown" if storage.disk.names(storage.control.at(name)) else "gone"
     except (ValueError, KeyError, TypeError):
-        return False
-    if here:
-        return process == os.getpid() or not _is_running(process)
-    return datetime.now(UTC) - begun > _FORGOTTEN
+        return "unknown"
+    if state == "unknown" and datetime.now(UTC) - begun > _FORGOTTEN:
+        return "gone"
+    return state
 
 
-def _is_unlocked(path: str) -> bool:
+def owner_is_gone(storage: Storage, name: str) -> bool:
+    """Whether nobody can write into a staging directory any more. Unknown means no."""
+    return owner_state(storage, name) == "gone"
+
+
+def _lock_state(path: str) -> ProcessState:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return "gone"
     try:
-        return syscalls.try_lock(descriptor, path)
+        return "gone" if syscalls.try_lock(descriptor, path) else "running"
     except OSError:
-        return False
+        return "unknown"
     finally:
         os.close(descriptor)
 
 
-def _is_running(process: int) -> bool:
+@contextmanager
+def owning(storage: Storage, name: str) -> Iterator[None]:
+    """Own a staging directory that another writer has left, while its commit is completed."""
+    place = storage.control.at(name)
+    _alive.add(place)
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        storage.disk.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
+        yield
+    finally:
+        _alive.discard(place)
 
 
 def sweep_staging(storage: Storage, name: str) -> bool | None:

@@ -31,6 +31,7 @@ __all__ = ["Call", "Observer", "observed"]
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
+_STATX_BYTES = 256
 NOT_SUPPORTED = frozenset(
     {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTTY}
 )
@@ -149,14 +150,16 @@ def exchange(one: str, other: str) -> None:
     _run(Call("exchange", (one, other)), _rename_with_flags, one, other, _RENAME_EXCHANGE)
 
 
-def _load_renameat2() -> Any:
+def _load(name: str) -> Any:
+    """A function of the C library, or None where it has none of that name."""
     try:
-        return ctypes.CDLL(None, use_errno=True).renameat2
+        return getattr(ctypes.CDLL(None, use_errno=True), name)
     except (AttributeError, OSError, TypeError):  # pragma: no cover - not on this platform
         return None
 
 
-_renameat2 = _load_renameat2()
+_renameat2 = _load("renameat2")
+_statx = _load("statx")
 CAN_EXCHANGE = _renameat2 is not None
 """Whether this platform has the call at all; each filesystem may still refuse it."""
 CAN_LOCK = fcntl is not None
@@ -170,6 +173,19 @@ def _rename_with_flags(source: str, target: str, flags: int) -> None:
     if _renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), source, None, target)
+
+
+def statx(path: str, mask: int) -> bytes | None:
+    """Return what the kernel knows of a file, links followed, as its ``struct statx``.
+
+    Changes nothing, and is here because only this module calls the C library. None if the kernel
+    did not answer.
+    """
+    if _statx is None:  # pragma: no cover - not on this platform
+        return None
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    failed = _statx(_AT_FDCWD, os.fsencode(path), 0, mask, buffer)
+    return None if failed else buffer.raw
 
 
 def unlink(path: str) -> None:

@@ -6,6 +6,7 @@ file under that name since; that one stays where it is.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from contextlib import suppress
@@ -23,6 +24,10 @@ _ATTEMPTS = 3
 def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str | None:
     """Take a replaced file out of the dataset, into the trash where there is one.
 
+    The trash can only hold files of its own disk. Whether a file is on it shows when it is moved:
+    partitions may be mounted, or be links to other disks, and even a mount of the same disk is
+    another one to the kernel.
+
     Args:
         storage: Whose trash.
         number: The commit that replaced it.
@@ -38,31 +43,34 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
     if not remove.is_still(found):
         return f"{remove.path!r} was changed by another program after it was read; it was kept."
     drop_checksum(storage, path)
-    if not keeps_trash(storage):
-        storage.disk.discard(path)
-        return None
     target = storage.control.trashed(number, remove.path)
-    try:
-        _move_to_trash(storage, path, target)
-    except FileExistsError:
-        storage.disk.discard(path)  # linked there by an earlier attempt that was killed
+    if not keeps_trash(storage) or not _move_to_trash(storage, path, target):
+        storage.disk.discard(path)
         return None
     return _put_back(storage, remove, target, path)
 
 
-def _move_to_trash(storage: Storage, path: str, target: str) -> None:
+def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
+    """Move a file to the trash; False if it cannot be moved there, or is there already."""
     for attempt in range(_ATTEMPTS):
         storage.disk.make_directories(os.path.dirname(target))
         try:
-            storage.disk.move_new(path, target)
+            storage.disk.move_on_same_disk(path, target)
+        except FileExistsError:
+            return False  # linked there by an earlier attempt that was killed
         except FileNotFoundError:
             if storage.disk.look(path) is None:
-                return  # deleted by somebody else meanwhile
+                return True  # deleted by somebody else meanwhile
             # Somebody empties the trash. The file must not stay: its rows would be there twice.
             if attempt == _ATTEMPTS - 1:
                 raise
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
         else:
-            return
+            return True
+    return False
 
 
 def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str | None:
@@ -86,14 +94,8 @@ def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> No
 
 
 def keeps_trash(storage: Storage) -> bool:
-    """Whether replaced files can be moved to the trash: it must be on the dataset's own disk."""
-    if not storage.capabilities.trash or storage.retention.commits < 1:
-        return False
-    try:
-        devices = {os.stat(place).st_dev for place in (storage.root.path, storage.control.path)}
-    except FileNotFoundError:
-        return True
-    return len(devices) == 1
+    """Whether replaced files are kept for a while, where they can be moved to the trash."""
+    return storage.capabilities.trash and storage.retention.commits >= 1
 
 
 def drop_checksum(storage: Storage, path: str) -> None:

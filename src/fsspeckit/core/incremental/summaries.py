@@ -1,9 +1,10 @@
 """Summaries of footers, so that a merge into many files reads only the footers it has not seen.
 
 A summary holds what :class:`~fsspeckit.core.incremental.footers.FileFooter` does, of one set of
-columns. It belongs to a file by name, size, time of the last change and inode, or by ETag; a file
-that was changed in the last moments before its footer was read is left out, because a second change
-might not show in any of these.
+columns. It belongs to a file by name, size, times of creation and of the last change and inode, or
+by ETag. A file is left out that was changed in the last moments before its footer was read, because
+a second change might not show in any of these; and one without an ETag on a filesystem that does
+not record when it was created, because another file may have taken its inode.
 
 The summaries are an Arrow stream for each schema that files have, behind a checksum: what is
 damaged, or was written by another version, is as if it were not there.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Summaries", "decode_summaries", "encode_summaries", "is_settled"]
 
 _FORMAT: Final = "fsspeckit-footers"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _DIGEST_BYTES: Final = 32
 _MOST_SCHEMAS: Final = 16
 _SETTLED_NS: Final = 2_000_000_000
@@ -54,6 +55,7 @@ _FILES: Final = pa.schema(
         ("mtime_ns", pa.int64()),
         ("inode", pa.uint64()),
         ("etag", pa.string()),
+        ("birth_ns", pa.int64()),
         ("rows", pa.int64()),
         ("created_by", pa.dictionary(pa.int32(), pa.string())),
         ("groups", pa.int64()),
@@ -84,7 +86,7 @@ class Summaries:
     def find(self, relative: str, file: DataFile) -> FileFooter | None:
         """The footer of a file, if it is the one that was seen."""
         known = self.by_path.get(relative)
-        if known is None or known.identity != (file.size, file.mtime_ns, file.inode, file.etag):
+        if known is None or known.identity != file[1:]:
             return None
         return FileFooter(file, *known[1:], is_checked=True)
 
@@ -93,6 +95,8 @@ def is_settled(file: DataFile, read_ns: int) -> bool:
     """Whether a later change of a file would show."""
     if file.etag is not None:
         return True
+    if file.birth_ns is None:
+        return False
     return file.mtime_ns is not None and file.mtime_ns <= read_ns - _SETTLED_NS
 
 
@@ -195,6 +199,7 @@ def _files_batch(footers: list[FileFooter], relative: Callable[[str], str]) -> p
         "mtime_ns": [footer.file.mtime_ns for footer in footers],
         "inode": [footer.file.inode for footer in footers],
         "etag": [footer.file.etag for footer in footers],
+        "birth_ns": [footer.file.birth_ns for footer in footers],
         "rows": [footer.rows for footer in footers],
         "created_by": [footer.created_by for footer in footers],
         "groups": [len(footer.row_groups) for footer in footers],

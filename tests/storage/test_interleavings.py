@@ -1,0 +1,250 @@
+"""Two and three writers, switched at every call of the storage, on every kind of store.
+
+Each writer adds its name to a list that is the only file of the dataset, so that a change that is
+based on an old state loses a name, and a file that is not removed is a second one. Barriers force
+the order of the calls: the first writer takes ``i`` calls, the second ``j``, and so on, then each
+goes on to its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import time
+import uuid
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+from tests.storage.figures import count
+from tests.storage.turns import SteppedDisk, Turns, step_listings
+
+from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
+from fsspeckit.storage import (
+    Change,
+    Difference,
+    Snapshot,
+    Stage,
+    StagedFile,
+    Storage,
+    commit,
+    open_storage,
+    recover_storage,
+    recovery,
+    staging,
+    syscalls,
+    take_snapshot,
+)
+from fsspeckit.storage.listing import list_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TORTURE = bool(os.environ.get("TORTURE"))
+TO_THE_END = 600
+WRITERS = ("ann", "bob", "cem")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A kind of store, and how many orders of calls are tried there."""
+
+    name: str
+    open: Callable[[str], Storage]
+    """Opens a dataset of a name."""
+
+    two: int
+    """How many orders of two writers are tried; all of them in the long form."""
+
+    three: int
+    """How many orders of three writers are tried."""
+
+    clear: Callable[[Storage], object] = lambda storage: None
+
+
+def without_locks(storage: Storage) -> Storage:
+    """A disk as it is where the kernel gives no locks: the exclusive create alone decides."""
+    flags = replace(storage.capabilities, kernel_lock=False, exchange=False)
+    return replace(storage, capabilities=flags)
+
+
+def remove_local(storage: Storage) -> None:
+    shutil.rmtree(os.path.dirname(storage.root.path))
+
+
+def remove_remote(storage: Storage) -> None:
+    storage.root.filesystem.rm(storage.root.path.rpartition("/")[0], recursive=True)
+
+
+@pytest.fixture(params=["memory", "disk", "disk without locks", "plain publish"])
+def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
+    kind: str = request.param
+    if kind == "memory":
+        base = f"memory://{uuid.uuid4().hex}"
+        return Store(kind, lambda name: open_storage(f"{base}/{name}/data"), 200, 80)
+    if kind == "disk without locks":
+        return Store(
+            kind,
+            lambda name: without_locks(open_storage(f"{quick_disk}/{name}/data")),
+            80,
+            40,
+            remove_local,
+        )
+    mode: Any = "plain" if kind == "plain publish" else "auto"
+    return Store(
+        kind,
+        lambda name: open_storage(f"{quick_disk}/{name}/data", publish=mode),
+        60,
+        30,
+        remove_local,
+    )
+
+
+def write_names(storage: Storage, file: StagedFile, names: list[str]) -> StagedFile:
+    data = json.dumps(names).encode()
+    storage.root.filesystem.pipe_file(file.path, data)
+    return replace(file, size=len(data), parquet=False)
+
+
+def read_names(storage: Storage, snapshot: Snapshot) -> list[str]:
+    (relative,) = snapshot.by_path
+    names: list[str] = json.loads(storage.root.filesystem.cat_file(storage.path(relative)))
+    return names
+
+
+def begin(storage: Storage) -> None:
+    """Make the dataset: one file with an empty list."""
+    storage.root.filesystem.makedirs(storage.root.path, exist_ok=True)
+    storage.root.filesystem.pipe_file(storage.path("names.parquet"), b"[]")
+
+
+def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
+    """Take the whole way of a change, planned again as often as needed."""
+
+    def change(stage: Stage, snapshot: Snapshot) -> Change:
+        names = read_names(storage, snapshot)
+        return Change([write_names(storage, stage.new_file(), [*names, name])], snapshot.by_path)
+
+    while name not in outcomes:
+        snapshot = take_snapshot(storage)
+        with staging(storage) as stage:
+
+            def replan(current: Snapshot, difference: Difference, stage: Stage = stage) -> Change:
+                return change(stage, current)
+
+            try:
+                planned = change(stage, snapshot)
+                commit(storage, snapshot, stage, planned, replan=replan, retries=50)
+                outcomes[name] = "done"
+            except FileNotFoundError:
+                continue  # the file was replaced while it was read, as merges meet it
+            except CommitPendingError:
+                outcomes[name] = "pending"
+            except ConcurrentModificationError:
+                outcomes[name] = "refused"
+
+
+class Experiment:
+    """Runs writers in an order of their calls, and checks what they leave."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._store = store
+        self._turns: Turns | None = None
+        self._numbers = itertools.count()
+        pause = time.sleep
+        # Waiting for others is a matter of turns here, not of time.
+        monkeypatch.setattr(time, "sleep", lambda seconds: pause(min(seconds, 0.0005)))
+        step_listings(monkeypatch, lambda: self._turns)
+
+    def run(self, writers: int, order: list[str], lock_timeout: float = 30.0) -> int:
+        """Run an order; gives the number of calls."""
+        storage = self._store.open(f"x{next(self._numbers)}")
+        begin(storage)
+        turns = self._turns = Turns(order)
+        disk: Any = SteppedDisk(storage.disk, turns)
+        stepped = replace(storage, disk=disk, lock_timeout=lock_timeout)
+        outcomes: dict[str, str] = {}
+        local = storage.root.is_local
+        try:
+            with syscalls.observed(turns) if local else nullcontext():
+                turns.run(
+                    **{
+                        name: (lambda name=name: add_name(stepped, name, outcomes))
+                        for name in WRITERS[:writers]
+                    }
+                )
+        finally:
+            self._turns = None
+        assert turns.errors == []
+        self._check(storage, outcomes)
+        self._store.clear(storage)
+        return turns.calls
+
+    def _check(self, storage: Storage, outcomes: dict[str, str]) -> None:
+        done = sorted(name for name, outcome in outcomes.items() if outcome != "refused")
+        if "pending" in outcomes.values():
+            recover_storage(storage)
+        for _ in range(2):  # as they leave it, and after a recovery that has nothing to do
+            listing = list_files(storage.root)
+            assert len(listing.files) == 1, [file.path for file in listing.files]
+            assert sorted(read_names(storage, take_snapshot(storage))) == done
+            assert not recover_storage(storage).completed
+
+
+def order_of(*calls: int) -> list[str]:
+    """Each writer takes so many calls, one after the other, then each goes on to its end."""
+    names = WRITERS[: len(calls)]
+    first = [name for name, number in zip(names, calls, strict=True) for _ in range(number)]
+    return first + [name for name in names for _ in range(TO_THE_END)]
+
+
+@pytest.fixture
+def experiment(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Experiment]:
+    yield Experiment(store, monkeypatch)
+    if store.name == "memory":
+        fsspec.filesystem("memory").store.clear()
+
+
+def chosen(orders: list[tuple[int, ...]], number: int) -> list[tuple[int, ...]]:
+    """All orders in the long form, else a share of them that is the same in every run."""
+    return orders if TORTURE or len(orders) <= number else Random(7).sample(orders, number)
+
+
+@pytest.mark.slow
+def test_two_writers_at_every_call(experiment: Experiment, store: Store) -> None:
+    """One is interrupted after any of its calls, the other then after any of its own."""
+    calls = experiment.run(1, [])
+    # After these a writer has ended even if it had to plan again.
+    orders = list(itertools.product(range(calls + 1), range(1, calls + 12)))
+    for order in chosen(orders, store.two):
+        experiment.run(2, order_of(*order))
+        count(f"two writers switched at every call, {store.name}", tried=1, losses=0)
+
+
+@pytest.mark.slow
+def test_three_writers_at_every_call(experiment: Experiment, store: Store) -> None:
+    calls = experiment.run(1, [])
+    steps = range(0, calls + 12, 2 if TORTURE else 1)
+    orders = list(itertools.product(steps, steps[1:], steps[1:]))
+    for order in Random(11).sample(orders, min(len(orders), store.three * (10 if TORTURE else 1))):
+        experiment.run(3, order_of(*order))
+        count(f"three writers switched at every call, {store.name}", tried=1, losses=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["memory", "disk without locks"], indirect=True)
+def test_a_writer_that_is_taken_for_dead_at_every_call(
+    experiment: Experiment, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is completed by the other one at once, while it goes on itself."""
+    monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
+    calls = experiment.run(1, [])
+    orders = list(itertools.product(range(calls // 2, calls + 1), range(1, calls + 40)))
+    for order in chosen(orders, store.two):
+        experiment.run(2, order_of(*order), lock_timeout=0.0)
+        count(f"a living writer is recovered at every call, {store.name}", tried=1, losses=0)
