@@ -175,11 +175,17 @@ def test_many_schemas_are_not_all_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_is_settled_two_seconds_after_its_last_change() -> None:
-    file = DataFile("x", 1, mtime_ns=10_000_000_000)
+    file = DataFile("x", 1, mtime_ns=10_000_000_000, birth_ns=1)
     assert is_settled(file, 12_000_000_000)
     assert not is_settled(file, 11_999_999_999)
     assert not is_settled(file._replace(mtime_ns=None), 12_000_000_000)
     assert is_settled(file._replace(etag="a"), 0)
+
+
+def test_a_file_without_a_time_of_creation_is_never_settled() -> None:
+    """Another file may have taken its inode, with the same size and time."""
+    file = DataFile("x", 1, mtime_ns=10_000_000_000, inode=7)
+    assert not is_settled(file, 20_000_000_000)
 
 
 def test_known_footers_are_known_again(tmp_path: Path) -> None:
