@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -21,7 +24,7 @@ from hypothesis.stateful import (
 from tests.storage.checks import assert_tidy
 from tests.storage.figures import count
 
-from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.errors import CommitPendingError, ConcurrentModificationError, LostFileError
 from fsspeckit.storage import (
     Change,
     StagedFile,
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
 TORTURE = bool(os.environ.get("TORTURE"))
 PARTITIONS = ("", "p=0", "p=1", "q=1/r=2")
-MODES = st.sampled_from(["auto", "plain"])
+MODES = st.sampled_from(["auto", "plain", "without locks"])
 STEPS = st.integers(0, 90)
 
 
@@ -70,6 +73,24 @@ class Dying:
         yield
 
 
+class RefusingRemovals:
+    """A disk that does not let files go, from the n-th of them on."""
+
+    def __init__(self, at: int) -> None:
+        self.paths: set[str] = set()
+        self._at = at
+        self._let_go: set[str] = set()
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        path = call.paths[0]
+        if call.name in ("unlink", "rename", "rename_new") and path in self.paths:
+            if len(self._let_go | {path}) > self._at:
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+            self._let_go.add(path)
+        yield
+
+
 class Directory(RuleBasedStateMachine):
     """A dataset, and what it should hold."""
 
@@ -77,24 +98,37 @@ class Directory(RuleBasedStateMachine):
         super().__init__()
         memory = "/dev/shm"
         self.base = tempfile.mkdtemp(dir=memory if os.path.isdir(memory) else None)
+        self.elsewhere = tempfile.mkdtemp()
         self.root = os.path.realpath(self.base) + "/data"
         self.files: dict[str, bytes] = {}
         self.names = 0
+
+    @initialize(linked=st.sampled_from([None, "p=1", "q=1"]))
+    def begin(self, linked: str | None) -> None:
+        """A partition may be a link to another disk."""
+        if linked is not None:
+            os.mkdir(self.root)
+            os.symlink(self.elsewhere, os.path.join(self.root, linked))
 
     def teardown(self) -> None:
         recover_storage(self.storage())
         assert self.visible() == self.files
         assert_tidy(self.root)
         shutil.rmtree(self.base)
+        shutil.rmtree(self.elsewhere)
         count("state machine", tried=1, losses=0)
 
     def storage(self, mode: Any = "auto") -> Storage:
-        return open_storage(self.root, publish=mode)
+        if mode != "without locks":
+            return open_storage(self.root, publish=mode)
+        storage = open_storage(self.root, publish="plain", lock_timeout=0.0)
+        flags = replace(storage.capabilities, kernel_lock=False)
+        return replace(storage, capabilities=flags)
 
     def visible(self) -> dict[str, bytes]:
         """What any program finds."""
         found = {}
-        for directory, _, names in os.walk(self.root):
+        for directory, _, names in os.walk(self.root, followlinks=True):
             for name in names:
                 path = os.path.join(directory, name)
                 if name.endswith(".parquet"):
@@ -158,6 +192,27 @@ class Directory(RuleBasedStateMachine):
             self.files = state
         count("state machine", crashes=1)
 
+    @rule(mode=MODES, at=st.integers(0, 4), abandons=st.booleans(), draw=st.data())
+    def cannot_remove_a_file(self, mode: str, at: int, abandons: bool, draw: Any) -> None:
+        """The commit stays pending, and can be completed later, or be given up."""
+        storage = self.storage(mode)
+        snapshot = take_snapshot(storage)
+        refusing = RefusingRemovals(at)
+        try:
+            with syscalls.observed(refusing), staging(storage) as stage:
+                change, state = self.change(stage, snapshot, draw)
+                refusing.paths = {storage.path(path) for path in change.removes}
+                commit(storage, snapshot, stage, change)
+            self.files = state
+        except CommitPendingError:
+            before, self.files = self.files, state
+            # What went for good cannot come back: the only way is forward then.
+            with suppress(LostFileError), syscalls.observed(refusing):
+                if abandons:
+                    recover_storage(storage, abandon=True)
+                    self.files = before
+        count("state machine", commits=1)
+
     @rule(mode=MODES, at=STEPS, draw=st.data())
     def meets_a_foreign_writer(self, mode: str, at: int, draw: Any) -> None:
         storage = self.storage(mode)
@@ -195,9 +250,10 @@ class Directory(RuleBasedStateMachine):
     def put(self, name: str, data: bytes) -> None:
         path = os.path.join(self.root, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{self.base}/theirs", "wb") as file:
+        hidden = os.path.join(os.path.dirname(path), ".theirs")
+        with open(hidden, "wb") as file:
             file.write(data)
-        os.replace(f"{self.base}/theirs", path)
+        os.replace(hidden, path)
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def foreign_append(self, partition: str) -> None:

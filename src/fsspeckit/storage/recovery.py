@@ -17,7 +17,6 @@ from fsspeckit.errors import CommitIncompleteError, LockTimeoutError, LostFileEr
 from fsspeckit.storage import completion
 from fsspeckit.storage.completion import Publication, complete, publish, try_shadow
 from fsspeckit.storage.control import (
-    OWNER_FILE,
     next_place,
     places_of,
     staging_names,
@@ -336,14 +335,12 @@ def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[None]:
     names = storage.disk.names(storage.control.path)
     places = places_of(names, record.staging)
     target = next_place(names, record.staging)
-    locks = storage.capabilities.kernel_lock
-    with nullcontext() if locks or not places else owning(storage, target):
-        for place in places:
-            # Without a lock its owner may be alive, and have completed the commit just now.
-            with suppress(FileNotFoundError):
-                if not locks:  # else it would replace the owner file of this process
-                    storage.disk.discard(storage.control.at(place, OWNER_FILE))
-                storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+    for place in places:
+        # Without a lock its owner may be alive, and have completed the commit just now.
+        with suppress(FileNotFoundError):
+            storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+    claimed = bool(places) and not storage.capabilities.kernel_lock
+    with owning(storage, target) if claimed else nullcontext():
         yield
 
 
