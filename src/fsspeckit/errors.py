@@ -246,23 +246,29 @@ class LostFileError(FsspeckitError, RuntimeError):
 class CorruptRecordError(FsspeckitError, RuntimeError):
     """A commit record cannot be understood: damaged, truncated, or from a newer version."""
 
+    is_newer = False
+    """Whether a newer version of this library wrote it."""
+
     @classmethod
     def damaged(cls, path: str, reason: str) -> CorruptRecordError:
         """Name the record that cannot be read, and what is wrong with it."""
         return cls(
             f"{path!r} cannot be understood: {reason}. Nothing was changed.\n"
-            "Hint: restore it from a backup. While it is there nobody can tell whether a commit "
-            "is complete."
+            "Hint: restore it from a backup. Without it nobody can tell whether a commit is "
+            "complete. If there is no backup, call recover() with abandon=True, which sets the "
+            "record aside and leaves every data file as it is."
         )
 
     @classmethod
     def newer(cls, path: str, version: object, known: int) -> CorruptRecordError:
         """Tell that a newer version of this library wrote the record."""
-        return cls(
+        error = cls(
             f"{path!r} has version {version!r}, this version of fsspeckit knows {known}. "
             "Nothing was changed.\n"
             "Hint: use the version of fsspeckit that the other writers of this dataset use."
         )
+        error.is_newer = True
+        return error
 
 
 class EngineNotInstalledError(FsspeckitError, ImportError):

@@ -43,7 +43,7 @@ from fsspeckit.storage import (
 from fsspeckit.storage.listing import list_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 TORTURE = bool(os.environ.get("TORTURE"))
 TO_THE_END = 600
@@ -128,7 +128,9 @@ def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
 
     def change(stage: Stage, snapshot: Snapshot) -> Change:
         names = read_names(storage, snapshot)
-        return Change([write_names(storage, stage.new_file(), [*names, name])], snapshot.by_path)
+        return Change(
+            [write_names(storage, stage.new_file(), [*names, name])], list(snapshot.by_path)
+        )
 
     while name not in outcomes:
         snapshot = take_snapshot(storage)
@@ -210,7 +212,7 @@ def experiment(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Experi
         fsspec.filesystem("memory").store.clear()
 
 
-def chosen(orders: list[tuple[int, ...]], number: int) -> list[tuple[int, ...]]:
+def chosen(orders: Sequence[tuple[int, ...]], number: int) -> Sequence[tuple[int, ...]]:
     """All orders in the long form, else a share of them that is the same in every run."""
     return orders if TORTURE or len(orders) <= number else Random(7).sample(orders, number)
 

@@ -53,16 +53,17 @@ def bind() -> Iterator[Callable[[Path, Path], None]]:
 
 def merge_three_times(root: Path, **options: Any) -> None:
     """Merge the same keys again and again, then replace everything."""
+    path = str(root)
     old = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"], "v": [0, 0, 0]})
     with PyarrowDatasetIO(**options) as io:
-        io.write_dataset(old, root, mode="overwrite", partition_by=["p"])
+        io.write_dataset(old, path, mode="overwrite", partition_by=["p"])
         for version in (1, 2, 3):
             new = pa.table({"id": [1, 3], "p": ["a", "b"], "v": [version, version]})
-            io.merge(new, root, "upsert", ["id"])
+            io.merge(new, path, "upsert", ["id"])
         assert read_rows(root) == [(1, 3), (2, 0), (3, 3)]
-        io.merge(pa.table({"id": [3], "p": ["b"], "v": [4]}), root, "full_merge", ["id"])
+        io.merge(pa.table({"id": [3], "p": ["b"], "v": [4]}), path, "full_merge", ["id"])
         assert read_rows(root) == [(3, 4)]
-        io.write_dataset(old, root, mode="overwrite", partition_by=["p"])
+        io.write_dataset(old, path, mode="overwrite", partition_by=["p"])
     assert read_rows(root) == [(1, 0), (2, 0), (3, 0)]
 
 

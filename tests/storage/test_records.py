@@ -152,6 +152,32 @@ def test_a_damaged_record_is_named_and_never_acted_upon(
     assert read_plainly(root) == FLAT.new()
 
 
+def test_a_damaged_record_can_be_set_aside(root: str, fork_server: ForkServer) -> None:
+    """Without a backup of it there must be a way out; no data file is touched."""
+    fork_server.run("commit", root, scenario="flat", publish="plain", kill=40)
+    path = record_path(root)
+    path.write_bytes(b"{")
+    before = sorted(os.listdir(root))
+    report = recover(root, abandon=True)
+    assert [commit.abandoned for commit in report.completed] == [True]
+    assert "compare the rows" in report.completed[0].notes[0]
+    assert sorted(os.listdir(root)) == before
+    assert path.with_name("0000000001.damaged.json").read_bytes() == b"{"
+    assert rewrite(root, "later").number == 1
+
+
+def test_a_record_of_a_newer_version_is_not_set_aside(root: str, fork_server: ForkServer) -> None:
+    fork_server.run("commit", root, scenario="flat", publish="plain", kill=40)
+    path = record_path(root)
+    good = path.read_bytes()
+    path.write_text(json.dumps({**json.loads(good), "version": 2}))
+    with pytest.raises(CorruptRecordError, match="use the version of fsspeckit"):
+        recover(root, abandon=True)
+    path.write_bytes(good)
+    recover(root)
+    assert read_plainly(root) == FLAT.new()
+
+
 def test_damaged_records_of_complete_commits_stop_the_history_and_nothing_else(root: str) -> None:
     """Nothing is done with them any more; but a history with gaps would be a lie."""
     for version in ("a", "b", "c"):

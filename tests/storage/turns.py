@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import snapshot
+from fsspeckit.storage import listing, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ class SteppedDisk:
 
 def step_listings(monkeypatch: pytest.MonkeyPatch, turns: Callable[[], Turns | None]) -> None:
     """Let listings of a dataset wait for their turn, too."""
-    list_files = snapshot.list_files
+    list_files = listing.list_files
 
     def in_turn(root: Root) -> Listing:
         current = turns()

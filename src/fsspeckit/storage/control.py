@@ -10,6 +10,7 @@ files below a root for data::
         footers.arrow                summaries of footers; may be deleted at any time
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
+        commits/0000000007.damaged.json a record that could not be read, set aside by recovery
         .staging_<id>/               files of a writer, complete but not visible yet
         .opening_<id>/               a staging directory that nobody uses yet
         .shadow_<number>_<id>/       the next state of a directory, before it is swapped in
@@ -81,6 +82,10 @@ class ControlDirectory:
     def record(self, number: int) -> str:
         """The record of a commit."""
         return self.at("commits", f"{number:010}.json")
+
+    def damaged(self, number: int) -> str:
+        """Where a record is kept that could not be read."""
+        return self.at("commits", f"{number:010}.damaged.json")
 
     def done(self, number: int) -> str:
         """The mark that a commit is complete."""

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.errors import CommitIncompleteError, LockTimeoutError, LostFileError
+from fsspeckit.errors import (
+    CommitIncompleteError,
+    CorruptRecordError,
+    LockTimeoutError,
+    LostFileError,
+)
 from fsspeckit.storage import completion
 from fsspeckit.storage.completion import Publication, complete, publish, try_shadow
 from fsspeckit.storage.control import (
@@ -152,7 +157,8 @@ def recover(
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
         abandon: Whether to go back to the state before a commit that cannot be completed, because
-            its files were lost or files that it replaces cannot be removed.
+            its files were lost or files that it replaces cannot be removed; and to set aside
+            a record that is damaged.
         lock_timeout: How many seconds to wait for another writer.
 
     Raises:
@@ -204,7 +210,13 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
     """Recover a dataset whose lock is held."""
     completed = []
     for number in pending_numbers(storage)[1]:
-        record = read_record(storage, number)
+        try:
+            record = read_record(storage, number)
+        except CorruptRecordError as damage:
+            if damage.is_newer or not abandon:
+                raise
+            completed.append(_set_aside(storage, number, damage))
+            continue
         if held.exclusive:
             completed.append(_roll_forward(storage, record, held, abandon))
         else:
@@ -212,6 +224,17 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
     discarded, in_use = _sweep(storage, held)
     path = storage.root.shown
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
+
+
+def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> RecoveredCommit:
+    """Give up a commit whose record cannot be read; no data file is touched."""
+    storage.disk.move_over(storage.control.record(number), storage.control.damaged(number))
+    reason = str(damage).partition("\n")[0]
+    note = (
+        f"the record was set aside: {reason} Files that the commit added or removed before it was "
+        "interrupted stay as they are; compare the rows with their source."
+    )
+    return RecoveredCommit(number, "plain", (), (), (note,), abandoned=True)
 
 
 def _complete_without_lock(
