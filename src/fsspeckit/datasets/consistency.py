@@ -76,7 +76,8 @@ def type_differences(target: Target) -> tuple[TypeDifference, ...]:
 
 
 def _difference(target: Target, name: str) -> TypeDifference | None:
-    holding = [footer for footer in target.footers if name in footer.schema.names]
+    # Not ``in schema.names``: that makes a list of all names, and this is asked for every column.
+    holding = [f for f in target.footers if f.schema.get_all_field_indices(name)]
     kinds = [_stored(footer.schema.field(name).type) for footer in holding]
     distinct = list(dict.fromkeys(kinds))
     if len(distinct) < 2:

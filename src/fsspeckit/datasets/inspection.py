@@ -353,7 +353,8 @@ def _partition_nulls(target: Target, name: str) -> list[int | None]:
 
 
 def _has(footer: FileFooter, name: str) -> bool:
-    return name in footer.schema.names
+    # Not ``in schema.names``: that makes a list of all names, and this is asked for every column.
+    return bool(footer.schema.get_all_field_indices(name))
 
 
 def _bounds(target: Target, name: str) -> ColumnBounds | None:

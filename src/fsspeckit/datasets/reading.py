@@ -73,7 +73,8 @@ def read_table(
 
     def read(opened: OpenedDataset) -> pa.Table:
         opened.check(expression)
-        missing = [name for name in wanted or () if name not in opened.schema.names]
+        known = set(opened.schema.names)
+        missing = [name for name in wanted or () if name not in known]
         if missing:
             raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
         return opened.table(wanted, expression)
@@ -161,9 +162,10 @@ def plain_table(
     with part.filesystem.open_input_file(part.path) as handle:
         stored = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us").read()
     told = ds.get_partition_keys(part.partition_expression)
+    names = set(stored.column_names)
     found = [
         stored.column(field.name).cast(field.type)
-        if field.name in stored.column_names
+        if field.name in names
         else pa.repeat(pa.scalar(told.get(field.name), field.type), stored.num_rows)
         for field in schema
     ]

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +42,7 @@ __all__ = [
     "SourcePath",
     "SpilledSource",
     "as_paths",
+    "check_unique_names",
     "located",
     "open_source",
     "parquet_dataset",
@@ -215,14 +217,18 @@ def _table(data: Any) -> pa.Table | None:
 def _plain(table: pa.Table) -> pa.Table:
     """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
     table = without_views(table)
-    for number, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            column = table.column(number)
-            if any(chunk.dictionary.null_count for chunk in column.chunks):
-                again = [chunk.dictionary_decode().dictionary_encode() for chunk in column.chunks]
-                fitted = [chunk.cast(field.type) for chunk in again]
-                table = table.set_column(number, field, pa.chunked_array(fitted, field.type))
-    return table
+    if not any(map(pa.types.is_dictionary, table.schema.types)):
+        return table
+    return pa.table(list(map(_without_null_values, table.columns)), schema=table.schema)
+
+
+def _without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column whose dictionaries, if it has some, hold no NULL."""
+    kind = column.type
+    if not pa.types.is_dictionary(kind) or not any(c.dictionary.null_count for c in column.chunks):
+        return column
+    again = [chunk.dictionary_decode().dictionary_encode() for chunk in column.chunks]
+    return pa.chunked_array([chunk.cast(kind) for chunk in again], kind)
 
 
 def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
@@ -257,8 +263,17 @@ def _check_schema(schema: pa.Schema) -> None:
         SchemaMismatchError: If a column is of a type that Parquet does not have.
     """
     check_storable(schema)
-    if len(set(schema.names)) < len(schema.names):
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    check_unique_names(schema)
+
+
+def check_unique_names(schema: pa.Schema) -> None:
+    """Refuse a source in which a name occurs twice.
+
+    Raises:
+        InvalidArgumentError: Naming the columns.
+    """
+    twice = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if twice:
         raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
 
 

@@ -16,7 +16,7 @@ from fsspeckit.core.incremental.payload import check_same_columns
 from fsspeckit.core.incremental.source import no_keys
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.positions import IndexedKeys, index_keys, key_and_order_columns
-from fsspeckit.datasets.sources import as_paths, open_source
+from fsspeckit.datasets.sources import as_paths, check_unique_names, open_source
 from fsspeckit.datasets.spark_keys import (
     CountRows,
     KeyColumns,
@@ -193,9 +193,7 @@ class SparkEngine:
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
     ) -> SparkSource:
         given = arrow_schema(frame.schema)
-        if len(set(given.names)) < len(given.names):
-            twice = sorted({name for name in given.names if given.names.count(name) > 1})
-            raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
+        check_unique_names(given)
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")
         opened = stage()
@@ -579,12 +577,10 @@ def _rewriter(
 ) -> RewriteFiles:
     """What writes files of the target anew, in a task."""
     parts = {part.name for part in target.partition_columns}
-    columns = {
-        footer.file.path: tuple(
-            name for name in source.schema.names if name in footer.schema.names or name not in parts
-        )
-        for footer in target.footers
-    }
+    columns = {}
+    for footer in target.footers:
+        wanted = set(footer.schema.names) | (set(source.schema.names) - parts)
+        columns[footer.file.path] = tuple(n for n in source.schema.names if n in wanted)
     keys = tuple(column.name for column in target.key_columns)
     directory = source.stage().path
     held = {footer.file.path: windows(footer) for footer in target.footers}

@@ -110,12 +110,13 @@ class Part:
 
     def meant(self, table: pa.Table) -> pa.Table:
         """Stored columns in their meaning, with those that the path tells."""
-        for number, name in enumerate(table.column_names):
-            if name in self.instants:
-                table = table.set_column(number, name, table.column(name).cast(self.instants[name]))
+        columns = {
+            name: column.cast(self.instants[name]) if name in self.instants else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
         for name, value in self.constants.items():
-            table = table.append_column(name, pa.repeat(value, table.num_rows))
-        return table
+            columns[name] = pa.repeat(value, table.num_rows)
+        return pa.table(columns)
 
 
 @dataclass(frozen=True)

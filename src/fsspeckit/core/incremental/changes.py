@@ -277,7 +277,8 @@ class Change:
         known = self._old.get(number)
         if known is None:
             return self._old_rows(number, names)
-        missing = [name for name in names if name not in known.column_names]
+        held = set(known.column_names)
+        missing = [name for name in names if name not in held]
         if not missing:
             return known.select(names)
         read = self._old_rows(number, missing)

@@ -163,11 +163,15 @@ def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> 
         InvalidArgumentError: Saying which one is wrong.
     """
     check_names(what, names)
-    missing = [name for name in names if name not in available]
+    known = set(available)
+    missing = [name for name in names if name not in known]
     if missing:
         raise InvalidArgumentError.missing_columns(what, missing, available)
+    without_case: dict[str, list[str]] = {}
+    for name in available:
+        without_case.setdefault(name.lower(), []).append(name)
     for name in names:
-        alike = [other for other in available if other.lower() == name.lower()]
+        alike = without_case[name.lower()]
         if len(alike) > 1:
             raise InvalidArgumentError(
                 f"{what} {name!r} is ambiguous among the columns {alike!r}; readers that ignore "

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.core.incremental.changes import with_rows
-from fsspeckit.core.parquet.encoding import chunk_options, merged_options, page_options
+from fsspeckit.core.parquet.encoding import (
+    chunk_options,
+    merged_options,
+    page_options,
+    shared_options,
+)
 from fsspeckit.core.parquet.indexed import IndexedPages
 from fsspeckit.core.parquet.patching import Patch, patch_chunks
 
@@ -75,18 +80,14 @@ def _units(
     pages: Sequence[PageValues | IndexedPages], layout: Layout, read: Read
 ) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
     """Columns whose pages can be written together: they hold the same rows, in one style."""
-    units: list[tuple[list[PageValues | IndexedPages], dict[str, Any]]] = []
+    units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
     for one in pages:
         options = _options(one, layout, read)
-        for number, (unit, known) in enumerate(units):
-            merged = merged_options([known, options])
-            if merged is not None and _encoded_spans(unit[0]) == _encoded_spans(one):
-                unit.append(one)
-                units[number] = (unit, merged)
-                break
-        else:
-            units.append(([one], options))
-    return units
+        alike = (_encoded_spans(one), shared_options(options))
+        together, found = units.setdefault(alike, ([], []))
+        together.append(one)
+        found.append(options)
+    return [(together, merged_options(found)) for together, found in units.values()]
 
 
 def _encoded_spans(pages: PageValues | IndexedPages) -> tuple[tuple[int, int], ...]:

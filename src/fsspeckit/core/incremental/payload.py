@@ -40,8 +40,9 @@ def check_same_columns(source: Sequence[str], target: Sequence[str], what: str =
     Raises:
         SchemaMismatchError: Naming the columns that are missing or too many.
     """
-    missing = [name for name in target if name not in source]
-    extra = [name for name in source if name not in target]
+    given, wanted = set(source), set(target)
+    missing = [name for name in target if name not in given]
+    extra = [name for name in source if name not in wanted]
     if not missing and not extra:
         return
     parts = [f"the source lacks the columns {missing!r}"] if missing else []

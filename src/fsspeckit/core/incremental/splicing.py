@@ -28,6 +28,7 @@ from fsspeckit.core.parquet.encoding import (
     encode_columns,
     merged_options,
     page_options,
+    shared_options,
 )
 from fsspeckit.core.parquet.pages import check_chunks
 from fsspeckit.core.parquet.probing import Prober
@@ -312,7 +313,8 @@ class _Work:
             column = self._columns[name]
             chunks = [group.chunks[number] for number in column.numbers]
             options = chunk_options(column, chunks, layout, rows)
-            if unit and (size >= UNIT_BYTES or merged_options([*found, options]) is None):
+            differs = found and shared_options(found[0]) != shared_options(options)
+            if unit and (size >= UNIT_BYTES or differs):
                 yield unit, self._complete(group, unit, found)
                 unit, found, size = [], [], 0
             unit.append(column)
@@ -325,7 +327,6 @@ class _Work:
         self, group: Group, columns: list[Column], found: list[dict[str, Any]]
     ) -> dict[str, Any]:
         options = merged_options(found)
-        assert options is not None
         chunks = [group.chunks[number] for column in columns for number in column.numbers]
         return {**options, **page_options(chunks, self._source.original.read)}
 

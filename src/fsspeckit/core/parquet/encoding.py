@@ -122,18 +122,20 @@ def chunk_options(
     }
 
 
-def merged_options(options: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """One set of options for several columns; None if they cannot be written together."""
+def shared_options(options: dict[str, Any]) -> frozenset[tuple[str, Any]]:
+    """The options that are about a whole file: columns are written together if these are equal."""
+    paths = (*_BY_PATH, *_LISTS_OF_PATHS)
+    return frozenset((name, value) for name, value in options.items() if name not in paths)
+
+
+def merged_options(options: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One set of options for several columns, whose shared options are equal."""
     merged = dict(options[0])
-    for other in options[1:]:
-        for name, value in other.items():
-            known = merged[name]
-            if name in _BY_PATH:
-                merged[name] = {**(known or {}), **(value or {})} or None
-            elif name in _LISTS_OF_PATHS:
-                merged[name] = [*(known or []), *(value or [])] or False
-            elif known != value:
-                return None
+    for name in _BY_PATH:
+        found = (one[name] or {} for one in options)
+        merged[name] = {path: value for one in found for path, value in one.items()} or None
+    for name in _LISTS_OF_PATHS:
+        merged[name] = [path for one in options for path in one[name] or ()] or False
     return merged
 
 
@@ -190,10 +192,9 @@ def _gave_up(chunk: Chunk) -> bool:
 def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:
     return {
         path: name
-        for path, found in encodings.items()
-        if path not in dictionary
+        for path in encodings.keys() - set(dictionary)
         for number, name in _SPECIAL_ENCODINGS.items()
-        if number in found
+        if number in encodings[path]
     }
 
 

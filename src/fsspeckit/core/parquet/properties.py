@@ -198,18 +198,18 @@ def _codec(chunk: pq.ColumnChunkMetaData) -> str:
 
 
 def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
+    if not chunks:
+        return {}
+    encodings = {path: set(chunk.encodings) for path, chunk in chunks.items()}
     with_dictionary = [
-        path for path, c in chunks.items() if _DICTIONARY & set(c.encodings) and _pays(c)
+        path for path, chunk in chunks.items() if _DICTIONARY & encodings[path] and _pays(chunk)
     ]
     special = {
         path: encoding
-        for path, chunk in chunks.items()
-        if path not in with_dictionary
+        for path in encodings.keys() - set(with_dictionary)
         for encoding in _SPECIAL_ENCODINGS
-        if encoding in chunk.encodings
+        if encoding in encodings[path]
     }
-    if not chunks:
-        return {}
     return {"use_dictionary": with_dictionary or False, "column_encoding": special or None}
 
 
