@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.core.incremental import spill, writing
+from fsspeckit.datasets import sources
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.storage.staging import staging
+from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from fsspeckit.datasets.base import DatasetIO
 
 IO = PyarrowDatasetIO()
 
@@ -75,3 +83,99 @@ def test_calls_of_a_merge_grow_with_the_columns(
     few, many = counts[100], counts[200]
     steep = {name: (few[name], n) for name, n in many.items() if n > 2.5 * few[name] + 200}
     assert steep == {}
+
+
+def _stream(batches: int, partitions: int = 1) -> pa.RecordBatchReader:
+    """Batches of 100 rows, each with rows of every partition."""
+    made = [
+        pa.record_batch(
+            {"id": range(100 * n, 100 * n + 100), "part": [i % partitions for i in range(100)]}
+        )
+        for n in range(batches)
+    ]
+    return pa.RecordBatchReader.from_batches(made[0].schema, made)
+
+
+def test_calls_for_a_stream_on_disk_grow_with_its_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    counts = {
+        batches: _calls(partial(IO.write_dataset, _stream(batches), str(tmp_path / f"{batches}")))
+        for batches in (10, 200, 400)
+    }
+    few, many = counts[200], counts[400]
+    assert {name: (few[name], n) for name, n in many.items() if n > 2.5 * few[name] + 200} == {}
+
+
+def test_small_batches_share_a_row_group_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    with staging(open_storage(tmp_path / "data")) as stage:
+        source = sources.open_source(_stream(700), lambda: stage)
+        assert source.num_rows == 70_000
+        assert [piece.num_rows for piece in source.batches()] == [65_536, 70_000 - 65_536]
+
+
+@pytest.fixture
+def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of a stream into many partitions, made small."""
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "_SPILL_ROWS", 200)
+    monkeypatch.setattr(writing, "_OPEN_FILES", 4)
+
+
+@pytest.mark.usefixtures("few_files_are_open")
+@pytest.mark.parametrize("io", [IO, DuckDBDatasetIO()], ids=["pyarrow", "duckdb"])
+@pytest.mark.parametrize("buffered", [64 * 1024 * 1024, 2_000])
+def test_a_stream_into_many_partitions_makes_one_file_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, io: DatasetIO, buffered: int
+) -> None:
+    monkeypatch.setattr(writing, "_BUFFERED_BYTES", buffered)
+    path = str(tmp_path / "data")
+    result = io.write_dataset(_stream(20, partitions=10), path, partition_by=["part"])
+    assert [file.row_count for file in result.files] == [200] * 10
+    assert sorted(file.partition_values["part"] for file in result.files) == list(range(10))
+    expected = pa.Table.from_batches(_stream(20, partitions=10)).sort_by("id")
+    assert io.read_dataset(path).sort_by("id").select(["id", "part"]).equals(expected)
+
+
+@pytest.mark.usefixtures("few_files_are_open")
+def test_partitions_that_wait_for_the_end_keep_order_and_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_BUFFERED_BYTES", 2_000)
+    result = IO.write_dataset(
+        _stream(20, partitions=10),
+        str(tmp_path / "data"),
+        partition_by=["part"],
+        max_rows_per_file=120,
+        row_group_size=50,
+    )
+    last = [file for file in result.files if file.partition_values == {"part": 9}]
+    assert [file.row_count for file in last] == [120, 80]
+    ids = [pq.read_table(file.path, partitioning=None)["id"].to_pylist() for file in last]
+    assert ids[0] + ids[1] == list(range(9, 2000, 10))
+    footers = [pq.read_metadata(file.path) for file in last]
+    groups = [[f.row_group(n).num_rows for n in range(f.num_row_groups)] for f in footers]
+    assert groups == [[50, 50, 20], [50, 30]]
+
+
+def test_bytes_that_wait_are_copied_at_most_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "_SPILL_ROWS", 100)
+    monkeypatch.setattr(writing, "_BUFFERED_BYTES", 4_000)
+    copied = Counter[str]()
+    compact = spill.WaitingRows.compact
+
+    def counted(self: spill.WaitingRows) -> None:
+        copied["bytes"] += self.bytes
+        compact(self)
+
+    monkeypatch.setattr(spill.WaitingRows, "compact", counted)
+    rows = _stream(100, partitions=10)
+    IO.write_dataset(rows, str(tmp_path / "data"), partition_by=["part"])
+    assert 0 < copied["bytes"] <= 2 * 100 * 100 * 16

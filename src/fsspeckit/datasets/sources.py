@@ -43,6 +43,7 @@ __all__ = [
     "SpilledSource",
     "as_paths",
     "check_unique_names",
+    "gathered",
     "located",
     "open_source",
     "parquet_dataset",
@@ -54,6 +55,7 @@ MEMORY_LIMIT = 128 * 1024 * 1024
 
 _ONE_PIECE = 2
 _SPILL_ROWS = 65_536
+_SPILL_BYTES = 32 * 1024 * 1024
 _SPILL_NAME = "source.staged"
 
 
@@ -82,6 +84,7 @@ class MemorySource:
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self._pieces: list[pa.Table] = []
+        self._starts = _starts([])
         self.schema: pa.Schema = table.schema
         self.num_rows: int = table.num_rows
 
@@ -93,8 +96,8 @@ class MemorySource:
         """Rows by their numbers, in that order."""
         if not self._pieces:
             self._pieces = _pieces(self._table)
-        starts = _starts([piece.num_rows for piece in self._pieces])
-        return _taken(self._pieces.__getitem__, starts, rows, self.schema)
+            self._starts = _starts([piece.num_rows for piece in self._pieces])
+        return _taken(self._pieces.__getitem__, self._starts, rows, self.schema)
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows, in one piece."""
@@ -124,11 +127,11 @@ def _taken(
         return take_rows(piece(0), pa.array(rows))
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
-    cuts = np.searchsorted(ordered, starts)
+    numbers = np.searchsorted(starts, ordered, side="right") - 1
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(rows)] if len(rows) else []
     parts = [
-        take_rows(piece(number), pa.array(ordered[start:end] - starts[number]))
-        for number, (start, end) in enumerate(pairwise(cuts))
-        if start < end
+        take_rows(piece(numbers[start]), pa.array(ordered[start:end] - starts[numbers[start]]))
+        for start, end in pairwise(cuts)
     ]
     found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
     back = np.empty(len(rows), np.int64)
@@ -448,7 +451,8 @@ def _collected(
         size += batch.nbytes
         if size > MEMORY_LIMIT:
             return _spilled(schema, chain(_emptied(held), rest), stage)
-    return MemorySource(pa.Table.from_batches(held, schema))
+    # In one piece: whatever is done to each column is otherwise done to each batch.
+    return MemorySource(pa.Table.from_batches(held, schema).combine_chunks())
 
 
 def _emptied(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -471,6 +475,27 @@ def _spilled(
         path = f"{temporary}/{_SPILL_NAME}"
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(path, schema, **plain) as writer:
-        for batch in batches:
-            writer.write_batch(batch, row_group_size=_SPILL_ROWS)
+        for table in gathered(schema, batches, _SPILL_ROWS, _SPILL_BYTES):
+            writer.write_table(table, row_group_size=table.num_rows)
     return SpilledSource(path, temporary)
+
+
+def gathered(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, size: int
+) -> Iterator[pa.Table]:
+    """Batches of any size as tables of so many rows, or fewer if they have so many bytes."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = waiting_bytes = 0
+    for whole in batches:
+        start = 0
+        while start < whole.num_rows:
+            batch = whole.slice(start, rows - waiting_rows)
+            start += batch.num_rows
+            waiting.append(batch)
+            waiting_rows += batch.num_rows
+            waiting_bytes += batch.nbytes
+            if waiting_rows >= rows or waiting_bytes >= size:
+                yield without_views(pa.Table.from_batches(waiting, schema).unify_dictionaries())
+                waiting, waiting_rows, waiting_bytes = [], 0, 0
+    if waiting_rows:
+        yield without_views(pa.Table.from_batches(waiting, schema).unify_dictionaries())

@@ -24,11 +24,10 @@ from fsspeckit.core.incremental.payload import (
     check_same_columns,
     fit_table,
     take_rows,
-    without_views,
 )
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.parquet.instants import int96_columns, physical_types
-from fsspeckit.datasets.sources import parquet_dataset, source_root
+from fsspeckit.datasets.sources import gathered, parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.disks import LocalDisk, RemoteDisk
@@ -220,7 +219,7 @@ def stage_part(
         # Batches come out of another process: the next ones are taken while a row group is written.
         beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
         written: Future[None] | None = None
-        for table in _row_groups(schema, batches):
+        for table in gathered(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))
                 writer = pq.ParquetWriter(handle, table.schema, **QUICKLY)
@@ -234,23 +233,6 @@ def stage_part(
         if written is not None:
             written.result()
     return Part(root, path, tuple(sizes), bytes=size) if sizes else None
-
-
-def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered to row groups that a task can hold."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for whole in batches:
-        for start in range(0, whole.num_rows, _GROUP_ROWS):
-            batch = whole.slice(start, _GROUP_ROWS)
-            waiting.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                yield without_views(pa.Table.from_batches(waiting, schema).unify_dictionaries())
-                waiting, rows, size = [], 0, 0
-    if rows:
-        yield without_views(pa.Table.from_batches(waiting, schema).unify_dictionaries())
 
 
 class SparkSource:

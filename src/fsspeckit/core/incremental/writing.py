@@ -13,6 +13,7 @@ from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.rewriting import stored_rows, writing
+from fsspeckit.core.incremental.spill import Spill, SpilledRows, WaitingRows
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ class NewFiles:
         self._limits = limits
         self._template = template
         self._open: dict[str, _OpenFile] = {}
+        self._postponed: dict[str, SpilledRows] = {}
+        self._spill: Spill | None = None
+        self._waiting_bytes = 0
         self._done: list[NewFile] = []
 
     @property
@@ -130,14 +134,12 @@ class NewFiles:
         for part, values in self._split(rows):
             directory = self._directories.directory(list(values.values()))
             self._check_length(directory)
+            shown = {name: value.as_py() for name, value in values.items()}
             stored = stored_rows(part, self._layout)
-            while stored.num_rows:
-                file = self._file(directory, values)
-                room = self._limits.rows_per_file - file.rows
-                file.add(stored.slice(0, room))
-                stored = stored.slice(room)
-                if file.rows >= self._limits.rows_per_file:
-                    self._close(directory)
+            if self._is_postponed(directory):
+                self._postpone(directory, shown, stored)
+            else:
+                self._add(directory, shown, stored)
         self._release_memory()
 
     def elsewhere(self, stage: Callable[[], WorkerStage]) -> NewFiles:
@@ -160,6 +162,14 @@ class NewFiles:
         """Close all files and tell what was written."""
         for directory in list(self._open):
             self._close(directory)
+        for directory in list(self._postponed):
+            rows = self._postponed.pop(directory)
+            self._waiting_bytes -= rows.waiting.bytes
+            for table in rows.read():
+                self._add(directory, rows.values, table)
+                self._release_memory()
+            if directory in self._open:
+                self._close(directory)
         return self._done
 
     def write_empty(self, directory: str | None = None) -> None:
@@ -182,6 +192,9 @@ class NewFiles:
         for file in self._open.values():
             file.close()
         self._open.clear()
+        self._postponed.clear()
+        if self._spill is not None:
+            self._spill.close()
 
     def _split(self, rows: pa.Table) -> Iterator[tuple[pa.Table, dict[str, pa.Scalar]]]:
         """The rows of each partition."""
@@ -207,25 +220,66 @@ class NewFiles:
                     "Hint: partition by columns with shorter values."
                 )
 
-    def _file(self, directory: str, values: dict[str, pa.Scalar]) -> _OpenFile:
+    def _is_postponed(self, directory: str) -> bool:
+        """Whether the file of a partition is written at the end, because too many are open."""
+        is_open = directory in self._open
+        return directory in self._postponed or (not is_open and len(self._open) >= _OPEN_FILES)
+
+    def _postpone(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
+        """Keep rows for the end: a file that is closed to open another one would stay small."""
+        if self._spill is None:
+            self._spill = Spill(self._stage().path if self._root.is_local else None)
+        if directory not in self._postponed:
+            self._postponed[directory] = SpilledRows(values, self._spill)
+        waiting = self._postponed[directory].waiting
+        before = waiting.bytes
+        waiting.add(stored)
+        self._waiting_bytes += waiting.bytes - before
+
+    def _add(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
+        """Add rows to the file of a partition, and to the next ones when it is full."""
+        for batch in stored.to_batches():  # to slice a table takes a step for each of its chunks
+            start = 0
+            while start < batch.num_rows:
+                file = self._file(directory, values)
+                most = min(batch.num_rows - start, self._limits.rows_per_file - file.rows)
+                part = batch.slice(start, file.rows_to_add(most))
+                before = file.waiting.bytes
+                file.add(pa.Table.from_batches([part]))
+                self._waiting_bytes += file.waiting.bytes - before
+                start += part.num_rows
+                if file.rows >= self._limits.rows_per_file:
+                    self._close(directory)
+
+    def _file(self, directory: str, values: dict[str, Any]) -> _OpenFile:
         if directory not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self._close(next(iter(self._open)))
             number = len(self._done) + len(self._open)
             staged = self._stage().new_file(directory, basename_of(self._template, number))
-            shown = {name: value.as_py() for name, value in values.items()}
             writer = writing(self._root, staged.path, self._layout)
-            self._open[directory] = _OpenFile(staged, shown, writer, self._limits.rows_per_group)
+            self._open[directory] = _OpenFile(staged, values, writer, self._limits.rows_per_group)
         return self._open[directory]
 
     def _close(self, directory: str) -> None:
         file = self._open.pop(directory)
+        self._waiting_bytes -= file.waiting.bytes
         file.close()
         self._done.append(NewFile(file.staged, file.rows, file.values))
 
     def _release_memory(self) -> None:
-        while sum(file.buffered_bytes for file in self._open.values()) > _BUFFERED_BYTES:
-            max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
+        """Write the largest parts of what waits, until half of the limit is left.
+
+        What is left is copied, so that all of this happens once in many bytes.
+        """
+        if self._waiting_bytes <= _BUFFERED_BYTES:
+            return
+        files: list[_OpenFile | SpilledRows] = [*self._open.values(), *self._postponed.values()]
+        for file in sorted(files, key=lambda file: file.waiting.bytes, reverse=True):
+            self._waiting_bytes -= file.waiting.bytes
+            if self._waiting_bytes + file.waiting.bytes > _BUFFERED_BYTES // 2:
+                file.flush()
+            else:
+                file.waiting.compact()
+            self._waiting_bytes += file.waiting.bytes
 
 
 @dataclass
@@ -237,28 +291,25 @@ class _OpenFile:
     context: Any
     rows_per_group: int
     rows: int = 0
-    _waiting: list[pa.Table] = field(default_factory=list)
+    waiting: WaitingRows = field(default_factory=WaitingRows)
 
     def __post_init__(self) -> None:
         self._writer: pq.ParquetWriter = self.context.__enter__()
 
-    @property
-    def buffered_bytes(self) -> int:
-        return sum(table.nbytes for table in self._waiting)
+    def rows_to_add(self, most: int) -> int:
+        """How many rows to add next: up to the end of a row group, if there are enough."""
+        after = (self.waiting.rows + most) % self.rows_per_group
+        return most - after if after < most else most
 
     def add(self, rows: pa.Table) -> None:
-        self._waiting.append(rows)
+        self.waiting.add(rows)
         self.rows += rows.num_rows
-        if sum(table.num_rows for table in self._waiting) >= self.rows_per_group:
+        if self.waiting.rows >= self.rows_per_group:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(
-                pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks(),
-                row_group_size=self.rows_per_group,
-            )
-            self._waiting = []
+        if self.waiting.rows:
+            self._writer.write_table(self.waiting.taken(), row_group_size=self.rows_per_group)
 
     def close(self) -> None:
         try:
