@@ -254,7 +254,8 @@ class DatasetIO:
             path: The dataset's directory, path or URL.
             mode: ``"append"`` leaves the data files that are there; ``"overwrite"`` replaces them
                 all, in the same moment, and leaves them if the write fails.
-            partition_by: The hive partition columns; by default those of the dataset.
+            partition_by: The hive partition columns; by default those of the dataset. Only an
+                overwrite may name others; an empty list is for none.
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number; a unique
                 part is added to it.
             schema: The schema that the data is converted to first.

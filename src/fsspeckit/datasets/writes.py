@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.incremental.partitions import detect_partition_columns
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.datasets.attempts import complete, lazy_staging, retried
 from fsspeckit.datasets.phases import Phases
 from fsspeckit.datasets.results import FileWriteMetadata, WriteDatasetResult
 from fsspeckit.datasets.targets import check_fits, new_files, read_whole_target
 from fsspeckit.display.progress import reporting
+from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.commit import Change, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.records import CommitFacts
@@ -109,13 +111,39 @@ def _write_target(
     request: WriteRequest,
     read: FooterReader,
 ) -> Target:
-    """The dataset that new files must look like; nothing for an overwrite."""
+    """The dataset that new files must look like; of an overwritten one only its partitions."""
+    parts = request.partition_columns
     if request.mode == "append" and snapshot.listing.files:
-        parts = request.partition_columns
         target = read_whole_target(storage, snapshot, (), schema, parts, read)
         check_fits(schema, target)
         return target
-    return read_target(storage.root, (), (), schema, request.partition_columns or ())
+    if parts is None:
+        parts = _kept_partitions(storage, snapshot, schema)
+    return read_target(storage.root, (), (), schema, parts)
+
+
+def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
+    """The partition columns of a dataset that is overwritten without naming others.
+
+    Raises:
+        InvalidArgumentError: If the data does not have them, or the dataset has no certain ones.
+    """
+    hint = "pass partition_by to name the partition columns, partition_by=[] for none."
+    try:
+        parts = detect_partition_columns(
+            storage.root.relative(f.path) for f in snapshot.listing.files
+        )
+    except UnsupportedLayoutError as error:
+        what = str(error).partition("\nHint:")[0]
+        raise InvalidArgumentError(
+            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}"
+        ) from error
+    if missing := [name for name in parts if name not in schema.names]:
+        raise InvalidArgumentError(
+            f"the dataset is partitioned by {list(parts)!r}, but the data lacks the columns "
+            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}"
+        )
+    return parts
 
 
 def _write_result(

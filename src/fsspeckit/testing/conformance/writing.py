@@ -63,6 +63,52 @@ class WriteTests:
         assert result.mode == "overwrite"
         assert target.rows(numbers().schema) == Counter(lines(numbers(8, 9)))
 
+    @EVERY_STORE
+    @pytest.mark.parametrize("mode", ["append", "overwrite"])
+    def test_partition_columns_are_those_of_the_dataset_unless_given(
+        self, target: Target, mode: str
+    ) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        result = write(target, pa.concat_tables([days([7], 1), days([8], 3)]), mode=mode)
+        new = [target.store.relative(file.path).rpartition("/")[0] for file in result.files]
+        assert sorted(new) == ["day=2025-01-01", "day=2025-01-03"]
+        assert sorted(str(file.partition_values["day"]) for file in result.files) == [
+            "2025-01-01",
+            "2025-01-03",
+        ]
+
+    @pytest.mark.parametrize(("columns", "expected"), [([], [""]), (["v"], ["v=a", "v=b"])])
+    def test_an_overwrite_may_give_other_partition_columns(
+        self, target: Target, columns: list[str], expected: list[str]
+    ) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        rows = pa.concat_tables([days([7], 1, "a"), days([8], 3, "b")])
+        result = write(target, rows, mode="overwrite", partition_by=columns)
+        new = [target.store.relative(file.path).rpartition("/")[0] for file in result.files]
+        assert sorted(new) == expected
+
+    def test_an_empty_overwrite_keeps_the_partition_columns(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        write(target, days([1], 1).slice(0, 0), mode="overwrite")
+        write(target, days([4], 1))
+        assert "day=2025-01-01" in {n.rpartition("/")[0] for n in data_files(target.store.tree())}
+
+    def test_an_overwrite_without_a_partition_column_is_refused(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        before = target.store.tree()
+        with pytest.raises(ValueError, match=r"partitioned by \['day'\].*\n?.*partition_by=\[\]"):
+            target.io.write_dataset(numbers(2), target.store.path, mode="overwrite")
+        assert target.store.tree() == before
+
+    def test_an_overwrite_of_contradicting_partitions_needs_to_be_told(
+        self, target: Target
+    ) -> None:
+        write_days(target, days([1, 2], 1))
+        target.write("other=1/f.parquet", numbers(1))
+        with pytest.raises(ValueError, match=r"Hint: .*partition_by"):
+            target.io.write_dataset(days([7], 1), target.store.path, mode="overwrite")
+        write(target, days([7], 1), mode="overwrite", partition_by=["day"])
+
     def test_append_returns_written_file_metadata(self, target: Target) -> None:
         source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
         result = write(target, source, partition_by=["day"])
