@@ -208,7 +208,7 @@ def test_what_is_data(name: str, data: bool) -> None:
         (".hoodie/x", "Hudi"),
         ("metadata/v1.metadata.json", "Iceberg"),
         ("_metadata", "summary file"),
-        ("p=1/_common_metadata", "summary file"),
+        ("p=1/_metadata", "summary file"),
         ("_p=1/a.parquet", "hidden for PyArrow"),
     ],
 )

@@ -27,7 +27,7 @@ DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _HIDDEN = (".", "_")
 _SUMMARY = "the summary file"
-_SUMMARY_FILES = ("_metadata", "_common_metadata")
+_SUMMARY_FILE = "_metadata"  # `_common_metadata` holds a schema, and no offsets
 
 
 class DataFile(NamedTuple):
@@ -176,7 +176,7 @@ def _obstacle(relative: str) -> str | None:
                 f"the partition directory {part!r} is data for Spark and hidden for PyArrow. "
                 "Hint: rename the partition column so that it does not start with '_'."
             )
-    if parts[-1] in _SUMMARY_FILES:
+    if parts[-1] == _SUMMARY_FILE:
         return (
             f"{_SUMMARY} {relative!r} would hold wrong offsets afterwards. "
             "Hint: delete it; readers do not need it."

@@ -341,7 +341,7 @@ def test_a_missing_dataset_has_no_files(tmp_path: Path) -> None:
         (".hoodie/hoodie.properties", "Hudi"),
         ("metadata/v1.metadata.json", "Iceberg"),
         ("_metadata", "summary file '_metadata'"),
-        ("sub/_common_metadata", "summary file 'sub/_common_metadata'"),
+        ("sub/_metadata", "summary file 'sub/_metadata'"),
         ("_p=1/a.parquet", "'_p=1' is data for Spark and hidden for PyArrow"),
     ],
 )

@@ -22,6 +22,7 @@ from fsspeckit.core.parquet.thrift import INT, decode
 from fsspeckit.datasets import targets
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
+from fsspeckit.testing.conformance.stores import data_files
 from fsspeckit.testing.conformance.target import numbers
 from fsspeckit.testing.writers import WRITERS, WriteOptions, drop_statistics
 
@@ -58,6 +59,8 @@ FOREIGN = {
     "_SUCCESS": b"",
     ".hidden.parquet": b"not data",
     "_draft.parquet": b"not data either",
+    "_common_metadata": b"a schema and nothing else, so no offsets that could become wrong",
+    "sub/_common_metadata": b"the same, deeper",
     "_logs/x.parquet": b"hidden by its directory",
     ".tmp/deep/x.parquet": b"hidden by a directory above",
     ".a.parquet.crc": b"the checksum of a file that is replaced",
@@ -71,7 +74,6 @@ REFUSED = {
     "Iceberg": "metadata/v1.metadata.json",
     "Hudi": ".hoodie/hoodie.properties",
     "'_metadata'": "_metadata",
-    "'_common_metadata'": "_common_metadata",
     "'_p=1'": "_p=1/f.parquet",
 }
 """What a message must say about a directory that holds such a file."""
@@ -223,6 +225,17 @@ class HandsOffTests:
         for name, data in FOREIGN.items():
             target.store.put(name, data)
         target.merge(numbers(1, 6, 8, v="new"), strategy)
+
+    @EVERY_STRATEGY
+    def test_a_common_metadata_file_stays_and_is_true(self, target: Target, strategy: str) -> None:
+        three_files(target)
+        sink = pa.BufferOutputStream()
+        pq.write_metadata(numbers().schema, sink)
+        target.store.put("_common_metadata", sink.getvalue().to_pybytes())
+        target.merge(numbers(1, 6, 8, v="new"), strategy)
+        told = pq.read_schema(pa.BufferReader(target.store.tree()["_common_metadata"].data))
+        for name in data_files(target.store.tree()):
+            assert target.store.schema(name).equals(told)
 
     @pytest.mark.parametrize("what", REFUSED)
     def test_refused(self, target: Target, what: str) -> None:
