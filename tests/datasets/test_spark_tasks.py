@@ -320,16 +320,17 @@ class TestKeys:
         text = key_column("p", pa.string())
         assert KeyColumns(self.columns.keys, (text,)).width is None
 
-    def test_partitions_have_witnesses(self, root: Root, stage: str) -> None:
-        columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.string()),))
+    @pytest.mark.parametrize("name", ["p", ".id", "row", "row number"])
+    def test_partitions_have_witnesses(self, root: Root, stage: str, name: str) -> None:
+        columns = KeyColumns((key_column("id", pa.int64()),), (key_column(name, pa.string()),))
         table = pa.table(
             [pa.array([1, 2, 3, None]), pa.array([b"a", b"b", b"a", b"a"])], names=["k0", "p0"]
         )
         table = table.append_column("row", pa.array(range(4)))
         table = table.append_column("times", pa.array([1, 1, 1, 3]))
-        (facts,) = ResolveKeys(root, stage, columns, (), ("p",))(table.to_batches())
+        (facts,) = ResolveKeys(root, stage, columns, (), (name,))(table.to_batches())
         assert facts.nulls == (3,)
-        assert sorted(facts.witnesses["p"].to_pylist()) == [b"a", b"b"]
+        assert sorted(facts.witnesses[name].to_pylist()) == [b"a", b"b"]
 
     def test_what_is_told_of_many_partitions_is_little(self, root: Root, stage: str) -> None:
         """One key stands for each; it is not sent with all the others."""

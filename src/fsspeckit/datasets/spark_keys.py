@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.footers import raw_footer, read_footers
 from fsspeckit.core.incremental.invariants import different_rows
+from fsspeckit.core.incremental.kernels import numbered_columns
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
@@ -362,14 +363,14 @@ class _Facts:
         self._look_for_partitions(keys)
 
     def _look_for_partitions(self, keys: pa.Table) -> None:
-        parts = list(self.task.partitions)
-        if not parts:
+        if not self.task.partitions:
             return
-        numbered = keys.append_column("row number", pa.array(np.arange(keys.num_rows)))
-        found = numbered.group_by(parts).aggregate([("row number", "min")])
-        values = zip(*(found.column(name).to_pylist() for name in parts), strict=True)
+        parts = numbered_columns(keys.select(list(self.task.partitions)))
+        numbered = parts.append_column("row", pa.array(np.arange(keys.num_rows)))
+        found = numbered.group_by(parts.column_names).aggregate([("row", "min")])
+        values = zip(*(found.column(name).to_pylist() for name in parts.column_names), strict=True)
         rows = []
-        for value, row in zip(values, found["row number_min"].to_pylist(), strict=True):
+        for value, row in zip(values, found["row_min"].to_pylist(), strict=True):
             if value not in self._partitions:
                 self._partitions.add(value)
                 rows.append(row)

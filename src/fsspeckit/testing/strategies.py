@@ -77,6 +77,7 @@ COLUMN_NAMES = (
     *("id", "k", "v", "value", "Mixed", "two words", "with.dot", "it's", 'say "hi"', "größe"),
     *("キー", "😀", "__fsspeckit_position", "__fsspeckit__", "select", "`tick`", "a,b", "50%"),
     *("a/b", "x=y", " padded ", "element", "list", "col[0]", "back\\slash", "1", "semi;colon"),
+    *(".x", "x", ".", "..", "[0]", ".with[0]"),
 )
 """Names of columns inside files, plain ones first. None differs from another by case alone."""
 

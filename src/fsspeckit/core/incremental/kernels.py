@@ -19,6 +19,7 @@ __all__ = [
     "array_as",
     "array_without_views",
     "check_storable",
+    "numbered_columns",
     "storage_type",
     "take_rows",
     "without_extensions",
@@ -34,6 +35,14 @@ def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
     stored = _table_as(table, _mapped_schema(named, _storage_of))
     plain = _cast_to(stored, _mapped_schema(stored.schema, _ordinary))
     return _table_as(_cast_to(plain.take(rows), stored.schema), named)
+
+
+def numbered_columns(table: pa.Table) -> pa.Table:
+    """The same columns under the names ``"0"``, ``"1"`` and so on.
+
+    Sorting and grouping take names, and take a name that begins with a dot for the path to a field.
+    """
+    return table.rename_columns([str(number) for number in range(table.num_columns)])
 
 
 def without_views(table: pa.Table) -> pa.Table:

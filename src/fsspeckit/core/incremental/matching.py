@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import family, python_value
+from fsspeckit.core.incremental.kernels import numbered_columns
 from fsspeckit.core.incremental.keys import canonical_keys, check_names, key_column
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
 
@@ -239,8 +240,9 @@ def _ranked(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
 
 def _ascending(ranked: pa.Table) -> NDArray[np.int64]:
     """The rows in order, NULL first; equal ones stay as they are."""
-    keys = [(name, "ascending", "at_start") for name in ranked.column_names]
-    return np.asarray(pc.sort_indices(ranked, sort_keys=keys)).astype(np.int64)
+    columns = numbered_columns(ranked)
+    keys = [(name, "ascending", "at_start") for name in columns.column_names]
+    return np.asarray(pc.sort_indices(columns, sort_keys=keys)).astype(np.int64)
 
 
 def _duplicates(

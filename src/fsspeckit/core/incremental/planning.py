@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from fsspeckit.core.incremental.kernels import numbered_columns
 from fsspeckit.core.incremental.keys import canonical_keys
 from fsspeckit.core.incremental.pruning import Evidence, prune
 from fsspeckit.core.incremental.source import keys_table
@@ -360,8 +361,8 @@ def _in_other_partitions(target: Target, source: SourceKeys) -> list[bool]:
     parts = target.partition_columns
     if not parts:
         return [False] * len(target.footers)
-    names = [part.name for part in parts]
-    written = source.keys.select(names).group_by(names).aggregate([]).select(names)
+    found = numbered_columns(source.keys.select([part.name for part in parts]))
+    written = found.group_by(found.column_names).aggregate([]).select(found.column_names)
     wanted = set(zip(*(column.to_pylist() for column in written.columns), strict=True))
     values = [part.canonical(target.partitions[part.name].values).to_pylist() for part in parts]
     known = [target.partitions[part.name].known for part in parts]

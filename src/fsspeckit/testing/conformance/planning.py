@@ -44,6 +44,16 @@ class PlanningTests:
         write_days(target, days([1, 2], 1), days([3, 4], 2), days([0, 9], 3))
         assert kept(target, days([1, 2], 1, "new")) == {"day=2025-01-01/f0.parquet"}
 
+    def test_a_partition_column_with_a_leading_dot_is_not_the_column_without(
+        self, target: Target
+    ) -> None:
+        for value in (1, 2):
+            target.write(f"%2Ex={value}/f.parquet", pa.table({"id": [value * 10], "x": [0]}))
+        source = pa.table({"id": [10], ".x": [1], "x": [2]})
+        plan = target.plan(source, "upsert", ["id"], trust_partitions=True)
+        evidence = [(file.decision, file.evidence.kind) for file in plan.files]
+        assert evidence == [("affected", "key scan"), ("pruned", "partition")]
+
     def test_unknown_partition_values_are_not_pruned(self, target: Target) -> None:
         write_days(target, days([1, 2], 1))
         target.write("day=later/f.parquet", numbers(1, 2))

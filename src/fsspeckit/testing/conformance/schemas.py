@@ -227,6 +227,35 @@ class ColumnNameTests:
         source = pa.table({name: [number, -2] for number, name in enumerate(reversed(names))})
         target.merge(source.select(names[::-1]), "upsert", names[:3])
 
+    @pytest.mark.parametrize("name", COLUMN_NAMES)
+    def test_order_by_a_column_named(self, target: Target, name: str) -> None:
+        """A column that would win otherwise has the name without its punctuation."""
+        alike = "".join(char for char in name if char.isalnum()) or "other"
+        alike = alike if alike != name else "other"
+        target.write("a.parquet", pa.table({"key": [1], name: [0], alike: [0]}))
+        source = pa.table({"key": [1, 1, 2, 2], name: [1, 2, 4, 3], alike: [2, 1, 3, 4]})
+        target.merge(source, "upsert", ["key"], order_by=[name])
+
+    def test_order_by_columns_that_differ_by_a_leading_dot(self, target: Target) -> None:
+        target.write("a.parquet", pa.table({"id": [1], ".x": [0], "x": [0]}))
+        source = pa.table({"id": [1, 1, 1], ".x": [1, 2, 2], "x": [9, 1, 2]})
+        target.merge(source, order_by=[".x", "x"])
+        assert next(iter(target.files(source.schema).values()))[0] == {"id": 1, ".x": 2, "x": 2}
+
+    @pytest.mark.parametrize("role", ["key", "order", "payload"])
+    def test_a_name_that_is_the_path_to_a_field_of_a_struct(
+        self, target: Target, role: str
+    ) -> None:
+        inside = [{"a": 5, "b": 6}, {"a": 3, "b": 4}]
+        held = pa.table({"id": [1, 2], "s": inside, "s.a": [1, 2], ".s.b": [1, 2]})
+        target.write("a.parquet", held)
+        source = pa.table(
+            {"id": [2, 2, 3], "s": [inside[0], *inside], "s.a": [2, 2, 5], ".s.b": [8, 7, 9]}
+        )
+        keys = ["s.a", ".s.b"] if role == "key" else ["id"]
+        order = [".s.b", "s.a"] if role == "order" else None
+        target.merge(source, "upsert", keys, order_by=order, duplicate_keys="last")
+
     def test_names_that_differ_by_case_alone_are_no_keys(self, target: Target) -> None:
         held = pa.table({"id": [1], "ID": [2]})
         target.write("a.parquet", held)
