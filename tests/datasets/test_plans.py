@@ -11,12 +11,14 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
 from fsspeckit.datasets import sources
+from fsspeckit.datasets.attempts import lazy_staging
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import (
@@ -25,6 +27,7 @@ from fsspeckit.errors import (
     RewriteLimitError,
     StalePlanError,
 )
+from fsspeckit.storage.store import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +114,30 @@ def test_a_stream_too_large_for_memory_stays_until_it_is_used(
     io.execute(plan)
     assert not _staged(path)
     assert read(path) == MERGED
+
+
+def test_a_table_too_large_to_be_in_memory_twice_goes_to_disk(
+    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MEMORY_LIMIT", 0)
+    ids = np.array([1, 9])
+    plan = upsert(io, path, pa.table({"id": ids, "v": ["new", "new"]}))
+    assert _staged(path)
+    ids[:] = [2, 8]
+    io.execute(plan)
+    assert not _staged(path)
+    assert read(path) == MERGED
+
+
+def test_a_merge_does_not_copy_a_table(io: DatasetIO, path: str) -> None:
+    source = pa.table({"id": np.arange(100), "v": np.full(100, "new")})
+    with lazy_staging(open_storage(path)) as stage:
+        taken: Any = io._engine.take(source, stage, None)
+        kept: Any = io._engine.take(source, stage, None, keep=True)
+    given = source.column("id").chunk(0).buffers()[1].address
+    found = [one.columns(["id"]).column("id").chunk(0).buffers()[1].address for one in (taken, kept)]
+    assert found[0] == given
+    assert found[1] != given
 
 
 def test_a_plan_that_nobody_executes_leaves_nothing(

@@ -73,9 +73,11 @@ class ArrowEngine:
     def __init__(self, filesystem: Any = None) -> None:
         self._filesystem = filesystem
 
-    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> ArrowSource:
-        """Take the data: as it is if in memory, else read once."""
-        return open_source(data, stage, self._filesystem, schema)
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> ArrowSource:
+        """Take the data: as it is if in memory and not to be kept, else read once."""
+        return open_source(data, stage, self._filesystem, schema, keep=keep)
 
     def footers(
         self,

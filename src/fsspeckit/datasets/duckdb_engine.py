@@ -89,11 +89,13 @@ class DuckDBEngine(ArrowEngine):
                 self._own.close()
                 self._own = None
 
-    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> ArrowSource:
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> ArrowSource:
         """Take the data; a relation is evaluated once, as a stream."""
         if isinstance(data, duckdb.DuckDBPyRelation):
             data = _stream(data)
-        return super().take(data, stage, schema)
+        return super().take(data, stage, schema, keep=keep)
 
     def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
         """The keys that take part; DuckDB tells whether one occurs twice, and needs no index."""

@@ -75,8 +75,17 @@ class Engine(Protocol):
     name: str
     """As in the registry, the module and the command line."""
 
-    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> Source:
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> Source:
         """Take what the caller passed as data; evaluate it once.
+
+        Args:
+            data: The data.
+            stage: Where it may be written to.
+            schema: The schema that the caller wants it to have.
+            keep: Whether the source must stay what it is now: the caller gets control back, and
+                may change the memory of the data, before it is used.
 
         Raises:
             InvalidArgumentError: If it is of a kind that the engine does not know.

@@ -190,7 +190,9 @@ class _Merge:
     def take(self, data: Any) -> None:
         """Stage the source and check what can be checked without the target."""
         with self._phases.timed("stage"):
-            self.source = self._engine.take(data, self._stage, self._request.schema)
+            self.source = self._engine.take(
+                data, self._stage, self._request.schema, keep=self._request.only_plans
+            )
         available = self.source.schema.names
         check_columns("key_columns", self._request.key_columns, available)
         if self._request.order_by:

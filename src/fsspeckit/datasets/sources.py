@@ -1,7 +1,8 @@
 """Sources: whatever a caller passes as data, as Arrow batches that can be read more than once.
 
-Data that is in memory already stays there. A stream is read once: into memory while it is small,
-else into a file in the staging directory, so that it is never held twice.
+Data that is in memory already stays there, unless it has to be kept: its owner may change it. A
+stream, and data that is to be kept, is read once: into memory while it is small, else into a file
+in the staging directory, so that it is never held twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.kernels import check_storable, take_rows, without_views
+from fsspeckit.core.incremental.kernels import check_storable, copied, take_rows, without_views
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
@@ -179,7 +180,12 @@ class SpilledSource:
 
 
 def open_source(
-    data: Any, stage: OpenStage, filesystem: Any = None, schema: pa.Schema | None = None
+    data: Any,
+    stage: OpenStage,
+    filesystem: Any = None,
+    schema: pa.Schema | None = None,
+    *,
+    keep: bool = False,
 ) -> ArrowSource:
     """Make a source of whatever was passed as data.
 
@@ -189,6 +195,7 @@ def open_source(
         stage: Where a stream that is too large for memory goes.
         filesystem: The filesystem of paths.
         schema: The schema that the caller wants the data to have.
+        keep: Whether the source must stay what it is now, whatever its owner does to the data.
 
     Raises:
         InvalidArgumentError: If the data is of another kind.
@@ -196,13 +203,27 @@ def open_source(
     """
     table = _table(data)
     if table is not None:
-        return MemorySource(table if schema is None else _fitted(table, schema))
+        fitted = table if schema is None else _fitted(table, schema)
+        return _kept(fitted, stage) if keep else MemorySource(fitted)
     reader = _reader(data, filesystem)
     _check_schema(reader.schema)
     pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
     wanted = schema or without_views(pa.Table.from_batches([], reader.schema)).schema
     fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
+    if keep and not as_paths(data):  # what is read from Parquet is in memory of our own
+        fitted = map(copied, fitted)
     return _collected(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
+
+
+def _kept(table: pa.Table, stage: OpenStage) -> ArrowSource:
+    """A table that stays what it is.
+
+    Nobody can tell whether memory is Arrow's own or that of a NumPy array that can be changed, so
+    all of it is copied; what is too large to be in memory twice goes to disk.
+    """
+    if table.nbytes > MEMORY_LIMIT:
+        return _spilled(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
+    return MemorySource(copied(table))
 
 
 def _table(data: Any) -> pa.Table | None:

@@ -181,13 +181,16 @@ class SparkEngine:
         self._driver_footers = driver_footers
         self._staged = staged
 
-    def take(self, data: Any, stage: OpenStage, schema: pa.Schema | None) -> AnySource:
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> AnySource:
         """Take the data: a data frame is evaluated once, by tasks that write it to staging."""
         if isinstance(data, DataFrame):
             return self._take_frame(data, stage, schema)
         if paths := as_paths(data):
             return SparkSource(files_in_place(paths, self._filesystem, schema), stage)
-        return HeldSource(open_source(data, stage, self._filesystem, schema), stage)
+        held = open_source(data, stage, self._filesystem, schema, keep=keep)
+        return HeldSource(held, stage)
 
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None

@@ -19,6 +19,7 @@ __all__ = [
     "array_as",
     "array_without_views",
     "check_storable",
+    "copied",
     "numbered_columns",
     "storage_type",
     "take_rows",
@@ -48,6 +49,17 @@ def numbered_columns(table: pa.Table) -> pa.Table:
 def without_views(table: pa.Table) -> pa.Table:
     """The same rows, with strings and binaries of the view kind as ordinary ones."""
     return _cast_to(table, _mapped_schema(table.schema, _ordinary))
+
+
+def copied(table: pa.Table) -> pa.Table:
+    """The same rows in memory that nobody else has; of a slice only what it shows."""
+    named = table.schema
+    stored = _table_as(table, _mapped_schema(named, _storage_of))
+    sink = pa.BufferOutputStream()
+    # The stream format copies all of it, the values of dictionaries too; taking rows would not.
+    with pa.ipc.new_stream(sink, stored.schema) as writer:
+        writer.write_table(stored)
+    return _table_as(pa.ipc.open_stream(sink.getvalue()).read_all(), named)
 
 
 def without_extensions(values: pa.Array) -> pa.Array:
@@ -155,5 +167,7 @@ def array_as(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """The same memory under a type of the same layout."""
     if values.type.equals(data_type):
         return values
+    if isinstance(data_type, pa.ExtensionType) and values.type.equals(data_type.storage_type):
+        return pa.ExtensionArray.from_storage(data_type, values)  # it may not be registered
     _, memory = values.__arrow_c_array__()
     return pa.Array._import_from_c_capsule(data_type.__arrow_c_schema__(), memory)

@@ -5,15 +5,19 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from fsspeckit.errors import StalePlanError
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import days, write_days
-from fsspeckit.testing.conformance.target import numbers
+from fsspeckit.testing.conformance.target import line, numbers
 from fsspeckit.testing.writers import WRITERS
 
 if TYPE_CHECKING:
@@ -23,6 +27,44 @@ __all__ = ["PlanningTests"]
 
 KEPT = ("candidate", "affected")
 """What a plan says about files that a merge may rewrite."""
+
+
+def counted(ids: Any, values: Any) -> pa.Table:
+    """Rows of numbers, in the memory that is given."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.int64())})
+
+
+def _frame(ids: Any, values: Any) -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"id": ids, "v": values}, copy=False)
+
+
+def _categories(ids: Any, values: Any) -> pa.Table:
+    """The values of a dictionary are in the memory that is given."""
+    held = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(values))
+    return counted(ids, values).set_column(1, "v", held)
+
+
+MUTABLE: dict[str, Callable[[Any, Any], Any]] = {
+    "table": counted,
+    "list of tables": lambda ids, values: [counted(ids[:1], values[:1]), counted(ids, values)[1:]],
+    "reader": lambda ids, values: counted(ids, values).to_reader(max_chunksize=1),
+    "pandas frame": _frame,
+    "dataset": lambda ids, values: ds.dataset(counted(ids, values)),
+    "Arrow C stream": lambda ids, values: _Stream(counted(ids, values)),
+    "dictionary": _categories,
+}
+"""Sources over the memory of two NumPy arrays."""
+
+
+class _Stream:
+    """What other libraries hand over."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def kept(target: Target, source: pa.Table, strategy: str = "upsert", **options: Any) -> set[str]:
@@ -137,6 +179,24 @@ class PlanningTests:
         source = numbers(2, 4, 8, v="new")
         result = target.merge(source, data=source.to_reader(max_chunksize=2), by_plan=True)
         assert (len(result.rewritten_files), len(result.inserted_files)) == (2, 1)
+
+    @pytest.mark.parametrize("kind", MUTABLE)
+    def test_a_plan_keeps_its_source(self, target: Target, kind: str) -> None:
+        """What is done to the memory of the source after the plan was made changes nothing."""
+        target.write("a.parquet", counted([1, 2], [10, 20]))
+        ids, values = np.array([2, 3]), np.array([21, 31])
+        given = MUTABLE[kind](ids, values)
+        plan = target.plan(given)
+        change = getattr(given, "loc", None)
+        if change is not None:
+            change[:, "v"] = 99
+        if isinstance(given, list):
+            given.clear()
+        ids[:], values[:] = [1, 4], [98, 99]
+        result = target.io.execute(plan)
+        assert (result.updated, result.inserted) == (1, 1)
+        expected = counted([1, 2, 3], [10, 21, 31])
+        assert target.rows(expected.schema) == Counter(map(line, expected.to_pylist()))
 
     def test_a_plan_is_refused_once_the_files_have_changed(self, target: Target) -> None:
         three_files(target)
