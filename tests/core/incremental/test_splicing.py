@@ -7,6 +7,7 @@ import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import datafusion
 import fsspec
 import numpy as np
 import pyarrow as pa
@@ -147,6 +148,19 @@ def test_all_columns_of_a_row_group(tmp_path: Path) -> None:
     done = edit.on_disk(path, new)
     assert (done.method, done.encoded_row_groups, done.copied_row_groups) == ("splice", 1, 3)
     assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_booleans_lose_the_bloom_filter_that_pyarrow_cannot_write(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    table = pa.table({"id": range(200), "b": [n % 3 == 0 for n in range(200)]})
+    options = datafusion.ParquetWriterOptions(bloom_filter_on_write=True, max_row_group_size=100)
+    frame = datafusion.SessionContext().from_arrow(table)
+    frame.write_parquet_with_options(str(path), options)
+    edit = Edit([150], pa.table({"id": [150], "b": [False]}))
+    assert edit.on_disk(path, new).method == "column splice"
+    assert same(read(new), edit.in_memory(table))
+    found = [[chunk.bloom is not None for chunk in group.chunks] for group in dissected(new).groups]
+    assert found == [[True, True], [True, False]]
 
 
 def test_the_footer_keeps_what_is_not_about_places(tmp_path: Path) -> None:

@@ -58,9 +58,10 @@ _SPECIAL_ENCODINGS: Final = {
     7: "DELTA_BYTE_ARRAY",
     9: "BYTE_STREAM_SPLIT",
 }
-_INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(1, 6)
+_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(6)
 _WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
 _DECIMAL: Final = 5
+_TYPE: Final = 1
 _STATISTICS: Final = 12
 _ENCODING_STATISTICS: Final = 13
 _COUNTS: Final[Spec] = {_ENCODING_STATISTICS: [{1: INT, 2: INT, 3: INT}]}
@@ -108,7 +109,9 @@ def chunk_options(
     dictionary = [
         c.path for c in chunks if encodings[c.path].intersection(DICTIONARY_ENCODINGS) and _pays(c)
     ]
-    blooms = {c.path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for c in chunks if c.bloom}
+    # pyarrow writes no filter for booleans; arrow-rs does.
+    filtered = [c.path for c in chunks if c.bloom and c.metadata.values[_TYPE] != _BOOLEAN]
+    blooms = {path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for path in filtered}
     statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
     return {
         **_file_options(layout),

@@ -233,12 +233,13 @@ def dictionary_pays(raw_bytes: int, values: int, width: int | None) -> bool:
 
 
 def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:
+    """The filters that pyarrow can write: those of booleans, which arrow-rs writes, it cannot."""
     options: dict[str, dict[str, float]] = {}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for index in range(group.num_columns):
             chunk = group.column(index)
-            if chunk.bloom_filter_offset is not None:
+            if chunk.bloom_filter_offset is not None and chunk.physical_type != "BOOLEAN":
                 path = chunk.path_in_schema
                 rows = max(group.num_rows, 1, int(options.get(path, {}).get("ndv", 0)))
                 options[path] = {"ndv": rows, "fpp": BLOOM_FPP}

@@ -108,6 +108,31 @@ def written_by(writer: str, start: int, without: str) -> bytes:
             return file.read()
 
 
+BOOLEANS = pa.table(
+    {
+        "id": [1, 2, 3],
+        "flag": [True, False, None],
+        "in": [{"flag": True}, {"flag": False}, None],
+        "v": ["a", "b", "c"],
+    }
+)
+
+
+def _write_with_blooms(table: pa.Table, path: str, rows_per_group: int) -> None:
+    """Write a file with bloom filters of every column, booleans too."""
+    datafusion = pytest.importorskip("datafusion")
+    options = datafusion.ParquetWriterOptions(
+        bloom_filter_on_write=True, max_row_group_size=rows_per_group
+    )
+    frame = datafusion.SessionContext().from_arrow(table)
+    frame.write_parquet_with_options(path, options)
+
+
+def blooms_of(footer: pq.FileMetaData) -> set[str]:
+    """The columns with bloom filters."""
+    return {c.path_in_schema for c in columns_of(footer) if c.bloom_filter_offset is not None}
+
+
 class WriterTests:
     """Files of four writers."""
 
@@ -137,6 +162,30 @@ class WriterTests:
         source = WIDE.select(["id", "s"]).slice(1, 6).set_column(1, "s", pa.array(["new"] * 6))
         result = target.merge(source)
         assert (result.updated, result.inserted) == (5, 1)
+
+
+    @pytest.mark.parametrize("role", ["payload", "key"])
+    @pytest.mark.parametrize("row_groups", [1, 3])
+    def test_booleans_with_bloom_filters(self, target: Target, role: str, row_groups: int) -> None:
+        """DataFusion writes them, pyarrow cannot: other columns keep theirs."""
+        os.makedirs(target.store.local)
+        path = f"{target.store.local}/a.parquet"
+        _write_with_blooms(BOOLEANS, path, rows_per_group=3 // row_groups)
+        assert "flag" in blooms_of(target.store.footer("a.parquet"))
+        source = pa.table(
+            {"id": [2, 4], "flag": [False, None], "in": [{"flag": None}, None], "v": ["B", "D"]}
+        ).cast(BOOLEANS.schema)
+        keys = ["id", "flag"] if role == "key" else ["id"]
+        (new,) = target.merge(source, "upsert", keys, null_keys="match").rewritten_files
+        kept = blooms_of(target.store.footer(target.store.relative(new)))
+        assert {"id", "v"} <= kept
+
+    def test_booleans_with_bloom_filters_are_written_anew(self, target: Target) -> None:
+        os.makedirs(target.store.local)
+        _write_with_blooms(BOOLEANS, f"{target.store.local}/a.parquet", rows_per_group=2)
+        target.io.merge_parquet_dataset(BOOLEANS, target.store.path, ["id"])
+        (rows,) = target.files(BOOLEANS.schema).values()
+        assert rows == BOOLEANS.to_pylist()
 
 
 class FileShapeTests:
