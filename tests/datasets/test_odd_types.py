@@ -114,10 +114,31 @@ def test_a_dictionary_that_holds_null(data: Path) -> None:
         assert [row["x"] for row in rows(data)] == ["a", None, None]
 
 
-def test_a_column_of_nulls_takes_no_values(data: Path) -> None:
-    IO.write_dataset(pa.table({"id": [1], "x": pa.nulls(1)}), str(data))
-    with pytest.raises(SchemaMismatchError, match="'x': the value 5 of type int64"):
-        IO.merge(pa.table({"id": [1], "x": [5]}), str(data), "upsert", ["id"])
+def test_a_column_of_nulls_takes_values_of_any_one_type(data: Path) -> None:
+    IO.write_dataset(pa.table({"id": [1, 2], "x": pa.nulls(2)}), str(data), max_rows_per_file=1)
+    IO.merge(pa.table({"id": [1], "x": [5]}), str(data), "upsert", ["id"])
+    with pytest.raises(SchemaMismatchError, match="'x'"):
+        IO.merge(pa.table({"id": [2], "x": ["text"]}), str(data), "upsert", ["id"])
+    assert [row["x"] for row in rows(data)] == [5, None]
+
+
+def test_an_append_takes_the_types_that_files_know(data: Path) -> None:
+    for name, x in [("a", pa.nulls(1)), ("b", pa.array([1.5]))]:
+        pq.write_table(pa.table({"id": [0], "x": x}), data / f"{name}.parquet")
+    IO.write_dataset(pa.table({"id": [1], "x": [0.1]}), str(data))
+    assert [row["x"] for row in rows(data)] in ([None, 1.5, 0.1], [1.5, None, 0.1])
+
+
+def test_int96_beside_a_column_without_a_type(data: Path) -> None:
+    """The physical types of a file are told leaf by leaf; a column may get more of them."""
+    on = pa.array([1_000_000], pa.timestamp("us", "UTC"))
+    held = pa.table({"id": [1], "x": pa.nulls(1), "t": on})
+    pq.write_table(held, data / "a.parquet", use_deprecated_int96_timestamps=True)
+    inside = [{"a": [1], "b": "y"}]
+    for number in (1, 2):
+        IO.merge(pa.table({"id": [number], "x": inside, "t": on}), str(data), "upsert", ["id"])
+    assert [row["x"] for row in rows(data)] == inside * 2
+    assert {row["t"] for row in rows(data)} == {on[0].as_py()}
 
 
 @pytest.mark.parametrize(

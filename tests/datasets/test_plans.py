@@ -135,7 +135,9 @@ def test_a_merge_does_not_copy_a_table(io: DatasetIO, path: str) -> None:
         taken: Any = io._engine.take(source, stage, None)
         kept: Any = io._engine.take(source, stage, None, keep=True)
     given = source.column("id").chunk(0).buffers()[1].address
-    found = [one.columns(["id"]).column("id").chunk(0).buffers()[1].address for one in (taken, kept)]
+    found = [
+        one.columns(["id"]).column("id").chunk(0).buffers()[1].address for one in (taken, kept)
+    ]
     assert found[0] == given
     assert found[1] != given
 

@@ -229,3 +229,44 @@ def test_a_source_without_a_scheme_is_on_the_filesystem_given(
     assert io.merge(url, "/data", "upsert", ["id"], **options).updated == 2
     known = "guarded://landing/a.parquet"
     assert io.merge([known], "/data", "upsert", ["id"], **options).updated == 3
+
+
+def test_parts_of_a_source_may_differ_in_what_they_allow(stage: Any) -> None:
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+    one = pa.table({"id": [1], "v": ["a"]}, schema=required)
+    source = open_source([one, pa.table({"v": ["b"], "id": pa.array([None], pa.int64())})], stage)
+    assert source.schema.equals(required.set(0, required.field(0).with_nullable(True)))
+    assert source.columns(["id"]).column("id").to_pylist() == [1, None]
+
+
+UNTYPED: dict[str, tuple[pa.Array, pa.Array]] = {
+    "NULL": (pa.nulls(1), pa.array(["x"])),
+    "list": (pa.array([[]]), pa.array([[1]])),
+    "struct": (pa.array([{"b": None}]), pa.array([{"b": 1.5}])),
+    "NULL for a list": (pa.nulls(1), pa.array([[1]])),
+}
+
+
+@pytest.mark.parametrize("kind", UNTYPED)
+@pytest.mark.parametrize("how", ["tables", "files", "directory", "glob"])
+@pytest.mark.parametrize("first", [0, 1], ids=["without a type first", "with a type first"])
+def test_parts_of_a_source_may_have_no_type_for_a_column(
+    tmp_path: Path, kind: str, how: str, first: int
+) -> None:
+    values = UNTYPED[kind][::-1] if first else UNTYPED[kind]
+    tables = [pa.table({"id": [number], "x": x}) for number, x in enumerate(values)]
+    (tmp_path / "source").mkdir()
+    paths = [f"{tmp_path}/source/{number}.parquet" for number in range(2)]
+    for table, path in zip(tables, paths, strict=True):
+        pq.write_table(table, path)
+    given: Any = {
+        "tables": tables,
+        "files": paths,
+        "directory": f"{tmp_path}/source",
+        "glob": f"{tmp_path}/source/*.parquet",
+    }[how]
+    io = PyarrowDatasetIO()
+    io.merge(given, f"{tmp_path}/data", "upsert", ["id"])
+    found = io.read_dataset(f"{tmp_path}/data")
+    assert found.column("x").type.equals(UNTYPED[kind][1].type)
+    assert found.column("x").to_pylist() == [one for x in values for one in x.to_pylist()]

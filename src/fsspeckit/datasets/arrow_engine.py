@@ -164,6 +164,7 @@ class ArrowEngine:
                 lambda rows: source.take(rows).select(wanted),
                 files[path].path,
                 key_columns=[column.name for column in target.key_columns],
+                types=target.types,
             )
 
         largest = max(

@@ -20,6 +20,7 @@ from fsspeckit.core.incremental.partitions import (
     parse_hive_partition_path,
     typed_values,
 )
+from fsspeckit.core.incremental.shared_types import shared_type
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import check_readable
 from fsspeckit.storage.reading import stable_files
@@ -287,7 +288,7 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
             if known.type.equals(field.type):
                 continue
             try:
-                fields[field.name] = known.with_type(common_type(known.type, field.type))
+                fields[field.name] = known.with_type(_common_type(known.type, field.type))
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(
                     f"column {field.name!r} is {known.type} in {schemas[0][0]!r} and {field.type} "
@@ -295,6 +296,18 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
                     "wrong type."
                 ) from error
     return pa.schema(list(fields.values()), schema.metadata)
+
+
+def _common_type(known: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type that holds the values of two, also of nested ones that are of one shape.
+
+    Raises:
+        SchemaMismatchError: If there is none.
+    """
+    shared = shared_type(known, other)
+    if pa.types.is_nested(shared) and shared.equals(shared_type(other, known)):
+        return shared
+    return common_type(known, other)
 
 
 def _partition(relative: str, parts: pa.Schema) -> ds.Expression:

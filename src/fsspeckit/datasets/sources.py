@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.kernels import check_storable, copied, take_rows, without_views
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
+from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
@@ -46,6 +47,7 @@ __all__ = [
     "check_unique_names",
     "gathered",
     "located",
+    "one_schema",
     "open_source",
     "parquet_dataset",
     "source_root",
@@ -53,6 +55,8 @@ __all__ = [
 
 MEMORY_LIMIT = 128 * 1024 * 1024
 """A stream with more bytes than this goes to disk."""
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _ONE_PIECE = 2
 _SPILL_ROWS = 65_536
@@ -235,7 +239,8 @@ def _table(data: Any) -> pa.Table | None:
         _check_schema(part.schema)
     tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in given]
     _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
-    return _plain(pa.concat_tables(tables, promote_options="default"))
+    known = one_schema([table.schema for table in tables])
+    return _plain(pa.concat_tables([_as_schema(table, known) for table in tables]))
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -268,15 +273,26 @@ def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
         odd = sorted(
             name
             for name in wanted.keys() | found.keys()
-            if name not in wanted
-            or name not in found
-            or not (wanted[name].equals(found[name]) or pa.null() in (wanted[name], found[name]))
+            if name not in wanted or name not in found or not _alike(wanted[name], found[name])
         )
         if odd:
             raise SchemaMismatchError(
                 f"the parts of the source differ in the columns {odd!r}: {first} and {what} have "
                 "other columns or types.\nHint: make them alike, or merge them one by one."
             )
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are the same where both know one: nothing but NULL has none."""
+    return bool(known_type(one, other).equals(known_type(other, one)))
+
+
+def one_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The schema of pieces that are alike: NULL is allowed where one of them allows it."""
+    known = known_schema(*schemas)
+    nullable = {field.name for schema in schemas for field in schema if field.nullable}
+    fields = [field.with_nullable(field.name in nullable) for field in known]
+    return pa.schema(fields, known.metadata)
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -393,7 +409,7 @@ def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchRead
     """A stream over Parquet files, directories and globs, one after the other."""
     parts = [parquet_dataset(path, filesystem) for path in paths]
     _check_alike([(str(path), part.schema) for path, part in zip(paths, parts, strict=True)])
-    schema = pa.unify_schemas([part.schema for part in parts])
+    schema = one_schema([part.schema for part in parts])
     batches = chain.from_iterable(map(_batches, parts))
     fitted = (_as_schema(batch, schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(schema, fitted)
@@ -407,8 +423,11 @@ def _batches(dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
         yield from plain_table(part, dataset.schema, dataset.schema.names).to_batches()
 
 
-def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+def _as_schema(rows: Rows, schema: pa.Schema) -> Rows:
+    """The columns of a schema, which knows types where the rows have none."""
+    columns = [(rows.column(field.name), field.type) for field in schema]
+    cast = [values if values.type.equals(kind) else values.cast(kind) for values, kind in columns]
+    return type(rows).from_arrays(cast, schema=schema)
 
 
 def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
@@ -446,7 +465,7 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
             "Hint: a path must be that of Parquet; read other files with a library that knows them."
         ) from error
     _check_alike(meant)
-    schema = _meant(dataset.schema, parts[0])
+    schema = one_schema([_meant(dataset.schema, parts[0]), *(schema for _, schema in meant)])
     return ds.FileSystemDataset(parts, schema, options, dataset.filesystem)
 
 

@@ -588,5 +588,13 @@ def _rewriter(
     directory = source.stage().path
     held = {footer.file.path: windows(footer) for footer in target.footers}
     return RewriteFiles(
-        target.root, source.rows(), directory, keys, columns, held, keep_others, force
+        target.root,
+        source.rows(),
+        directory,
+        keys,
+        columns,
+        held,
+        keep_others,
+        force,
+        target.types,
     )

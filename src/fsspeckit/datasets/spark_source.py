@@ -27,7 +27,7 @@ from fsspeckit.core.incremental.payload import (
 )
 from fsspeckit.core.incremental.scan import open_data_file
 from fsspeckit.core.parquet.instants import int96_columns, physical_types
-from fsspeckit.datasets.sources import gathered, parquet_dataset, source_root
+from fsspeckit.datasets.sources import gathered, one_schema, parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.control import STAGED_SUFFIX
 from fsspeckit.storage.disks import LocalDisk, RemoteDisk
@@ -310,7 +310,7 @@ def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | No
         for root, dataset in found
         for fragment in dataset.get_fragments()
     )
-    meant = pa.unify_schemas([dataset.schema for _, dataset in found])
+    meant = one_schema([dataset.schema for _, dataset in found])
     if schema is not None:
         check_same_columns(meant.names, schema.names, "schema")
     return SourceRows(schema or meant, parts)

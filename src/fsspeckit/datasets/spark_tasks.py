@@ -393,6 +393,8 @@ class RewriteFiles:
 
     keep_others: bool
     force: bool = False
+    types: pa.Schema | None = None
+    """The types of columns that a file stores without one."""
 
     def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
         """Gives the path of each file and what became of it."""
@@ -428,6 +430,7 @@ class RewriteFiles:
             new.rows,
             destination,
             key_columns=self.key_columns,
+            types=self.types,
         )
         return replace(done, path=destination if done.is_new else None)
 

@@ -17,6 +17,7 @@ from fsspeckit.core.incremental.partitions import PartitionDirectories
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.incremental.rewriting import file_layout
 from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.shared_types import known_schema, shared_schema
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.core.incremental.writing import NewFiles
 from fsspeckit.core.parquet.properties import Layout, layout_of_new_files
@@ -131,9 +132,8 @@ def check_fits(source: pa.Schema, target: Target) -> None:
         names = [*schema.names, *(name for name in parts if name not in schema.names)]
         _check_same_in_every_file(target, footer, names)
         check_same_columns(source.names, names)
-        fit_table(
-            pa.Table.from_batches([], source), pa.schema([f for f in schema if f.name not in parts])
-        )
+        stored = pa.schema([field for field in schema if field.name not in parts])
+        fit_table(pa.Table.from_batches([], source), known_schema(stored, target.types))
 
 
 def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
@@ -208,8 +208,9 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
 
 
 def _example_layout(root: Root, target: Target) -> Layout | None:
-    """How the first file of the target was written."""
+    """How the first file of the target was written, with types for the values of all files."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
-            return file_layout(root, footer.file.path, file)
+            layout = file_layout(root, footer.file.path, file)
+            return layout.with_types(shared_schema([layout.schema, target.types]))
     return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Kelvin(pa.ExtensionType):
+class Kelvin(pa.ExtensionType):  # type: ignore[misc]
     """A type that nobody has registered, so that no file format knows it."""
 
     def __init__(self) -> None:

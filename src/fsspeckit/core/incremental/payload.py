@@ -17,6 +17,7 @@ from fsspeckit.core.incremental.kernels import (
     without_extensions,
     without_views,
 )
+from fsspeckit.core.incremental.shared_types import inner_types, known_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a type may become another one, by the rules of columns at every level."""
     found, wanted = plain_type(found), plain_type(wanted)
     if pa.types.is_nested(found) and pa.types.is_nested(wanted):
-        inner, outer = _inner_types(found), _inner_types(wanted)
+        inner, outer = inner_types(found), inner_types(wanted)
         return inner.keys() == outer.keys() and all(
             _convertible(kind, outer[name]) for name, kind in inner.items()
         )
@@ -102,17 +103,10 @@ def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
     return pa.types.is_null(found) or comparable(found, wanted)
 
 
-def _inner_types(data_type: pa.DataType) -> dict[str, pa.DataType]:
-    """The types inside a nested type: of a struct by name, of a map, or of a list."""
-    if pa.types.is_struct(data_type):
-        return {field.name: field.type for field in data_type}
-    if pa.types.is_map(data_type):
-        return {"key": data_type.key_type, "value": data_type.item_type}
-    return {"item": data_type.value_type}
-
-
 def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
     try:
+        # Nothing but NULL is lost where only NULL can be; the way back would not be known.
+        values = values.cast(known_type(values.type, data_type))
         out = values.cast(data_type)
         same = same_values(out.cast(values.type), values)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

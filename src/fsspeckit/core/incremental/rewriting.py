@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.incremental.changes import Change, Replacement, stored_rows
 from fsspeckit.core.incremental.choice import choose
 from fsspeckit.core.incremental.scan import open_data_file
+from fsspeckit.core.incremental.shared_types import known_schema
 from fsspeckit.core.incremental.splicing import ENCODERS, open_spliceable
 from fsspeckit.core.parquet.anatomy import CannotSpliceError
 from fsspeckit.core.parquet.instants import Unit, finest_unit, has_nanoseconds
@@ -92,6 +93,7 @@ def rewrite(
     destination: str,
     *,
     key_columns: Collection[str] = (),
+    types: pa.Schema | None = None,
     costs: Costs | None = None,
 ) -> Rewritten:
     """Write a file with some rows replaced, unless no value changes and nothing forces it.
@@ -103,6 +105,7 @@ def rewrite(
         rows: Gives source rows by their numbers, in that order.
         destination: Where to write the new file.
         key_columns: The columns whose values stay equal, so that a sort order by them holds.
+        types: The types of columns that the file stores without one, because it has only NULL.
         costs: What decides how the file is written; by default measured ones.
 
     Raises:
@@ -114,6 +117,8 @@ def rewrite(
         _taken_apart(root, path) as source,
         _opened(root, path, replacement, rows, key_columns) as (file, layout),
     ):
+        if types is not None:
+            layout = layout.with_types(known_schema(layout.schema, types))
         change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
         changes = change.group_changes()
         change.layout = _sorted_as_far(change, changes, key_columns)

@@ -18,6 +18,7 @@ from fsspeckit.core.incremental.partitions import (
     typed_values,
 )
 from fsspeckit.core.incremental.pruning import PartitionValues
+from fsspeckit.core.incremental.shared_types import known_schema, shared_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Target:
 
     partitions: Mapping[str, PartitionValues]
     """The same, typed, by column."""
+
+    types: pa.Schema
+    """The columns that files store, with types for the values of all files; where no file knows
+    one, that of the source."""
 
     @property
     def rows(self) -> int:
@@ -106,7 +111,14 @@ def read_target(
         parts,
         texts,
         {part.name: partition_values(part, texts) for part in parts},
+        _types(footers, schema),
     )
+
+
+def _types(footers: Sequence[FileFooter], source: pa.Schema | None) -> pa.Schema:
+    found = {id(footer.schema): footer.schema for footer in footers if footer.error is None}
+    shared = shared_schema(found.values()) if found else pa.schema([])
+    return shared if source is None else known_schema(shared, source)
 
 
 def partition_values(

@@ -28,6 +28,7 @@ __all__ = [
     "has_nanoseconds",
     "int96_columns",
     "key_instants",
+    "nested_like",
     "physical_types",
     "with_int96_as",
 ]
@@ -87,10 +88,11 @@ def _retyped(found: pa.DataType, leaves: Iterator[str], data_type: pa.DataType) 
     new = [_retyped_field(field, leaves, data_type) for field in old]
     if all(one is other for one, other in zip(old, new, strict=True)):
         return found
-    return _nested_like(found, new)
+    return nested_like(found, new)
 
 
-def _nested_like(found: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+def nested_like(found: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """A nested type of the same kind with other fields inside."""
     if pa.types.is_struct(found):
         return pa.struct(fields)
     if pa.types.is_map(found):

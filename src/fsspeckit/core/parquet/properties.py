@@ -90,11 +90,35 @@ class Layout:
         """
         return bool(self.options.get("use_deprecated_int96_timestamps"))
 
+    def with_types(self, schema: pa.Schema) -> Layout:
+        """The same layout with other types of its columns; those with INT96 keep theirs."""
+        leaves = iter(self.physical)
+        fields: list[pa.Field] = []
+        physical: list[str] = []
+        for old, new in zip(self.schema, schema, strict=True):
+            stored = [next(leaves) for _ in range(_leaf_count(old.type))]
+            stays = old.name in self.int96 or old.type.equals(new.type)
+            fields.append(old if stays else new)
+            physical += stored if stays else [""] * _leaf_count(new.type)
+        found = pa.schema(fields, self.schema.metadata)
+        return replace(self, schema=found, physical=tuple(physical))
+
     def with_unit(self, unit: Unit) -> Layout:
         """The same layout with INT96 decoded in another unit."""
         stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
         schema = with_int96_as(self.schema, self.physical, stored)
         return replace(self, schema=schema, unit=unit)
+
+
+def _leaf_count(data_type: pa.DataType) -> int:
+    """How many leaf columns a column of a type has."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _leaf_count(data_type.storage_type)
+    if pa.types.is_map(data_type):
+        return _leaf_count(data_type.key_type) + _leaf_count(data_type.item_type)
+    if not pa.types.is_nested(data_type):
+        return 1
+    return sum(_leaf_count(data_type.field(n).type) for n in range(data_type.num_fields))
 
 
 def layout_of(

@@ -163,7 +163,6 @@ class WriterTests:
         result = target.merge(source)
         assert (result.updated, result.inserted) == (5, 1)
 
-
     @pytest.mark.parametrize("role", ["payload", "key"])
     @pytest.mark.parametrize("row_groups", [1, 3])
     def test_booleans_with_bloom_filters(self, target: Target, role: str, row_groups: int) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,8 @@ from fsspeckit.testing.conformance.target import line, numbers
 from fsspeckit.testing.writers import WRITERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fsspeckit.testing.conformance.target import Target
 
 __all__ = ["PlanningTests"]

@@ -91,6 +91,42 @@ FITTING: dict[str, tuple[pa.Array, pa.Array]] = {
 }
 """Payload of a target, and what a source may have instead."""
 
+UNTYPED: dict[str, tuple[pa.Array, pa.Array]] = {
+    "list": (pa.array([[1], [2, None]]), pa.array([[], [None], None])),
+    "large list": (
+        pa.array([["a"], None], pa.large_list(pa.string())),
+        pa.array([[], [None], None], pa.large_list(pa.null())),
+    ),
+    "large list into list": (
+        pa.array([["a"], None]),
+        pa.array([[], [None], None], pa.large_list(pa.null())),
+    ),
+    "list of fixed size": (
+        pa.array([[1, 2], None], pa.list_(pa.int8(), 2)),
+        pa.array([[None, None], None, [None, None]], pa.list_(pa.null(), 2)),
+    ),
+    "struct": (
+        pa.array([{"a": 1, "b": "x"}, None]),
+        pa.array([{"a": 2, "b": None}, None, {"a": None, "b": None}]),
+    ),
+    "struct of NULL alone": (pa.array([{"b": 1.5}, None]), pa.array([{"b": None}, None, None])),
+    "map": (
+        pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int32())),
+        pa.array([[("k", None)], [], None], pa.map_(pa.string(), pa.null())),
+    ),
+    "list of structs of lists": (
+        pa.array([[{"b": ["x"], "c": 1}], None]),
+        pa.array([[{"b": [], "c": 2}], [{"b": None, "c": None}], []]),
+    ),
+    "dictionary in a list": (
+        pa.array([["a"], None], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        pa.array([[None], [], None]),
+    ),
+    "NULL for a list": (pa.array([[1], None]), pa.nulls(3)),
+    "NULL for a struct": (pa.array([{"a": {"b": 1}}, None]), pa.nulls(3)),
+}
+"""Payload of a target, and what frames make of NULL and of empty lists inside: types of NULL."""
+
 MISFITTING: dict[str, tuple[pa.Array, pa.Array]] = {
     "300 into int8": (pa.array([1, 2], pa.int8()), pa.array([300, 1])),
     "0.1 into float": (pa.array([0.5, 1.5], pa.float32()), pa.array([0.1, 0.5])),
@@ -106,6 +142,25 @@ MISFITTING: dict[str, tuple[pa.Array, pa.Array]] = {
     ),
 }
 """Payload of a target, and what would lose something."""
+
+
+WIDER: dict[str, tuple[pa.Array, pa.Array]] = {
+    "integers": (pa.array([1, 2], pa.int8()), pa.array([300, 2**40])),
+    "floats": (pa.array([0.5, 1.5], pa.float32()), pa.array([0.1, 0.2])),
+    "instants": (
+        pa.array([1, 2], pa.timestamp("ms", "UTC")),
+        pa.array([1, 2001], pa.timestamp("us", "UTC")),
+    ),
+    "decimals": (
+        pa.array([Decimal("1.5"), None], pa.decimal128(9, 1)),
+        pa.array([Decimal("1.55"), Decimal("12345678901.25")], pa.decimal128(18, 2)),
+    ),
+    "inside of a list": (
+        pa.array([[1], []], pa.list_(pa.int8())),
+        pa.array([[300], None], pa.list_(pa.int32())),
+    ),
+}
+"""Payload of the file that is first by name, and what another file holds."""
 
 
 def with_payload(payload: pa.Array) -> pa.Table:
@@ -131,6 +186,16 @@ class SchemaTests:
         held, given = MISFITTING[case]
         target.write("a.parquet", with_payload(held))
         target.refuses(errors.SchemaMismatchError, with_payload(given), match="'payload'")
+
+    @pytest.mark.parametrize("case", WIDER)
+    def test_new_rows_may_have_the_widest_type_of_the_files(
+        self, target: Target, case: str
+    ) -> None:
+        narrow, wide = WIDER[case]
+        target.write("a.parquet", with_payload(narrow))
+        target.write("b.parquet", pa.table({"id": [8, 9], "payload": wide}))
+        result = target.merge(pa.table({"id": [9, 20], "payload": wide}))
+        assert (result.updated, result.inserted) == (1, 1)
 
     def test_a_missing_source_column_is_named(self, target: Target) -> None:
         target.write("a.parquet", numbers(1))
@@ -170,6 +235,50 @@ class NestedTests:
         source = pa.table({"id": [2, 3, 4], "payload": NESTED[kind].take(pa.array([0, 2, 3]))})
         result = target.merge(source)
         assert (result.updated, result.inserted) == (2, 1)
+
+    @pytest.mark.parametrize("kind", UNTYPED)
+    def test_null_and_nothing_inside_fit_every_type(self, target: Target, kind: str) -> None:
+        held, given = UNTYPED[kind]
+        target.write("a.parquet", with_payload(held))
+        result = target.merge(pa.table({"id": [1, 2, 3], "payload": given}))
+        assert (result.updated, result.inserted) == (1, 2)
+
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    def test_a_frame_with_nothing_inside_of_a_column(self, target: Target, library: str) -> None:
+        held = pa.table({"id": [1, 2], "l": [[1], [2]], "s": [{"b": "x"}, None]})
+        target.write("a.parquet", held)
+        columns = {"id": [2, 3], "l": [[], [None]], "s": [{"b": None}, {"b": None}]}
+        frame = pytest.importorskip(library).DataFrame(columns)
+        target.merge(pa.table(columns).cast(held.schema), data=frame)
+
+    @pytest.mark.parametrize("kind", ["NULL", *(k for k in UNTYPED if "into" not in k)])
+    def test_files_without_a_type_for_a_column(self, target: Target, kind: str) -> None:
+        """As pandas writes a column of None, or of empty lists; the file is the first by name."""
+        if kind == "NULL":
+            typed, untyped = pa.array(["x", "y"]), pa.nulls(3)
+        else:
+            typed, untyped = UNTYPED[kind]
+        target.write("a.parquet", pa.table({"id": [1, 2, 3], "payload": untyped}))
+        target.write("b.parquet", pa.table({"id": [4, 5], "payload": typed}))
+        new = pa.concat_arrays([typed, typed])
+        result = target.merge(pa.table({"id": [2, 5, 6, 7], "payload": new}))
+        assert (result.updated, result.inserted) == (2, 2)
+        found = target.io.read_dataset(target.store.path, columns=["id"])
+        assert (found.num_rows if isinstance(found, pa.Table) else found.count()) == 7
+
+    @pytest.mark.parametrize("kind", ["NULL", "list", "struct"])
+    def test_a_column_gets_its_type_with_its_first_value(self, target: Target, kind: str) -> None:
+        typed, untyped = UNTYPED[kind] if kind in UNTYPED else (pa.array(["x", "y"]), pa.nulls(3))
+        target.write("a.parquet", pa.table({"id": [1, 2, 3], "payload": untyped}))
+        target.io.merge(
+            pa.table({"id": [2, 4], "payload": typed}), target.store.path, "upsert", ["id"]
+        )
+        schema = pa.schema([("id", pa.int64()), ("payload", typed.type)])
+        rows = sorted(
+            (row for rows in target.files(schema).values() for row in rows), key=lambda r: r["id"]
+        )
+        old, new = untyped.to_pylist(), typed.to_pylist()
+        assert [row["payload"] for row in rows] == [old[0], new[0], old[2], new[1]]
 
     @pytest.mark.parametrize("kind", PAYLOAD)
     def test_payload_of_type(self, target: Target, kind: str) -> None:

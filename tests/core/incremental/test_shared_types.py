@@ -1,0 +1,95 @@
+"""Types that hold the values of several files."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.core.incremental.shared_types import (
+    known_schema,
+    known_type,
+    shared_schema,
+    shared_type,
+)
+
+NULLS = pa.list_(pa.null())
+NUMBERS = pa.list_(pa.int64())
+STAMP = pa.timestamp("us", "UTC")
+
+
+def record(**fields: pa.DataType) -> pa.DataType:
+    return pa.struct(list(fields.items()))
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "expected"),
+    [
+        (pa.null(), pa.int8(), pa.int8()),
+        (pa.null(), NUMBERS, NUMBERS),
+        (NULLS, NUMBERS, NUMBERS),
+        (pa.large_list(pa.null()), NUMBERS, pa.large_list(pa.int64())),
+        (pa.list_(pa.null(), 2), pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 2)),
+        (
+            record(a=pa.null(), b=pa.int8()),
+            record(b=pa.int64(), a=NUMBERS),
+            record(a=NUMBERS, b=pa.int8()),
+        ),
+        (
+            pa.map_(pa.string(), pa.null()),
+            pa.map_(pa.string(), STAMP),
+            pa.map_(pa.string(), STAMP),
+        ),
+        (pa.dictionary(pa.int8(), pa.null()), pa.string(), pa.string()),
+        (pa.int8(), pa.int64(), pa.int8()),
+        (NULLS, pa.int64(), NULLS),
+        (NULLS, record(a=pa.int64()), NULLS),
+        (record(a=pa.null()), record(b=pa.int64()), record(a=pa.null())),
+    ],
+    ids=str,
+)
+def test_what_another_type_knows(
+    found: pa.DataType, known: pa.DataType, expected: pa.DataType
+) -> None:
+    assert known_type(found, known) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "expected"),
+    [
+        (pa.int8(), pa.int64(), pa.int64()),
+        (pa.int64(), pa.int8(), pa.int64()),
+        (pa.float32(), pa.float64(), pa.float64()),
+        (pa.decimal128(9, 1), pa.decimal128(18, 2), pa.decimal128(18, 2)),
+        (pa.timestamp("ms", "Europe/Berlin"), STAMP, STAMP),
+        (pa.timestamp("us", "Europe/Berlin"), STAMP, pa.timestamp("us", "Europe/Berlin")),
+        (pa.large_string(), pa.string(), pa.large_string()),
+        (
+            pa.dictionary(pa.int32(), pa.string()),
+            pa.string(),
+            pa.dictionary(pa.int32(), pa.string()),
+        ),
+        (pa.binary(4), pa.binary(8), pa.binary()),
+        (pa.date64(), pa.date32(), pa.date64()),
+        (pa.uuid(), pa.binary(16), pa.uuid()),
+        (pa.list_(pa.int8()), NUMBERS, NUMBERS),
+        (pa.string(), pa.int64(), pa.string()),
+        (pa.decimal256(76, 0), pa.decimal256(76, 76), pa.decimal256(76, 0)),
+    ],
+    ids=str,
+)
+def test_a_type_for_the_values_of_both(
+    first: pa.DataType, other: pa.DataType, expected: pa.DataType
+) -> None:
+    assert shared_type(first, other) == expected
+
+
+def test_schemas_keep_their_order_metadata_and_nullability() -> None:
+    first = pa.schema(
+        [pa.field("id", pa.int8(), nullable=False), pa.field("v", pa.null())], {"about": "first"}
+    )
+    other = pa.schema([("v", pa.string()), ("id", pa.int64()), ("extra", pa.int64())])
+    expected = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())], {"about": "first"}
+    )
+    assert shared_schema([first, other]).equals(expected, check_metadata=True)
+    assert known_schema(first, other).field("id").type == pa.int8()
