@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture clean
+.PHONY: help setup java demo test test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture minio clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,8 +96,12 @@ $(PEERS)-spark/.installed: benchmarks/peers/environments.py
 	@$(PYTHON) -m benchmarks.peers.environments spark
 	@touch $@
 
-torture: setup ## Kill writers at every step, for minutes rather than seconds
+torture: setup minio ## Kill writers at every step, for minutes rather than seconds, on object stores, too
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
+	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_pyarrow.py tests/datasets/test_duckdb.py -k 'moto or minio'
+
+minio: $(INSTALLED) ## Build MinIO for the tests, once, into a cache outside of the checkout (needs Go)
+	@$(PYTHON) -m scripts.minio
 
 clean: ## Remove everything that the commands above made
 	rm -rf .venv $(DUCKDB1) $(SPARK41) $(PEERS) $(PEERS)-spark $(PEERS)-hudi site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts

@@ -25,6 +25,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("default")
+# fsspec warns about every variable whose name begins like its own.
+if os.environ.pop("FSSPECKIT_TORTURE", None):
+    os.environ["TORTURE"] = "1"
 
 
 def pytest_configure() -> None:

@@ -38,6 +38,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("test-spark41", ["import pyspark", "-m pytest", "tests/datasets/test_spark.py"]),
         ("bench-spark", ["scripts/java.sh", "benchmarks.peers --spark"]),
         ("demo", ["scripts/java.sh", "examples/demo.py"]),
+        ("torture", ["scripts.minio", "pytest tests/storage", "moto or minio"]),
     ],
 )
 def test_a_command_runs(target: str, commands: list[str]) -> None:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[2]
-# fsspec warns about every variable whose name begins like its own.
-if os.environ.pop("FSSPECKIT_TORTURE", None):
-    os.environ["TORTURE"] = "1"
 
 
 class ForkServer:

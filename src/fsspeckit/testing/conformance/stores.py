@@ -15,24 +15,46 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.core.parquet.instants import has_nanoseconds
+from fsspeckit.testing import object_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from fsspec import AbstractFileSystem
 
-__all__ = ["STORES", "Entry", "Store", "hive", "open_store"]
+    from fsspeckit.testing.object_stores import ObjectStore
+
+__all__ = ["OBJECT_STORES", "STORES", "Entry", "Store", "hive", "open_store"]
 
 STORES = ("exchange", "plain", "memory", "dirfs")
 """Local disk in both publish modes, memory, and a directory inside another filesystem."""
+
+OBJECT_STORES = ("moto", "moto-as-minio", "minio")
+"""Stores behind a server of this machine."""
+
+TORTURE = bool(os.environ.get("TORTURE"))
+"""Whether tests may take minutes rather than seconds."""
+
+
+def every_store() -> list[Any]:
+    """The stores of the store suite, as parameters of a test.
+
+    One of the object stores will do, the real one where it is built; the long tests take all.
+    """
+    one = "minio" if object_stores.minio_program().exists() else "moto-as-minio"
+    behind_servers = OBJECT_STORES if TORTURE else (one,)
+    return [*STORES, *(pytest.param(kind, marks=pytest.mark.slow) for kind in behind_servers)]
+
 
 _SUFFIXES = (".parquet", ".pq", ".parq")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -69,7 +91,8 @@ class Store:
     @property
     def opening(self) -> dict[str, Any]:
         """What `recover` and `history` are given besides the path."""
-        return {name: self.options[name] for name in ("filesystem",) if name in self.options}
+        names = ("filesystem", "storage_options")
+        return {name: self.options[name] for name in names if name in self.options}
 
     def at(self, name: str) -> str:
         """The path of a file of the dataset, fit for the filesystem."""
@@ -112,10 +135,10 @@ class Store:
         """Staging directories that no writer needs any more."""
         parent, _, name = self.at("").rstrip("/").rpartition("/")
         control = f"{parent}/.{name}.fsspeckit" if parent else f".{name}.fsspeckit"
-        if not self.filesystem.isdir(control):
-            return []
-        names = [str(path).rpartition("/")[2] for path in self.filesystem.ls(control, detail=False)]
-        return [name for name in names if name.startswith(".staging_")]
+        # Not one level of a listing: a bucket that keeps versions names deleted prefixes there.
+        found = self.filesystem.find(control, withdirs=True)
+        names = {str(path).removeprefix(f"{control}/").partition("/")[0] for path in found}
+        return sorted(name for name in names if name.startswith(".staging_"))
 
     def moved(self, name: str) -> Store:
         """The same kind of store under another name."""
@@ -179,6 +202,10 @@ def _path_column(name: str, column: pa.Field, rows: int) -> pa.Array:
 @contextmanager
 def open_store(kind: str) -> Iterator[Store]:
     """Open an empty store, and leave nothing of it behind."""
+    if kind in OBJECT_STORES:
+        server = object_store(kind)
+        yield bucket_store(server, server.make_bucket())
+        return
     if kind == "memory":
         name = f"/{uuid.uuid4().hex}"
         yield Store(MemoryFileSystem(), f"memory:/{name}/data")
@@ -202,3 +229,27 @@ def _local_store(kind: str, directory: str) -> Store:
         return Store(filesystem, "data", {"filesystem": filesystem}, local)
     options = {"publish": "plain"} if kind == "plain" else {}
     return Store(LocalFileSystem(), local, options, local)
+
+
+def object_store(kind: str) -> ObjectStore:
+    """The server of an object store; skips the test where it is not built."""
+    if kind == "moto":
+        return object_stores.moto()
+    if kind == "moto-as-minio":
+        return object_stores.moto_as_minio()
+    server = object_stores.minio()
+    if server is None:
+        missing = f"MinIO is not built at {object_stores.minio_program()}. Hint: run 'make minio'."
+        if TORTURE:
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return server
+
+
+def bucket_store(
+    server: ObjectStore, bucket: str, credentials: Mapping[str, str] | None = None
+) -> Store:
+    """A store in a bucket: the test sees all of it, the engine what its credentials allow."""
+    given = server.opened_with(server.credentials if credentials is None else credentials)
+    filesystem = fsspec.filesystem("s3", **server.options, use_listings_cache=False)
+    return Store(filesystem, f"s3://{bucket}/lake/data", {"storage_options": given})

@@ -1,0 +1,355 @@
+"""Object stores on this machine: moto, moto that answers as MinIO does, and MinIO itself.
+
+moto answers as the S3 of AWS does. Two rules change its answers: :func:`as_minio`, because plain
+moto hides what is different there, and :func:`limited_to`, the credentials of a careful
+administrator. A test may add rules of its own, such as a response that is lost.
+
+MinIO is a program in Go. ``make minio`` builds it once, into a cache outside of the checkout.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from werkzeug.wrappers import Request, Response
+
+__all__ = [
+    "MINIO_VERSION",
+    "Asked",
+    "ObjectStore",
+    "as_minio",
+    "limited_to",
+    "minio",
+    "minio_program",
+    "moto",
+    "policy",
+]
+
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+"""The version of the Go module github.com/minio/minio that is built."""
+
+KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
+_LONGEST_START = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that a store was sent."""
+
+    action: str
+    """What it asks for, by its name in the documentation of S3."""
+
+    bucket: str
+    """Its bucket; empty if it has none."""
+
+    key: str
+    """Its key, or the prefix of a listing."""
+
+
+@dataclass
+class ObjectStore:
+    """A store that is running."""
+
+    url: str
+    """Its endpoint."""
+
+    credentials: Mapping[str, str]
+    """Those of its owner, as s3fs takes them."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What fsspec needs to open it as its owner."""
+        return self.opened_with(self.credentials)
+
+    def opened_with(self, credentials: Mapping[str, str]) -> dict[str, Any]:
+        """What fsspec needs to open it with some credentials."""
+        client = {"endpoint_url": self.url, "region_name": REGION}
+        return {**credentials, "client_kwargs": client}
+
+    def client(self, service: str = "s3") -> Any:
+        """A client of the SDK, for what fsspec cannot do."""
+        import botocore.session
+
+        return botocore.session.get_session().create_client(
+            service,
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id=self.credentials["key"],
+            aws_secret_access_key=self.credentials["secret"],
+        )
+
+    def make_bucket(self, *, versioned: bool = False) -> str:
+        """Create a bucket with a name of its own."""
+        name = f"lake-{uuid4().hex}"
+        client = self.client()
+        client.create_bucket(Bucket=name)
+        if versioned:
+            state = {"Status": "Enabled"}
+            client.put_bucket_versioning(Bucket=name, VersioningConfiguration=state)
+        return name
+
+    def limited(self, bucket: str, *prefixes: str) -> dict[str, str]:
+        """Credentials that see nothing of a bucket but what is below some prefixes."""
+        granted = self.client("sts").assume_role(
+            RoleArn="arn:aws:iam::000000000000:role/limited",
+            RoleSessionName="limited",
+            Policy=json.dumps(policy(bucket, *prefixes)),
+        )["Credentials"]
+        return {
+            "key": granted["AccessKeyId"],
+            "secret": granted["SecretAccessKey"],
+            "token": granted["SessionToken"],
+        }
+
+
+def policy(bucket: str, *prefixes: str) -> dict[str, Any]:
+    """The least that a writer needs, as docs/guides/s3.md says."""
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+                "Resource": [f"arn:aws:s3:::{bucket}/{prefix}*" for prefix in prefixes],
+            },
+            {
+                "Effect": "Allow",
+                "Action": ["s3:ListBucket"],
+                "Resource": [f"arn:aws:s3:::{bucket}"],
+                "Condition": {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
+            },
+        ],
+    }
+
+
+Answer = Callable[[], "Response"]
+"""Lets moto answer a request."""
+
+Rule = Callable[["Request", Answer], "Response"]
+"""Answers a request, with the help of moto or without."""
+
+
+class Moto(ObjectStore):
+    """moto behind a server of this process that writes down requests and follows rules."""
+
+    def __init__(self, *rules: Rule) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._rules = rules
+        self._recording: list[list[Asked]] = []
+        self._server = make_server(
+            "127.0.0.1", 0, self._serve, threaded=True, request_handler=_quiet_handler()
+        )
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(url, {"key": KEY, "secret": SECRET})
+
+    def _serve(self, environ: dict[str, Any], start_response: Any) -> Any:
+        from werkzeug.wrappers import Request, Response
+
+        request = Request(environ)
+        asked = asked_by(request)
+        for recording in self._recording:
+            recording.append(asked)
+
+        def answer() -> Response:
+            return Response.from_app(self._moto, environ, buffered=True)
+
+        for rule in self._rules:
+            answer = _following(rule, request, answer)
+        return answer()(environ, start_response)
+
+    @contextmanager
+    def following(self, *rules: Rule) -> Iterator[None]:
+        """Follow more rules for a while; the last one sees a request first."""
+        before = self._rules
+        self._rules = (*before, *rules)
+        try:
+            yield
+        finally:
+            self._rules = before
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Asked]]:
+        """Write down the requests of a while."""
+        recording: list[Asked] = []
+        self._recording.append(recording)
+        try:
+            yield recording
+        finally:
+            self._recording.remove(recording)
+
+    def stop(self) -> None:
+        """Close its port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _quiet_handler() -> Any:
+    from moto.moto_server.werkzeug_app import MotoRequestHandler
+
+    def say_nothing(*arguments: Any, **options: Any) -> None:
+        pass
+
+    return type("QuietHandler", (MotoRequestHandler,), {"log": say_nothing})
+
+
+def _following(rule: Rule, request: Request, answer: Answer) -> Answer:
+    return lambda: rule(request, answer)
+
+
+_BUCKET_ACTIONS = {"HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
+_OBJECT_ACTIONS = {"HEAD": "HeadObject", "GET": "GetObject", "DELETE": "DeleteObject"}
+_QUESTIONS = {"versions": "ListObjectVersions", "location": "GetBucketLocation"}
+
+
+def asked_by(request: Request) -> Asked:
+    """What a request asks for."""
+    bucket, _, key = request.path.lstrip("/").partition("/")
+    if not bucket:
+        return Asked("ListBuckets" if request.method == "GET" else request.method, "", "")
+    if key:
+        copies = "x-amz-copy-source" in request.headers
+        put = "CopyObject" if copies else "PutObject"
+        return Asked(_OBJECT_ACTIONS.get(request.method, put), bucket, key)
+    if request.method == "GET":
+        found = [name for question, name in _QUESTIONS.items() if question in request.args]
+        return Asked((found or ["ListObjectsV2"])[0], bucket, request.args.get("prefix", ""))
+    return Asked(_BUCKET_ACTIONS.get(request.method, request.method), bucket, "")
+
+
+_LISTED_TIME = re.compile(r"(<Key>([^<]*)</Key>\s*<LastModified>[^<]*?)\.000Z")
+_CONDITION = re.compile(r"<Condition>[^<]*</Condition>")
+
+
+def as_minio(request: Request, answer: Answer) -> Response:
+    """Answer as MinIO does where it differs from AWS.
+
+    A listing has milliseconds, HEAD has seconds; an error 412 does not name the condition. (In a
+    bucket that keeps versions both list prefixes below which everything was deleted, as MinIO does
+    and AWS does not.)
+    """
+    response = answer()
+    if response.status_code == 412:
+        response.set_data(_CONDITION.sub("", response.get_data(as_text=True)))
+    if asked_by(request).action == "ListObjectsV2" and response.status_code == 200:
+        listing = response.get_data(as_text=True)
+        response.set_data(_LISTED_TIME.sub(_with_milliseconds, listing))
+    return response
+
+
+def _with_milliseconds(found: re.Match[str]) -> str:
+    return f"{found[1]}.{1 + zlib.crc32(found[0].encode()) % 999:03}Z"
+
+
+def limited_to(*prefixes: str) -> Rule:
+    """Allow what :func:`policy` allows, as AWS does.
+
+    The condition on the prefix of a listing does not hold for other requests. So AWS does not say
+    of an object that it is missing: it answers 403 instead of 404.
+    """
+
+    def rule(request: Request, answer: Answer) -> Response:
+        asked = asked_by(request)
+        allowed = asked.action == "ListObjectsV2" or bool(asked.key)
+        if not allowed or not asked.key.startswith(prefixes):
+            return refusal(403, "AccessDenied", "Access Denied")
+        response = answer()
+        if response.status_code == 404 and asked.action in ("HeadObject", "GetObject"):
+            return refusal(403, "AccessDenied", "Access Denied")
+        return response
+
+    return rule
+
+
+def refusal(status: int, code: str, message: str) -> Response:
+    """An answer that is an error."""
+    from werkzeug.wrappers import Response
+
+    text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return Response(text, status, content_type="application/xml")
+
+
+@cache
+def moto() -> Moto:
+    """Give moto, started once in this process."""
+    return _started()
+
+
+@cache
+def moto_as_minio() -> Moto:
+    """Give moto with the differences of MinIO, started once in this process."""
+    return _started(as_minio)
+
+
+def _started(*rules: Rule) -> Moto:
+    server = Moto(*rules)
+    atexit.register(server.stop)
+    return server
+
+
+def minio_program() -> Path:
+    """Where the program is, or will be, that ``make minio`` builds."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "fsspeckit" / f"minio-{MINIO_VERSION}"
+
+
+@cache
+def minio() -> ObjectStore | None:
+    """Give MinIO, started once for this process; None where it is not built."""
+    program = minio_program()
+    if not program.exists():
+        return None
+    directory = tempfile.mkdtemp(prefix="minio-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    owner = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
+    command = [str(program), "server", "--quiet", "--address", f"127.0.0.1:{port}", directory]
+    with open(f"{directory}.log", "wb") as log:
+        server = subprocess.Popen(
+            command, env={**os.environ, **owner}, stdout=log, stderr=subprocess.STDOUT
+        )
+    atexit.register(_end, server, f"{directory}.log")
+    url = f"http://127.0.0.1:{port}"
+    _wait_for(url, server, f"{directory}.log")
+    return ObjectStore(url, {"key": KEY, "secret": SECRET})
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: str) -> None:
+    deadline = time.monotonic() + _LONGEST_START
+    while time.monotonic() < deadline and server.poll() is None:
+        with suppress(OSError), urllib.request.urlopen(f"{url}/minio/health/ready", timeout=5):
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"MinIO does not answer at {url}: {Path(log).read_text(errors='replace')}")
+
+
+def _end(server: subprocess.Popen[bytes], log: str) -> None:
+    server.terminate()
+    server.wait()
+    Path(log).unlink(missing_ok=True)
