@@ -8,7 +8,7 @@ Usage: ``python -m scripts.guarantees_table``
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,16 +43,16 @@ def filesystems() -> dict[str, Capabilities]:
 
 
 def _root(**facts: Any) -> Any:
-    return SimpleNamespace(**facts)
+    return SimpleNamespace(filesystem=None, **facts)
 
 
 def table() -> str:
     """A line for each promise, a column for each kind of filesystem."""
     kinds = filesystems()
     lines = [f"| | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
-    for flag in fields(Capabilities):
-        kept = ["yes" if getattr(found, flag.name) else "no" for found in kinds.values()]
-        lines.append(f"| {PROMISES[flag.name]} | {' | '.join(kept)} |")
+    for flag, promise in PROMISES.items():
+        kept = ["yes" if getattr(found, flag) else "no" for found in kinds.values()]
+        lines.append(f"| {promise} | {' | '.join(kept)} |")
     return "\n".join(lines)
 
 

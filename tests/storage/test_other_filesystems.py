@@ -40,9 +40,11 @@ from fsspeckit.storage import (
 )
 from fsspeckit.storage.processes import state_of, this_process
 from fsspeckit.storage.records import numbers
+from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
+from fsspeckit.testing.object_stores import moto
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.storage.conftest import ForkServer
@@ -248,29 +250,19 @@ def test_a_forked_process_is_another_owner() -> None:
     assert (state_of(mine), state_of(theirs)) == ("running", "gone")
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[dict[str, Any]]:
-    """An object store on this machine."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "AKIA-LOUD-KEY",
-        "secret": "hush-hush",
-        "client_kwargs": {"endpoint_url": f"http://{host}:{port}", "region_name": "eu-west-1"},
-        "use_listings_cache": True,
-    }
-    fsspec.filesystem("s3", **options).mkdir("storage-lake")
-    yield options
-    server.stop()
+@pytest.fixture(params=OBJECT_STORES)
+def bucket(request: pytest.FixtureRequest) -> Callable[[str], Storage]:
+    """Opens datasets in a bucket of an object store."""
+    server = object_store(request.param)
+    name = server.make_bucket()
+    options = {**server.options, "use_listings_cache": True}
+    return lambda path: open_storage(f"s3://{name}/{path}", storage_options=options)
 
 
 @pytest.mark.slow
 @SCENARIOS
-def test_a_commit_on_an_object_store(store: dict[str, Any], scenario: Scenario) -> None:
-    storage = open_storage(f"s3://storage-lake/{scenario.name}/data", storage_options=store)
+def test_a_commit_on_an_object_store(bucket: Callable[[str], Storage], scenario: Scenario) -> None:
+    storage = bucket(f"{scenario.name}/data")
     build_remote(scenario, storage)
     outcome = change_it(scenario, storage)
     assert len(outcome.missing) == 4
@@ -279,9 +271,9 @@ def test_a_commit_on_an_object_store(store: dict[str, Any], scenario: Scenario) 
 
 
 @pytest.mark.slow
-def test_two_writers_on_an_object_store(store: dict[str, Any]) -> None:
+def test_two_writers_on_an_object_store(bucket: Callable[[str], Storage]) -> None:
     """Both want the same number; the conditional put lets one of them have it."""
-    storage = open_storage("s3://storage-lake/two/data", storage_options=store)
+    storage = bucket("two/data")
     build_remote(FLAT, storage)
     snapshot = take_snapshot(storage)
     with staging(storage) as first, staging(storage) as second:
@@ -307,9 +299,11 @@ def test_two_writers_on_an_object_store(store: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_credentials_are_nowhere(store: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_are_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsspeckit")
-    storage = open_storage("s3://storage-lake/secrets/data", storage_options=store)
+    options = moto().opened_with({"key": "AKIA-LOUD-KEY", "secret": "hush-hush"})
+    place = f"s3://{moto().make_bucket()}/secrets/data"
+    storage = open_storage(place, storage_options=options)
     build_remote(FLAT, storage)
     change_it(FLAT, storage)
 

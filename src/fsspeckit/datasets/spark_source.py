@@ -30,7 +30,7 @@ from fsspeckit.core.parquet.instants import int96_columns, physical_types
 from fsspeckit.datasets.sources import gathered, one_schema, parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.control import STAGED_SUFFIX
-from fsspeckit.storage.disks import LocalDisk, RemoteDisk
+from fsspeckit.storage.store import open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,8 +99,7 @@ class Part:
         """
         if self.pin is None:
             return
-        disk = LocalDisk() if self.root.is_local else RemoteDisk(self.root.filesystem)
-        found = disk.look(self.path)
+        found = open_disk(self.root).look(self.path)
         if found is None or not found.is_same_file(self.pin):
             raise ConcurrentModificationError(
                 f"the source file {self.root.spelled(self.path)!r} has changed while it was being "
@@ -327,6 +326,6 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
         tuple(group.num_rows for group in fragment.row_groups),
         {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
         {name: schema.field(name).type for name in instants},
-        (LocalDisk() if root.is_local else RemoteDisk(root.filesystem)).look(fragment.path),
+        open_disk(root).look(fragment.path),
         sum(group.total_byte_size for group in fragment.row_groups),
     )

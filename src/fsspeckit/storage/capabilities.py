@@ -6,8 +6,10 @@ to the caller in the outcome of every commit, in the words of :meth:`Capabilitie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from fsspec.implementations.arrow import ArrowFSWrapper
 
 from fsspeckit.storage import syscalls
 
@@ -42,10 +44,16 @@ class Capabilities:
     durable: bool
     """The files are made to survive a power failure (fsync, or the store's own promise)."""
 
+    directories: bool = True
+    """Directories are entries of their own: a file can be created only in one that is there."""
+
+    conditional_put: bool = False
+    """The store itself refuses a put under a name that is taken, if asked to."""
+
     def missing(self) -> tuple[str, ...]:
         """One sentence for each promise that this filesystem cannot keep."""
         return tuple(
-            _CONSEQUENCES[flag.name] for flag in fields(self) if not getattr(self, flag.name)
+            sentence for flag, sentence in _CONSEQUENCES.items() if not getattr(self, flag)
         )
 
 
@@ -70,11 +78,17 @@ _LOCAL = Capabilities(
     trash=True,
     durable=True,
 )
-_UNKNOWN = Capabilities(*(False for _ in fields(Capabilities)))
+_UNKNOWN = Capabilities(*(False for _ in _CONSEQUENCES))
 _MEMORY = replace(_UNKNOWN, exclusive_create=True, whole_put=True)
-_OBJECT_STORE = replace(_MEMORY, durable=True)
+_OBJECT_STORE = replace(_UNKNOWN, directories=False)
+_CONDITIONAL = replace(
+    _OBJECT_STORE, exclusive_create=True, whole_put=True, durable=True, conditional_put=True
+)
+# pyarrow puts without a condition, and keeps objects that stand for directories.
+_ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
+_WITHOUT_DIRECTORIES = frozenset({"abfs", "abfss", "az"})
 
 
 def capabilities_of(root: Root) -> Capabilities:
@@ -83,6 +97,9 @@ def capabilities_of(root: Root) -> Capabilities:
         return _LOCAL
     if root.protocol == "memory":
         return _MEMORY
-    if root.protocol in _CONDITIONAL_PUT:
-        return _OBJECT_STORE
-    return _UNKNOWN
+    known = root.protocol in _CONDITIONAL_PUT
+    if isinstance(root.filesystem, ArrowFSWrapper):
+        return _ARROW_STORE if known else _UNKNOWN
+    if known:
+        return _CONDITIONAL
+    return _OBJECT_STORE if root.protocol in _WITHOUT_DIRECTORIES else _UNKNOWN

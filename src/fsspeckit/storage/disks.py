@@ -304,7 +304,7 @@ _creating = threading.RLock()
 
 
 class RemoteDisk:
-    """Any fsspec filesystem; directories need not exist there, and files are copied to move."""
+    """Any fsspec filesystem that has directories; files are copied to move."""
 
     def __init__(self, filesystem: AbstractFileSystem) -> None:
         self._filesystem = filesystem
@@ -339,16 +339,16 @@ class RemoteDisk:
         with _creating:
             if self.look(path) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            syscalls.remote(self._filesystem, "pipe_file", path, data, mode="create")
+            self._change("pipe_file", path, data, mode="create")
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Create or replace a file, whole or not at all."""
-        syscalls.remote(self._filesystem, "pipe_file", path, data)
+        self._change("pipe_file", path, data)
 
     def make_directories(self, path: str) -> None:
         """Create a directory and those above it, where missing."""
         if not self._filesystem.isdir(path):
-            syscalls.remote(self._filesystem, "makedirs", path, exist_ok=True)
+            self._change("makedirs", path, exist_ok=True)
 
     def move_new(self, source: str, target: str) -> None:
         """Move a file to a name that is not there yet; FileExistsError if it is."""
@@ -367,14 +367,14 @@ class RemoteDisk:
 
     def keep_copy(self, source: str, target: str) -> None:
         """Give a file a second name, or copy it."""
-        syscalls.remote(self._filesystem, "cp_file", source, target)
+        self._change("cp_file", source, target)
 
     def discard(self, path: str) -> bool:
         """Remove a file; False if it was not there."""
         if self.look(path) is None:
             return False
         try:
-            syscalls.remote(self._filesystem, "rm_file", path)
+            self._change("rm_file", path)
         except FileNotFoundError:
             return False
         return True
@@ -385,7 +385,7 @@ class RemoteDisk:
             return False
         if self._filesystem.isdir(path):
             with suppress(FileNotFoundError, NotImplementedError):
-                syscalls.remote(self._filesystem, "rmdir", path)
+                self._change("rmdir", path)
         return True
 
     def discard_tree(self, path: str) -> bool:
@@ -405,6 +405,9 @@ class RemoteDisk:
             with suppress(FileNotFoundError):  # published or removed by its owner just now
                 self.move_over(info["name"], f"{target}/{name}")
         self.discard_directory(source)
+
+    def _change(self, method: str, *arguments: Any, **options: Any) -> None:
+        syscalls.remote(self._filesystem, method, *arguments, **options)
 
     def sync_file(self, path: str) -> None:
         """Nothing to do: a put is as durable as the store makes it."""

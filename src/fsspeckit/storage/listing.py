@@ -7,13 +7,16 @@ the root, starts with ``.`` or ``_``. All else is never data and never touched.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsspeckit.errors import UnsupportedLayoutError
+from fsspeckit.storage.capabilities import capabilities_of
 from fsspeckit.storage.status import file_status
 
 if TYPE_CHECKING:
@@ -292,14 +295,16 @@ def _same_directory(prefix: str, first: str) -> str:
 
 def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
     """Like :func:`_walk_local`, of any filesystem."""
-    root.filesystem.invalidate_cache(root.path)
-    found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
+    has_directories = capabilities_of(root).directories
+    found = _find_entries(root) if has_directories else _find_objects(root)
     base = root.path.rstrip("/")
     if found:
         yield ""
     for path, info in found.items():
         relative = root.relative(path)
-        if path.rstrip("/") == base:
+        if path == f"{base}/":
+            continue  # an object that stands for the directory
+        if path == base:
             if info.get("type") == "file":
                 raise NotADirectoryError(f"{root.spelled(path)!r} is a file, not a directory.")
         elif info.get("type") == "directory":
@@ -308,6 +313,89 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
             files.append(remote_file(path, info))
         else:
             yield relative
+
+
+def _find_entries(root: Root) -> dict[str, dict[str, Any]]:
+    """Everything below a root, and the root itself if it is there."""
+    root.filesystem.invalidate_cache(root.path)
+    found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
+    return found
+
+
+def _find_objects(root: Root) -> dict[str, dict[str, Any]]:
+    """The objects below a root; if there are none, the object that has its name."""
+    found = list_objects(root, root.path)
+    if found or "/" not in root.path.strip("/"):
+        return found
+    with suppress(FileNotFoundError, PermissionError):  # it may be no business of these credentials
+        info = root.filesystem.info(root.path)
+        return {} if info.get("type") == "directory" else {root.path: info}
+    return {}
+
+
+def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[str, Any]]:
+    """List the objects below a directory of an object store, by their path.
+
+    Args:
+        root: Whose filesystem.
+        directory: A path on it. Nothing outside of it is asked for.
+        start: What the part below the directory must begin with.
+
+    Raises:
+        FileNotFoundError: If not even the bucket is there.
+        PermissionError: Naming the directory and the permission.
+    """
+    wanted = f"{directory.rstrip('/')}/{start}"
+    parent, _, name = directory.rstrip("/").rpartition("/")
+    filesystem = root.filesystem
+    filesystem.invalidate_cache(directory)
+    # Given a prefix, fsspec asks for nothing else, neither for the object nor for the bucket.
+    place, prefix = (parent, f"{name}/{start}") if parent else (name, start)
+    with access_named(root, "list", directory):
+        try:
+            found: dict[str, dict[str, Any]] = filesystem.find(place, prefix=prefix, detail=True)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{root.spelled(directory)!r} cannot be listed: {error}.\n"
+                "Hint: check the name, or create the bucket; a merge creates none."
+            ) from error
+    return {
+        path: info
+        for path, info in found.items()
+        if path.startswith(wanted) and info.get("type") != "directory"
+    }
+
+
+_PERMISSIONS = {
+    "s3": {
+        "list": "s3:ListBucket",
+        "read": "s3:GetObject",
+        "write": "s3:PutObject",
+        "copy": "s3:PutObject, and s3:GetObject of what is copied",
+        "delete": "s3:DeleteObject",
+    },
+    "gs": {
+        "list": "storage.objects.list",
+        "read": "storage.objects.get",
+        "write": "storage.objects.create and storage.objects.delete",
+        "copy": "storage.objects.create, storage.objects.delete and storage.objects.get",
+        "delete": "storage.objects.delete",
+    },
+}
+
+
+@contextmanager
+def access_named(root: Root, action: str, path: str) -> Iterator[None]:
+    """Name the path and the permission in an error of a store that refuses access."""
+    try:
+        yield
+    except PermissionError as error:
+        if error.filename is not None:
+            raise
+        permission = _PERMISSIONS.get(root.protocol, {}).get(action)
+        needed = f"; the permission {permission} is needed" if permission else ""
+        reason = f"the store refused to {action} it ({error}){needed}"
+        raise PermissionError(errno.EACCES, reason, root.spelled(path)) from error
 
 
 def remote_file(path: str, info: dict[str, Any]) -> DataFile:

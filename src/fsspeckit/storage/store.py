@@ -11,13 +11,15 @@ from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.capabilities import Capabilities, capabilities_of
 from fsspeckit.storage.control import ControlDirectory, find_control_directory, leave_pointer
 from fsspeckit.storage.disks import Disk, LocalDisk, RemoteDisk
+from fsspeckit.storage.listing import list_files
+from fsspeckit.storage.objects import ObjectDisk
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-__all__ = ["PublishMode", "Retention", "Storage", "open_storage"]
+__all__ = ["PublishMode", "Retention", "Storage", "open_disk", "open_storage"]
 
 PublishMode = Literal["auto", "plain"]
 """How a commit is made visible: at once where the disk can, or always file by file."""
@@ -75,7 +77,7 @@ class Storage:
         Raises:
             FileNotFoundError: If there is neither a dataset nor a control directory.
         """
-        if self.disk.names(self.control.path) or self.root.filesystem.exists(self.root.path):
+        if self.disk.names(self.control.path) or list_files(self.root).exists:
             return
         raise FileNotFoundError(
             f"{self.root.shown!r} is not there, nor is its control directory "
@@ -115,6 +117,16 @@ class Storage:
         return f"Storage({self.root!r}, publish={self.publish!r})"
 
 
+def open_disk(root: Root) -> Disk:
+    """How files are touched on the filesystem that holds a dataset."""
+    if root.is_local:
+        return LocalDisk()
+    capabilities = capabilities_of(root)
+    if capabilities.directories:
+        return RemoteDisk(root.filesystem)
+    return ObjectDisk(root, capabilities)
+
+
 def open_storage(
     path: str | os.PathLike[str],
     filesystem: Any = None,
@@ -146,7 +158,7 @@ def open_storage(
             f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}."
         )
     root = open_root(path, filesystem, storage_options)
-    disk: Disk = LocalDisk() if root.is_local else RemoteDisk(root.filesystem)
+    disk = open_disk(root)
     control, default = find_control_directory(root, disk, control_dir)
     storage = Storage(
         root,

@@ -27,6 +27,7 @@ _PARTS = (
         "files",
         "keys",
         "merging",
+        "objects",
         "partitions",
         "planning",
         "rewriting",
@@ -57,6 +58,7 @@ from fsspeckit.testing.conformance.merging import (  # noqa: E402
     OptionTests,
     StrategyTests,
 )
+from fsspeckit.testing.conformance.objects import ObjectStoreTests  # noqa: E402
 from fsspeckit.testing.conformance.partitions import GuardTests, PartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
@@ -98,6 +100,7 @@ class EngineTests(
     WriteTests,
     ReadTests,
     RewriteModeTests,
+    ObjectStoreTests,
     CrashTests,
     GeneratedTests,
 ):

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.errors import RewriteLimitError
 from fsspeckit.storage import history, recover
-from fsspeckit.testing.conformance.stores import STORES, data_files
+from fsspeckit.testing.conformance.stores import data_files, every_store
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
 from fsspeckit.testing.model import STRATEGIES
 
@@ -33,7 +33,7 @@ __all__ = [
     "StrategyTests",
 ]
 
-EVERY_STORE = pytest.mark.parametrize("store", STORES, indirect=True)
+EVERY_STORE = pytest.mark.parametrize("store", every_store(), indirect=True)
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
 
 

@@ -1,0 +1,234 @@
+"""What is special about object stores: conditional puts, prefixes, permissions, versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pytest
+from pyarrow import fs as arrow_fs
+from tests.storage.scenario import parquet_bytes
+
+from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage import history, open_storage, recover_storage, staging, take_snapshot
+from fsspeckit.storage.listing import list_files
+from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
+from fsspeckit.testing.object_stores import KEY, REGION, SECRET, Moto, asked_by, moto, refusal
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Request, Response
+
+    from fsspeckit.storage import Storage
+    from fsspeckit.testing.object_stores import Answer, ObjectStore, Rule
+
+pytestmark = pytest.mark.slow
+EVERY_OBJECT_STORE = pytest.mark.parametrize("server", OBJECT_STORES, indirect=True)
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> ObjectStore:
+    return object_store(getattr(request, "param", "moto"))
+
+
+@pytest.fixture
+def storage(server: ObjectStore) -> Storage:
+    return opened(server, server.make_bucket())
+
+
+@pytest.fixture
+def plain() -> Moto:
+    """moto, which can be made to fail."""
+    return moto()
+
+
+@pytest.fixture
+def there(plain: Moto) -> Storage:
+    """A dataset of one file."""
+    storage = opened(plain, plain.make_bucket())
+    storage.root.filesystem.pipe_file(storage.path("a.parquet"), parquet_bytes(0, "old"))
+    return storage
+
+
+def opened(server: ObjectStore, bucket: str, **options: Any) -> Storage:
+    return open_storage(
+        f"s3://{bucket}/lake/data", storage_options={**server.options, **options}, lock_timeout=0.0
+    )
+
+
+def failing(
+    action: str, status: int, code: str, *, times: float = 10**9, after: bool = False
+) -> Rule:
+    """Answer requests with an error, before or after they had their effect."""
+    left = [times]
+
+    def rule(request: Request, answer: Answer) -> Response:
+        if asked_by(request).action != action or left[0] <= 0:
+            return answer()
+        left[0] -= 1
+        if after:
+            answer()
+        return refusal(status, code, "injected")
+
+    return rule
+
+
+@EVERY_OBJECT_STORE
+def test_of_two_creations_the_second_finds_the_name_taken(storage: Storage) -> None:
+    path = storage.control.record(1)
+    storage.disk.create(path, b"first")
+    with pytest.raises(FileExistsError) as caught:
+        storage.disk.create(path, b"second")
+    assert caught.value.filename == path
+    assert path in str(caught.value)
+    assert storage.disk.read(path) == b"first"
+
+
+def test_a_creation_is_one_request(plain: Moto, there: Storage) -> None:
+    with plain.recording() as asked:
+        there.disk.create(there.control.record(1), b"record")
+    assert [request.action for request in asked] == ["PutObject"]
+
+
+def test_a_creation_whose_response_was_lost_finds_its_own_object(
+    plain: Moto, there: Storage
+) -> None:
+    path = there.control.record(1)
+    with (
+        plain.following(failing("PutObject", 500, "InternalError", times=1, after=True)),
+        pytest.raises(FileExistsError, match="0000000001"),
+    ):
+        there.disk.create(path, b"mine")
+    assert there.disk.read(path) == b"mine"
+
+
+def test_a_creation_beside_another_one_is_tried_again(plain: Moto, there: Storage) -> None:
+    path = there.control.record(1)
+    with plain.following(failing("PutObject", 409, "ConditionalRequestConflict", times=1)):
+        there.disk.create(path, b"mine")
+    assert there.disk.read(path) == b"mine"
+
+
+def test_a_conflict_that_stays_means_that_the_name_is_taken(plain: Moto, there: Storage) -> None:
+    path = there.control.record(1)
+    with (
+        plain.following(failing("PutObject", 409, "ConditionalRequestConflict")),
+        pytest.raises(FileExistsError) as caught,
+    ):
+        there.disk.create(path, b"mine")
+    assert caught.value.filename == path
+
+
+def test_a_put_that_fails_for_another_reason_is_no_taken_name(plain: Moto, there: Storage) -> None:
+    with (
+        plain.following(failing("PutObject", 400, "InvalidRequest")),
+        pytest.raises(OSError, match="injected") as caught,
+    ):
+        there.disk.create(there.control.record(1), b"mine")
+    assert not isinstance(caught.value, FileExistsError)
+
+
+@pytest.mark.parametrize(
+    ("action", "permission"),
+    [("ListObjectsV2", "s3:ListBucket"), ("PutObject", "s3:PutObject")],
+)
+def test_refused_access_names_the_path_and_the_permission(
+    plain: Moto, there: Storage, action: str, permission: str
+) -> None:
+    with plain.following(failing(action, 403, "AccessDenied")):
+        with pytest.raises(PermissionError, match=permission) as caught, staging(there):
+            take_snapshot(there)
+        assert "/lake/" in str(caught.value)
+        assert "injected" in str(caught.value)
+
+
+def test_a_listing_that_is_refused_is_no_empty_dataset(plain: Moto, there: Storage) -> None:
+    with plain.following(failing("ListObjectsV2", 403, "AccessDenied")):
+        for question in (
+            lambda: list_files(there.root),
+            lambda: there.disk.names(there.control.commits),
+            lambda: history(there.root.spelled(there.root.path), there.root.filesystem),
+        ):
+            with pytest.raises(PermissionError, match="s3:ListBucket"):
+                question()
+
+
+def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storage) -> None:
+    path = there.path("a.parquet")
+    with plain.following(
+        failing("HeadObject", 403, "AccessDenied"), failing("GetObject", 403, "AccessDenied")
+    ):
+        for question in (there.disk.look, there.disk.read, there.disk.discard):
+            with pytest.raises(PermissionError, match="s3:GetObject") as caught:
+                question(path)
+            assert caught.value.filename == f"s3://{path}"
+        assert there.disk.look(there.path("b.parquet")) is None
+        with pytest.raises(FileNotFoundError, match=r"b\.parquet"):
+            there.disk.read(there.path("b.parquet"))
+
+
+def test_an_object_that_may_not_be_deleted(plain: Moto, there: Storage) -> None:
+    with (
+        plain.following(failing("DeleteObject", 403, "AccessDenied")),
+        pytest.raises(PermissionError, match="s3:DeleteObject"),
+    ):
+        there.disk.discard(there.path("a.parquet"))
+
+
+@EVERY_OBJECT_STORE
+def test_a_bucket_that_is_not_there_is_not_created(server: ObjectStore) -> None:
+    storage = opened(server, "lake-of-nobody")
+    with pytest.raises(FileNotFoundError, match=r"lake-of-nobody.*\n.*create the bucket"):
+        take_snapshot(storage)
+    names = [bucket["Name"] for bucket in server.client().list_buckets()["Buckets"]]
+    assert "lake-of-nobody" not in names
+
+
+@EVERY_OBJECT_STORE
+def test_a_prefix_with_deleted_objects_only_is_not_there(server: ObjectStore) -> None:
+    storage = opened(server, server.make_bucket(versioned=True))
+    with staging(storage) as stage:
+        assert storage.disk.names(storage.control.path) == [stage.name]
+    assert storage.disk.names(storage.control.path) == []
+    assert not recover_storage(storage)
+
+
+def test_a_folder_that_a_console_has_made_is_no_file(plain: Moto) -> None:
+    storage = opened(plain, plain.make_bucket())
+    bucket = storage.root.path.partition("/")[0]
+    plain.client().put_object(Bucket=bucket, Key="lake/data/", Body=b"")
+    assert take_snapshot(storage).listing.files == ()
+
+
+def test_a_dataset_cannot_have_the_name_of_an_object(there: Storage) -> None:
+    path = there.root.spelled(there.path("a.parquet"))
+    storage = open_storage(path, there.root.filesystem)
+    with pytest.raises(NotADirectoryError, match=r"a\.parquet"):
+        list_files(storage.root)
+
+
+def test_a_whole_bucket_as_a_dataset(plain: Moto) -> None:
+    bucket, other = plain.make_bucket(), plain.make_bucket()
+    with pytest.raises(InvalidArgumentError, match="control_dir"):
+        open_storage(f"s3://{bucket}", storage_options=plain.options)
+    storage = open_storage(
+        f"s3://{bucket}", storage_options=plain.options, control_dir=f"s3://{other}/control"
+    )
+    storage.root.filesystem.pipe_file(storage.path("a.parquet"), parquet_bytes(0, "old"))
+    with plain.recording() as asked:
+        assert list(take_snapshot(storage).by_path) == ["a.parquet"]
+    assert {request.action for request in asked} <= {"ListObjectsV2", "HeadObject", "GetObject"}
+
+
+def test_what_pyarrow_puts_is_not_exclusive(plain: Moto) -> None:
+    bucket = plain.make_bucket()
+    filesystem = arrow_fs.S3FileSystem(
+        access_key=KEY, secret_key=SECRET, region=REGION, endpoint_override=plain.url
+    )
+    storage = open_storage(f"{bucket}/lake/data", filesystem)
+    assert any("no exclusive create" in sentence for sentence in storage.capabilities.missing())
+
+
+def test_a_store_that_nothing_is_known_about_keeps_its_directories() -> None:
+    memory = open_storage("memory://lake/data", fsspec.filesystem("memory"))
+    assert memory.capabilities.directories
+    assert not memory.capabilities.conditional_put
