@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from tests.storage.scenario import parquet_bytes
 
@@ -13,7 +17,16 @@ from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import history, open_storage, recover_storage, staging, take_snapshot
 from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
-from fsspeckit.testing.object_stores import KEY, REGION, SECRET, Moto, asked_by, moto, refusal
+from fsspeckit.testing.object_stores import (
+    KEY,
+    REGION,
+    SECRET,
+    Moto,
+    asked_by,
+    moto,
+    policy,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Request, Response
@@ -166,12 +179,35 @@ def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storag
             there.disk.read(there.path("b.parquet"))
 
 
+class GcsWords(MemoryFileSystem):  # type: ignore[misc]
+    """Refuses access as gcsfs does: in words, with an error of no special type."""
+
+    protocol = "gs"
+    cachable = False
+
+    def find(self, path: str, *arguments: Any, **options: Any) -> Any:
+        raise OSError(f"Forbidden: {path}\nno storage.objects access")
+
+
+def test_a_refusal_in_words_only_is_a_refusal() -> None:
+    storage = open_storage("/lake/data", GcsWords())
+    with pytest.raises(PermissionError, match=r"storage\.objects\.list is needed"):
+        list_files(storage.root)
+
+
 def test_an_object_that_may_not_be_deleted(plain: Moto, there: Storage) -> None:
     with (
         plain.following(failing("DeleteObject", 403, "AccessDenied")),
         pytest.raises(PermissionError, match="s3:DeleteObject"),
     ):
         there.disk.discard(there.path("a.parquet"))
+
+
+def test_the_guide_shows_the_policy_that_the_tests_use() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "s3.md").read_text(encoding="utf-8")
+    shown = re.search(r"```json\n(.*?)```", guide, re.DOTALL)
+    assert shown is not None
+    assert json.loads(shown[1]) == policy("bucket", "lake/orders/", "lake/.orders.fsspeckit/")
 
 
 @EVERY_OBJECT_STORE

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -40,7 +40,12 @@ from fsspeckit.storage import (
 )
 from fsspeckit.storage.processes import state_of, this_process
 from fsspeckit.storage.records import numbers
-from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
+from fsspeckit.testing.conformance.stores import (
+    OBJECT_STORES,
+    TORTURE,
+    long_object_stores,
+    object_store,
+)
 from fsspeckit.testing.object_stores import moto
 
 if TYPE_CHECKING:
@@ -79,8 +84,9 @@ def change_it(scenario: Scenario, storage: Storage) -> Any:
 
 def assert_no_leftovers(storage: Storage) -> None:
     assert storage.disk.names(storage.control.path) in ([], ["commits"])
-    found = storage.root.filesystem.find(storage.control.path)
-    assert not [name for name in found if not name.endswith(".json")]
+    found = storage.root.filesystem.find(storage.control.path, detail=True)
+    files = [name for name, info in found.items() if info["type"] == "file"]
+    assert not [name for name in files if not name.endswith(".json")]
 
 
 @SCENARIOS
@@ -130,18 +136,40 @@ class Dying:
 @pytest.mark.slow
 @SCENARIOS
 def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
+    die_everywhere(
+        scenario, "memory", lambda name: open_storage(f"{memory}-{name}", lock_timeout=0.0)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", long_object_stores())
+@pytest.mark.parametrize(
+    "scenario", [FLAT, PARTITIONED, IN_PLACE] if TORTURE else [FLAT], ids=lambda item: item.name
+)
+def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -> None:
+    server = object_store(kind)
+    bucket = server.make_bucket(versioned=True)
+
+    def opened(name: str) -> Storage:
+        place = f"s3://{bucket}/{name}/data"
+        return open_storage(place, storage_options=server.options, lock_timeout=0.0)
+
+    die_everywhere(scenario, kind, opened, step=1 if TORTURE else 4)
+
+
+def die_everywhere(
+    scenario: Scenario, where: str, opened: Callable[[str], Storage], step: int = 1
+) -> None:
+    """Die at each call that changes something, before and after it; each time in a new place."""
     index = 0
     finished = False
     while not finished:
         for after in (False, True):
-            storage = open_storage(f"{memory}-{index}-{after}", lock_timeout=0.0)
+            storage = opened(f"{index}-{after}")
             build_remote(scenario, storage)
             dying = Dying(index, after=after)
-            try:
-                with syscalls.observed(dying):
-                    change_it(scenario, storage)
-            except Death:
-                pass
+            with suppress(Death), syscalls.observed(dying):
+                change_it(scenario, storage)
             finished = dying.count <= index
             committed = bool(numbers(storage)[0])
             expected = scenario.new() if committed else scenario.old()
@@ -152,8 +180,8 @@ def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
                 file.path for file in take_snapshot(storage).listing.files
             ]
             assert_no_leftovers(storage)
-            count(f"killed at every call, memory, {scenario.name}", tried=1, losses=0)
-        index += 1
+            count(f"killed at every call, {where}, {scenario.name}", tried=1, losses=0)
+        index += step
 
 
 @pytest.mark.slow

@@ -384,13 +384,18 @@ _PERMISSIONS = {
 }
 
 
+def is_refusal(error: OSError) -> bool:
+    """Whether a store refuses access; gcsfs says so in words only."""
+    return isinstance(error, PermissionError) or str(error).startswith("Forbidden")
+
+
 @contextmanager
 def access_named(root: Root, action: str, path: str) -> Iterator[None]:
     """Name the path and the permission in an error of a store that refuses access."""
     try:
         yield
-    except PermissionError as error:
-        if error.filename is not None:
+    except OSError as error:
+        if not is_refusal(error) or error.filename is not None:
             raise
         permission = _PERMISSIONS.get(root.protocol, {}).get(action)
         needed = f"; the permission {permission} is needed" if permission else ""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.storage.disks import RemoteDisk
-from fsspeckit.storage.listing import access_named, list_objects, remote_file
+from fsspeckit.storage.listing import access_named, is_refusal, list_objects, remote_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,8 @@ class ObjectDisk(RemoteDisk):
         with self._access("read", path):
             try:
                 return super().read(path)
-            except PermissionError as error:
-                if self._is_listed(path):
+            except OSError as error:
+                if not is_refusal(error) or self._is_listed(path):
                     raise
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
@@ -67,8 +67,8 @@ class ObjectDisk(RemoteDisk):
                 info = self._filesystem.info(path)
             except FileNotFoundError:
                 return None
-            except PermissionError:
-                if self._is_listed(path):
+            except OSError as error:
+                if not is_refusal(error) or self._is_listed(path):
                     raise
                 return None
         return None if info.get("type") == "directory" else remote_file(path, info)

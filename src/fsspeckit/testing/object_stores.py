@@ -125,12 +125,13 @@ class ObjectStore:
 
 def policy(bucket: str, *prefixes: str) -> dict[str, Any]:
     """The least that a writer needs, as docs/guides/s3.md says."""
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     return {
         "Version": "2012-10-17",
         "Statement": [
             {
                 "Effect": "Allow",
-                "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+                "Action": actions,
                 "Resource": [f"arn:aws:s3:::{bucket}/{prefix}*" for prefix in prefixes],
             },
             {

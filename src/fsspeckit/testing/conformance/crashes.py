@@ -28,6 +28,7 @@ from fsspeckit.storage import recover, syscalls
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.planning import KEPT
 from fsspeckit.testing.conformance.stores import (
+    OBJECT_STORES,
     STORES,
     TORTURE,
     Store,
@@ -49,6 +50,7 @@ __all__ = ["CrashTests", "GeneratedTests"]
 
 # A crash at every call takes a minute on an object store.
 EVERY_KIND = pytest.mark.parametrize("kind", every_store() if TORTURE else STORES)
+_KINDS = (*STORES, *OBJECT_STORES) if TORTURE else STORES
 
 
 def some(count: int, **options: Any) -> settings:
@@ -288,7 +290,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self._crashed = False
         self._guests = 0
 
-    @initialize(kind=st.sampled_from(STORES), partitioned=st.booleans())
+    @initialize(kind=st.sampled_from(_KINDS), partitioned=st.booleans())
     def open(self, kind: str, partitioned: bool) -> None:
         """Choose a place and a layout."""
         usable = kind if self._memory or kind != "memory" else "plain"

@@ -46,14 +46,19 @@ TORTURE = bool(os.environ.get("TORTURE"))
 """Whether tests may take minutes rather than seconds."""
 
 
-def every_store() -> list[Any]:
-    """The stores of the store suite, as parameters of a test.
+def long_object_stores() -> tuple[str, ...]:
+    """The object stores of tests that make many requests.
 
-    One of the object stores will do, the real one where it is built; the long tests take all.
+    One of them will do, the real one where it is built; where tests may take minutes, all.
     """
     one = "minio" if object_stores.minio_program().exists() else "moto-as-minio"
-    behind_servers = OBJECT_STORES if TORTURE else (one,)
-    return [*STORES, *(pytest.param(kind, marks=pytest.mark.slow) for kind in behind_servers)]
+    return OBJECT_STORES if TORTURE else (one,)
+
+
+def every_store() -> list[Any]:
+    """The stores of the store suite, as parameters of a test."""
+    slow = [pytest.param(kind, marks=pytest.mark.slow) for kind in long_object_stores()]
+    return [*STORES, *slow]
 
 
 _SUFFIXES = (".parquet", ".pq", ".parq")
