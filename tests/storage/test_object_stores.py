@@ -11,10 +11,11 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
-from tests.storage.scenario import parquet_bytes
+from tests.storage.checks import read_consistently
+from tests.storage.scenario import FLAT, parquet_bytes, stage_change
 
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import history, open_storage, recover_storage, staging, take_snapshot
+from fsspeckit.storage import commit, history, open_storage, recover_storage, staging, take_snapshot
 from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
@@ -255,13 +256,32 @@ def test_a_whole_bucket_as_a_dataset(plain: Moto) -> None:
     assert {request.action for request in asked} <= {"ListObjectsV2", "HeadObject", "GetObject"}
 
 
-def test_what_pyarrow_puts_is_not_exclusive(plain: Moto) -> None:
-    bucket = plain.make_bucket()
+def behind_pyarrow(server: ObjectStore, bucket: str) -> Storage:
     filesystem = arrow_fs.S3FileSystem(
-        access_key=KEY, secret_key=SECRET, region=REGION, endpoint_override=plain.url
+        access_key=KEY, secret_key=SECRET, region=REGION, endpoint_override=server.url
     )
-    storage = open_storage(f"{bucket}/lake/data", filesystem)
+    return open_storage(f"{bucket}/lake/data", filesystem, lock_timeout=0.0)
+
+
+def test_what_pyarrow_puts_is_not_exclusive(plain: Moto) -> None:
+    storage = behind_pyarrow(plain, plain.make_bucket())
     assert any("no exclusive create" in sentence for sentence in storage.capabilities.missing())
+
+
+@EVERY_OBJECT_STORE
+@pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
+def test_replaced_files_go_where_pyarrow_lists_no_etags(
+    server: ObjectStore, versioned: bool
+) -> None:
+    bucket = server.make_bucket(versioned=versioned)
+    owned = opened(server, bucket)
+    for name, start in FLAT.files.items():
+        owned.root.filesystem.pipe_file(owned.path(name), parquet_bytes(start, "old"))
+    storage = behind_pyarrow(server, bucket)
+    snapshot = take_snapshot(storage)
+    with staging(storage) as stage:
+        commit(storage, snapshot, stage, stage_change(FLAT, storage, stage))
+    assert read_consistently(owned) == FLAT.new()
 
 
 def test_a_store_that_nothing_is_known_about_keeps_its_directories() -> None:

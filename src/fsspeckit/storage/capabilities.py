@@ -50,6 +50,9 @@ class Capabilities:
     conditional_put: bool = False
     """The store itself refuses a put under a name that is taken, if asked to."""
 
+    whole_seconds: bool = False
+    """Only times tell objects apart, and only those of a listing have fractions of a second."""
+
     def missing(self) -> tuple[str, ...]:
         """One sentence for each promise that this filesystem cannot keep."""
         return tuple(
@@ -84,8 +87,8 @@ _OBJECT_STORE = replace(_UNKNOWN, directories=False)
 _CONDITIONAL = replace(
     _OBJECT_STORE, exclusive_create=True, whole_put=True, durable=True, conditional_put=True
 )
-# pyarrow puts without a condition, and keeps objects that stand for directories.
-_ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True)
+# pyarrow puts without a condition, keeps objects that stand for directories, and lists no ETags.
+_ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
 _WITHOUT_DIRECTORIES = frozenset({"abfs", "abfss", "az"})

@@ -306,8 +306,9 @@ _creating = threading.RLock()
 class RemoteDisk:
     """Any fsspec filesystem that has directories; files are copied to move."""
 
-    def __init__(self, filesystem: AbstractFileSystem) -> None:
+    def __init__(self, filesystem: AbstractFileSystem, *, whole_seconds: bool = False) -> None:
         self._filesystem = filesystem
+        self._whole_seconds = whole_seconds
 
     def read(self, path: str) -> bytes:
         """All bytes of a file."""
@@ -332,7 +333,9 @@ class RemoteDisk:
             info = self._filesystem.info(path)
         except FileNotFoundError:
             return None
-        return None if info.get("type") == "directory" else remote_file(path, info)
+        if info.get("type") == "directory":
+            return None
+        return remote_file(path, info, whole_seconds=self._whole_seconds)
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole or not at all; FileExistsError if it is there."""

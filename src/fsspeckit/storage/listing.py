@@ -295,8 +295,8 @@ def _same_directory(prefix: str, first: str) -> str:
 
 def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
     """Like :func:`_walk_local`, of any filesystem."""
-    has_directories = capabilities_of(root).directories
-    found = _find_entries(root) if has_directories else _find_objects(root)
+    capabilities = capabilities_of(root)
+    found = _find_entries(root) if capabilities.directories else _find_objects(root)
     base = root.path.rstrip("/")
     if found:
         yield ""
@@ -310,7 +310,7 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
         elif info.get("type") == "directory":
             yield f"{relative.rstrip('/')}/"
         elif is_data_path(relative):
-            files.append(remote_file(path, info))
+            files.append(remote_file(path, info, whole_seconds=capabilities.whole_seconds))
         else:
             yield relative
 
@@ -403,14 +403,16 @@ def access_named(root: Root, action: str, path: str) -> Iterator[None]:
         raise PermissionError(errno.EACCES, reason, root.spelled(path)) from error
 
 
-def remote_file(path: str, info: dict[str, Any]) -> DataFile:
+def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:
     """A file as a remote filesystem describes it."""
     modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
     etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
     seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
+    if seconds is not None:
+        seconds = int(seconds) if whole_seconds else float(seconds)
     return DataFile(
         path,
         int(info.get("size") or 0),
-        None if seconds is None else int(float(seconds) * 1_000_000_000),
+        None if seconds is None else int(seconds * 1_000_000_000),
         etag=None if etag is None else str(etag).strip('"'),
     )

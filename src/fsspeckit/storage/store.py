@@ -123,7 +123,7 @@ def open_disk(root: Root) -> Disk:
         return LocalDisk()
     capabilities = capabilities_of(root)
     if capabilities.directories:
-        return RemoteDisk(root.filesystem)
+        return RemoteDisk(root.filesystem, whole_seconds=capabilities.whole_seconds)
     return ObjectDisk(root, capabilities)
 
 
