@@ -41,6 +41,11 @@ from fsspeckit.storage import (
     take_snapshot,
 )
 from fsspeckit.storage.listing import list_files
+from fsspeckit.testing.conformance.stores import (
+    OBJECT_STORES,
+    long_object_stores,
+    object_store,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,10 +64,13 @@ class Store:
     """Opens a dataset of a name."""
 
     two: int
-    """How many orders of two writers are tried; all of them in the long form."""
+    """How many orders of two writers are tried."""
 
     three: int
     """How many orders of three writers are tried."""
+
+    longer: int = 1_000_000
+    """How many times as many are tried in the long form."""
 
     clear: Callable[[Storage], object] = lambda storage: None
 
@@ -77,13 +85,19 @@ def remove_local(storage: Storage) -> None:
     shutil.rmtree(os.path.dirname(storage.root.path))
 
 
-def remove_remote(storage: Storage) -> None:
-    storage.root.filesystem.rm(storage.root.path.rpartition("/")[0], recursive=True)
-
-
-@pytest.fixture(params=["memory", "disk", "disk without locks", "plain publish"])
+@pytest.fixture(
+    params=["memory", "disk", "disk without locks", "plain publish", *long_object_stores()]
+)
 def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
     kind: str = request.param
+    if kind in OBJECT_STORES:
+        server = object_store(kind)
+        bucket, options = server.make_bucket(), server.options
+
+        def open_bucket(name: str) -> Storage:
+            return open_storage(f"s3://{bucket}/{name}/data", storage_options=options)
+
+        return Store(kind, open_bucket, 25, 10, longer=12)
     if kind == "memory":
         base = f"memory://{uuid.uuid4().hex}"
         return Store(kind, lambda name: open_storage(f"{base}/{name}/data"), 200, 80)
@@ -93,7 +107,7 @@ def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
             lambda name: without_locks(open_storage(f"{quick_disk}/{name}/data")),
             80,
             40,
-            remove_local,
+            clear=remove_local,
         )
     mode: Any = "plain" if kind == "plain publish" else "auto"
     return Store(
@@ -101,7 +115,7 @@ def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
         lambda name: open_storage(f"{quick_disk}/{name}/data", publish=mode),
         60,
         30,
-        remove_local,
+        clear=remove_local,
     )
 
 
@@ -119,7 +133,7 @@ def read_names(storage: Storage, snapshot: Snapshot) -> list[str]:
 
 def begin(storage: Storage) -> None:
     """Make the dataset: one file with an empty list."""
-    storage.root.filesystem.makedirs(storage.root.path, exist_ok=True)
+    storage.disk.make_directories(storage.root.path)
     storage.root.filesystem.pipe_file(storage.path("names.parquet"), b"[]")
 
 
@@ -212,9 +226,10 @@ def experiment(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Experi
         fsspec.filesystem("memory").store.clear()
 
 
-def chosen(orders: Sequence[tuple[int, ...]], number: int) -> Sequence[tuple[int, ...]]:
-    """All orders in the long form, else a share of them that is the same in every run."""
-    return orders if TORTURE or len(orders) <= number else Random(7).sample(orders, number)
+def chosen(orders: Sequence[tuple[int, ...]], number: int, longer: int) -> Sequence[Any]:
+    """A share of the orders that is the same in every run, and more of them in the long form."""
+    most = number * (longer if TORTURE else 1)
+    return orders if len(orders) <= most else Random(7).sample(orders, most)
 
 
 @pytest.mark.slow
@@ -223,7 +238,7 @@ def test_two_writers_at_every_call(experiment: Experiment, store: Store) -> None
     calls = experiment.run(1, [])
     # After these a writer has ended even if it had to plan again.
     orders = list(itertools.product(range(calls + 1), range(1, calls + 12)))
-    for order in chosen(orders, store.two):
+    for order in chosen(orders, store.two, store.longer):
         experiment.run(2, order_of(*order))
         count(f"two writers switched at every call, {store.name}", tried=1, losses=0)
 
@@ -231,9 +246,9 @@ def test_two_writers_at_every_call(experiment: Experiment, store: Store) -> None
 @pytest.mark.slow
 def test_three_writers_at_every_call(experiment: Experiment, store: Store) -> None:
     calls = experiment.run(1, [])
-    steps = range(0, calls + 12, 2 if TORTURE else 1)
-    orders = list(itertools.product(steps, steps[1:], steps[1:]))
-    for order in Random(11).sample(orders, min(len(orders), store.three * (10 if TORTURE else 1))):
+    steps = range(1, calls + 12)
+    orders = list(itertools.product(steps, steps, steps))
+    for order in chosen(orders, store.three, min(store.longer, 20)):
         experiment.run(3, order_of(*order))
         count(f"three writers switched at every call, {store.name}", tried=1, losses=0)
 
@@ -247,6 +262,6 @@ def test_a_writer_that_is_taken_for_dead_at_every_call(
     monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
     calls = experiment.run(1, [])
     orders = list(itertools.product(range(calls // 2, calls + 1), range(1, calls + 40)))
-    for order in chosen(orders, store.two):
+    for order in chosen(orders, store.two, store.longer):
         experiment.run(2, order_of(*order), lock_timeout=0.0)
         count(f"a living writer is recovered at every call, {store.name}", tried=1, losses=0)
