@@ -12,10 +12,19 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from tests.storage.checks import read_consistently
-from tests.storage.scenario import FLAT, parquet_bytes, stage_change
+from tests.storage.scenario import FLAT, parquet_bytes, put, stage_change
 
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import commit, history, open_storage, recover_storage, staging, take_snapshot
+from fsspeckit.storage import (
+    Change,
+    commit,
+    history,
+    history_of,
+    open_storage,
+    recover_storage,
+    staging,
+    take_snapshot,
+)
 from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
@@ -70,13 +79,20 @@ def opened(server: ObjectStore, bucket: str, **options: Any) -> Storage:
 
 
 def failing(
-    action: str, status: int, code: str, *, times: float = 10**9, after: bool = False
+    action: str,
+    status: int,
+    code: str,
+    *,
+    key: str = "",
+    times: float = 10**9,
+    after: bool = False,
 ) -> Rule:
     """Answer requests with an error, before or after they had their effect."""
     left = [times]
 
     def rule(request: Request, answer: Answer) -> Response:
-        if asked_by(request).action != action or left[0] <= 0:
+        asked = asked_by(request)
+        if asked.action != action or not asked.key.endswith(key) or left[0] <= 0:
             return answer()
         left[0] -= 1
         if after:
@@ -113,6 +129,20 @@ def test_a_creation_whose_response_was_lost_finds_its_own_object(
     ):
         there.disk.create(path, b"mine")
     assert there.disk.read(path) == b"mine"
+
+
+def test_a_commit_whose_record_was_put_but_not_answered_goes_on(
+    plain: Moto, there: Storage
+) -> None:
+    """The store answered the repeated request with "taken"; the record is this writer's own."""
+    snapshot = take_snapshot(there)
+    lost = failing("PutObject", 500, "InternalError", key="0000000001.json", times=1, after=True)
+    with plain.following(lost), staging(there) as stage:
+        file = put(there, stage.new_file(), parquet_bytes(0, "new"))
+        outcome = commit(there, snapshot, stage, Change([file], ["a.parquet"]))
+    assert (outcome.number, outcome.retries) == (1, 0)
+    assert read_consistently(there) == [(0, "new"), (1, "new")]
+    assert [entry.state for entry in history_of(there)] == ["complete"]
 
 
 def test_a_creation_beside_another_one_is_tried_again(plain: Moto, there: Storage) -> None:
