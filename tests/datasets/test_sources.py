@@ -21,7 +21,7 @@ import fsspeckit
 from fsspeckit.datasets import sources
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.sources import MemorySource, SpilledSource, open_source
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage.staging import Stage, create_stage
 from fsspeckit.storage.store import open_storage
 
@@ -270,3 +270,20 @@ def test_parts_of_a_source_may_have_no_type_for_a_column(
     found = io.read_dataset(f"{tmp_path}/data")
     assert found.column("x").type.equals(UNTYPED[kind][1].type)
     assert found.column("x").to_pylist() == [one for x in values for one in x.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["a dangling link", "a Delta table"])
+def test_a_source_directory_whose_rows_are_not_those_of_its_files(
+    tmp_path: Path, kind: str
+) -> None:
+    """Rows of the source would be missing, or be of an old version."""
+    source = tmp_path / "source"
+    source.mkdir()
+    pq.write_table(pa.table({"id": [1]}), source / "a.parquet")
+    if kind == "a dangling link":
+        (source / "b.parquet").symlink_to(tmp_path / "not mounted")
+    else:
+        (source / "_delta_log").mkdir()
+    with pytest.raises(UnsupportedLayoutError, match="cannot be read as plain Parquet"):
+        PyarrowDatasetIO().merge(str(source), str(tmp_path / "data"), "upsert", ["id"])
+    assert not (tmp_path / "data").exists()

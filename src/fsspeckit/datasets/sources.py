@@ -27,7 +27,7 @@ from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
-from fsspeckit.storage.listing import list_files
+from fsspeckit.storage.listing import check_readable, list_files
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
@@ -437,12 +437,15 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
 
     Raises:
         FileNotFoundError: If there is none.
+        UnsupportedLayoutError: If the rows of a directory are not those of its files.
     """
     root = source_root(path, filesystem)
     if any(char in root.path for char in "*?[") and not root.filesystem.exists(root.path):
         files = sorted(root.filesystem.glob(root.path))
     elif root.filesystem.isdir(root.path):
-        files = [file.path for file in list_files(root).files]
+        listing = list_files(root)
+        check_readable(listing.obstacles, root)
+        files = [file.path for file in listing.files]
     else:
         files = [root.path] if root.filesystem.exists(root.path) else []
     if not files:
