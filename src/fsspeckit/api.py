@@ -28,21 +28,21 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     data: Any,
     path: str,
     strategy: str,
-    key_columns: Sequence[str],
-    partition_columns: Sequence[str] | None = None,
+    key_columns: str | Sequence[str],
+    partition_columns: str | Sequence[str] | None = None,
     filesystem: Any = None,
-    compression: str = "snappy",
-    max_rows_per_file: int = 5_000_000,
-    row_group_size: int = 500_000,
+    compression: str | None = "snappy",
+    max_rows_per_file: int | None = 5_000_000,
+    row_group_size: int | None = 500_000,
     *,
-    partition_by: Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
     schema: pa.Schema | None = None,
     null_keys: NullPolicy = "error",
     duplicate_keys: DuplicatePolicy = "error",
-    order_by: Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
     trust_partitions: bool = False,
     allow_empty: bool = False,
-    bloom_columns: Sequence[str] | None = None,
+    bloom_columns: str | Sequence[str] | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
     progress: Progress | bool | None = None,
@@ -57,12 +57,13 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         data: The source.
         path: The dataset's directory, path or URL.
         strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
-        key_columns: The columns that say which rows are the same.
+        key_columns: The columns that say which rows are the same; one of them may be given as a
+            string, here and wherever columns are named.
         partition_columns: The hive partition columns; by default those of the dataset.
         filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
-        compression: The codec of new files.
-        max_rows_per_file: No new file gets more rows.
-        row_group_size: No row group of a new file gets more rows.
+        compression: The codec of new files; None to compress nothing.
+        max_rows_per_file: No new file gets more rows; None for no limit.
+        row_group_size: No row group of a new file gets more rows; None for 500,000.
         partition_by: Another name for ``partition_columns``.
         schema: The schema that the source is converted to first.
         null_keys: ``"error"``, or ``"match"`` to make NULL equal NULL.
@@ -93,21 +94,21 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     data: Any,
     path: str,
     strategy: str,
-    key_columns: Sequence[str],
-    partition_columns: Sequence[str] | None = None,
+    key_columns: str | Sequence[str],
+    partition_columns: str | Sequence[str] | None = None,
     filesystem: Any = None,
-    compression: str = "snappy",
-    max_rows_per_file: int = 5_000_000,
-    row_group_size: int = 500_000,
+    compression: str | None = "snappy",
+    max_rows_per_file: int | None = 5_000_000,
+    row_group_size: int | None = 500_000,
     *,
-    partition_by: Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
     schema: pa.Schema | None = None,
     null_keys: NullPolicy = "error",
     duplicate_keys: DuplicatePolicy = "error",
-    order_by: Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
     trust_partitions: bool = False,
     allow_empty: bool = False,
-    bloom_columns: Sequence[str] | None = None,
+    bloom_columns: str | Sequence[str] | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
     progress: Progress | bool | None = None,
@@ -154,13 +155,13 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     path: str,
     *,
     mode: WriteMode = "append",
-    partition_by: Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
     basename_template: str | None = None,
     schema: pa.Schema | None = None,
-    compression: str = "snappy",
-    max_rows_per_file: int = 5_000_000,
-    row_group_size: int = 500_000,
-    bloom_columns: Sequence[str] | None = None,
+    compression: str | None = "snappy",
+    max_rows_per_file: int | None = 5_000_000,
+    row_group_size: int | None = 500_000,
+    bloom_columns: str | Sequence[str] | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     filesystem: Any = None,
@@ -186,7 +187,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
 def read_dataset(
     path: str,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     filters: Any = None,
     engine: str = "spark",
     filesystem: Any = None,

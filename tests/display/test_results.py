@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
+import json
+import math
 import re
 import time
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
@@ -20,6 +25,7 @@ from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.display.card import MOST_LINES, shortened, size
 from fsspeckit.display.html import COLOURS
+from fsspeckit.display.plain import plain
 from fsspeckit.display.terminal import STYLES
 from fsspeckit.storage.history import History, HistoryEntry
 from fsspeckit.storage.recovery import RecoveredCommit, RecoveryReport
@@ -359,3 +365,56 @@ def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for file in written.files:
         assert file.path.rpartition("/")[2][:20] in shown
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_a_result_becomes_a_dictionary_that_json_can_write(
+    results: dict[str, Any], what: str
+) -> None:
+    told = results[what].to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+
+
+def test_the_dictionary_of_a_history_has_its_commits() -> None:
+    told = History([entry(7), entry(8, complete=False)]).to_dict()
+    assert [(one["number"], one["complete"]) for one in told["commits"]] == [(7, True), (8, False)]
+    assert told["commits"][0] == entry(7).to_dict()
+    assert entry(7).to_dict()["key_columns"] == ["id"]
+
+
+def test_the_dictionary_of_a_recovery_has_what_it_completed() -> None:
+    commit = RecoveredCommit(3, "plain", ("a.parquet",), ("b.parquet",))
+    assert RecoveryReport("data", (commit,), ("old",)).to_dict() == {
+        "path": "data",
+        "completed": [
+            {
+                "number": 3,
+                "published": "plain",
+                "added": ["a.parquet"],
+                "removed": ["b.parquet"],
+                "notes": [],
+                "abandoned": False,
+            }
+        ],
+        "discarded": ["old"],
+        "in_use": [],
+    }
+
+
+def test_what_json_does_not_have_is_told_as_text() -> None:
+    values = {
+        "day": dt.date(2026, 1, 2),
+        "nan": math.nan,
+        "inf": -math.inf,
+        "digits": Decimal("1.50"),
+        "bytes": b"x",
+        7: (np.int64(8), np.float32(0.5), True),
+    }
+    assert plain(values) == {
+        "day": "2026-01-02",
+        "nan": "nan",
+        "inf": "-inf",
+        "digits": "1.50",
+        "bytes": "b'x'",
+        "7": [8, 0.5, True],
+    }

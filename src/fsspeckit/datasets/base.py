@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from fsspeckit.core.incremental.keys import as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets import pipeline, writes
 from fsspeckit.datasets.reading import read_table
 from fsspeckit.datasets.request import (
+    NO_LIMIT,
+    ROW_GROUP_SIZE,
     FileOptions,
     MergeRequest,
     RewriteLimits,
     WriteRequest,
     check_write_or_merge,
+    codec_named,
     one_spelling,
 )
 from fsspeckit.datasets.sources import located
@@ -87,21 +91,21 @@ class DatasetIO:
         data: Any,
         path: str,
         strategy: str,
-        key_columns: Sequence[str],
-        partition_columns: Sequence[str] | None = None,
+        key_columns: str | Sequence[str],
+        partition_columns: str | Sequence[str] | None = None,
         filesystem: Any = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
         *,
-        partition_by: Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         null_keys: NullPolicy = "error",
         duplicate_keys: DuplicatePolicy = "error",
-        order_by: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         trust_partitions: bool = False,
         allow_empty: bool = False,
-        bloom_columns: Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -115,12 +119,15 @@ class DatasetIO:
                 one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
-            key_columns: The columns that say which rows are the same.
+            key_columns: The columns that say which rows are the same; one of them may be given as
+                a string, here and wherever columns are named.
             partition_columns: The hive partition columns; by default those of the dataset.
             filesystem: An fsspec or pyarrow filesystem for this call.
-            compression: The codec of new files.
-            max_rows_per_file: No new file gets more rows.
-            row_group_size: No row group of a new file gets more rows.
+            compression: The codec of new files: ``"snappy"``, ``"zstd"``, ``"gzip"``, ``"lz4"`` or
+                ``"brotli"``, in any case of letters; ``"none"`` or None to compress nothing.
+            max_rows_per_file: No new file gets more rows; None for no limit.
+            row_group_size: No row group of a new file gets more rows; None for 500,000, because
+                a row group has to fit into memory.
             partition_by: Another name for ``partition_columns``.
             schema: The schema that the source is converted to first.
             null_keys: ``"error"`` refuses NULL in a source key; ``"match"`` makes NULL equal NULL.
@@ -165,21 +172,21 @@ class DatasetIO:
         data: Any,
         path: str,
         strategy: str,
-        key_columns: Sequence[str],
-        partition_columns: Sequence[str] | None = None,
+        key_columns: str | Sequence[str],
+        partition_columns: str | Sequence[str] | None = None,
         filesystem: Any = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
         *,
-        partition_by: Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         null_keys: NullPolicy = "error",
         duplicate_keys: DuplicatePolicy = "error",
-        order_by: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         trust_partitions: bool = False,
         allow_empty: bool = False,
-        bloom_columns: Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -238,13 +245,13 @@ class DatasetIO:
         path: str,
         *,
         mode: WriteMode = "append",
-        partition_by: Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         basename_template: str | None = None,
         schema: pa.Schema | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        bloom_columns: Sequence[str] | None = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files.
@@ -259,9 +266,9 @@ class DatasetIO:
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number; a unique
                 part is added to it.
             schema: The schema that the data is converted to first.
-            compression: The codec.
-            max_rows_per_file: No file gets more rows.
-            row_group_size: No row group gets more rows.
+            compression: The codec, as for :meth:`merge`; None to compress nothing.
+            max_rows_per_file: No file gets more rows; None for no limit.
+            row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
@@ -297,15 +304,15 @@ class DatasetIO:
         *,
         mode: WriteMode = ...,
         strategy: None = None,
-        key_columns: Sequence[str] | None = ...,
+        key_columns: str | Sequence[str] | None = ...,
         rewrite_mode: RewriteMode = ...,
-        partition_by: Sequence[str] | None = ...,
+        partition_by: str | Sequence[str] | None = ...,
         basename_template: str | None = ...,
         schema: pa.Schema | None = ...,
-        compression: str = ...,
-        max_rows_per_file: int = ...,
-        row_group_size: int = ...,
-        order_by: Sequence[str] | None = ...,
+        compression: str | None = ...,
+        max_rows_per_file: int | None = ...,
+        row_group_size: int | None = ...,
+        order_by: str | Sequence[str] | None = ...,
         progress: Progress | bool | None = ...,
     ) -> WriteDatasetResult: ...
 
@@ -317,15 +324,15 @@ class DatasetIO:
         *,
         strategy: str,
         mode: WriteMode = ...,
-        key_columns: Sequence[str] | None = ...,
+        key_columns: str | Sequence[str] | None = ...,
         rewrite_mode: RewriteMode = ...,
-        partition_by: Sequence[str] | None = ...,
+        partition_by: str | Sequence[str] | None = ...,
         basename_template: str | None = ...,
         schema: pa.Schema | None = ...,
-        compression: str = ...,
-        max_rows_per_file: int = ...,
-        row_group_size: int = ...,
-        order_by: Sequence[str] | None = ...,
+        compression: str | None = ...,
+        max_rows_per_file: int | None = ...,
+        row_group_size: int | None = ...,
+        order_by: str | Sequence[str] | None = ...,
         progress: Progress | bool | None = ...,
     ) -> MergeResult: ...
 
@@ -336,15 +343,15 @@ class DatasetIO:
         *,
         mode: WriteMode = "append",
         strategy: str | None = None,
-        key_columns: Sequence[str] | None = None,
+        key_columns: str | Sequence[str] | None = None,
         rewrite_mode: RewriteMode = "full",
-        partition_by: Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         basename_template: str | None = None,
         schema: pa.Schema | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        order_by: Sequence[str] | None = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        order_by: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
@@ -362,9 +369,9 @@ class DatasetIO:
             partition_by: The hive partition columns; by default those of the dataset.
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number.
             schema: The schema that the data is converted to first.
-            compression: The codec of new files.
-            max_rows_per_file: No new file gets more rows.
-            row_group_size: No row group of a new file gets more rows.
+            compression: The codec of new files, as for :meth:`merge`; None to compress nothing.
+            max_rows_per_file: No new file gets more rows; None for no limit.
+            row_group_size: No row group of a new file gets more rows; None for 500,000.
             order_by: Of rows with one key keep the one with the greatest value of these columns;
                 for a merge.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -397,11 +404,11 @@ class DatasetIO:
             return writes.run_write(self._engine, storage, source, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
-            _names(key_columns or ()),
+            as_names(key_columns or ()),
             partitions,
             files,
             schema,
-            order_by=_names(order_by or ()),
+            order_by=as_names(order_by or ()),
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
@@ -411,21 +418,21 @@ class DatasetIO:
         self,
         source: Any,
         target_path: str,
-        key_columns: Sequence[str],
+        key_columns: str | Sequence[str],
         strategy: str = "upsert",
         *,
         rewrite_mode: RewriteMode = "full",
-        order_by: Sequence[str] | None = None,
-        partition_by: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
         null_keys: NullPolicy = "error",
         duplicate_keys: DuplicatePolicy = "error",
         trust_partitions: bool = False,
         allow_empty: bool = False,
-        bloom_columns: Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
@@ -442,9 +449,9 @@ class DatasetIO:
                 NULL is below every value and NaN above; of equal rows the later one stays.
             partition_by: The hive partition columns; by default those of the dataset.
             schema: The schema that the source is converted to first.
-            compression: The codec of new files.
-            max_rows_per_file: No new file gets more rows.
-            row_group_size: No row group of a new file gets more rows.
+            compression: The codec of new files, as for :meth:`merge`; None to compress nothing.
+            max_rows_per_file: No new file gets more rows; None for no limit.
+            row_group_size: No row group of a new file gets more rows; None for 500,000.
             null_keys: As for :meth:`merge`.
             duplicate_keys: As for :meth:`merge`.
             trust_partitions: As for :meth:`merge`.
@@ -476,13 +483,13 @@ class DatasetIO:
         return pipeline.run_merge(self._engine, storage, data, request)
 
     def read_dataset(
-        self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
+        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
     ) -> pa.Table:
         """Read a consistent state of a dataset, also while others write or after a crash.
 
         Args:
             path: The dataset's directory, path or URL.
-            columns: The columns to read; None for all.
+            columns: The columns to read, or one of them as a string; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
 
         Returns:
@@ -527,7 +534,7 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
     """Check the arguments of a merge; two methods have the same ones."""
     return MergeRequest(
         MergeStrategy.of(arguments["strategy"]),
-        _names(arguments["key_columns"]),
+        as_names(arguments["key_columns"]),
         one_spelling(arguments["partition_columns"], arguments["partition_by"]),
         _options(
             arguments["compression"],
@@ -538,7 +545,7 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
         arguments["schema"],
         arguments["null_keys"],
         arguments["duplicate_keys"],
-        _names(arguments["order_by"] or ()),
+        as_names(arguments["order_by"] or ()),
         arguments["trust_partitions"],
         arguments["allow_empty"],
         arguments["progress"],
@@ -548,17 +555,17 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
     )
 
 
-def _names(names: Any) -> Any:
-    """Column names as a tuple; a string or nothing stays as it is, to be refused with a hint."""
-    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else names
-
-
 def _options(
-    compression: str,
-    max_rows_per_file: int,
-    row_group_size: int,
-    bloom_columns: Sequence[str] | None,
+    compression: str | None,
+    max_rows_per_file: int | None,
+    row_group_size: int | None,
+    bloom_columns: str | Sequence[str] | None,
     basename_template: str | None = None,
 ) -> FileOptions:
-    blooms = _names(bloom_columns or ())
-    return FileOptions(compression, max_rows_per_file, row_group_size, blooms, basename_template)
+    return FileOptions(
+        codec_named(compression),
+        NO_LIMIT if max_rows_per_file is None else max_rows_per_file,
+        ROW_GROUP_SIZE if row_group_size is None else row_group_size,
+        as_names(bloom_columns or ()),
+        basename_template,
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fsspeckit.core.incremental.agreement import check_partition_value
-from fsspeckit.core.incremental.keys import check_names, key_column
+from fsspeckit.core.incremental.keys import as_names, check_names, key_column
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
 from fsspeckit.datasets.consistency import odd_files, type_differences
 from fsspeckit.datasets.inspection import KeyPruning, small_files, survey
@@ -73,7 +73,7 @@ def is_poor(pruning: KeyPruning, files: int) -> bool:
 
 def diagnose_dataset(
     path: str | os.PathLike[str],
-    key_columns: Sequence[str],
+    key_columns: str | Sequence[str],
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     *,
@@ -101,6 +101,7 @@ def diagnose_dataset(
         >>> diagnose_dataset("memory://doc-diagnose", ["id"]).verdict
         'good'
     """
+    key_columns = as_names(key_columns)
     check_names("key_columns", key_columns)
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import common_type, python_value
 from fsspeckit.core.incremental.footers import read_footers
-from fsspeckit.core.incremental.keys import check_names, key_column
+from fsspeckit.core.incremental.keys import as_names, check_names, key_column
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.datasets.consistency import (
@@ -175,7 +175,7 @@ def inspect_dataset(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     *,
-    key_columns: Sequence[str] | None = None,
+    key_columns: str | Sequence[str] | None = None,
     control_dir: str | os.PathLike[str] | None = None,
 ) -> Inspection:
     """Describe a dataset: files, columns, ranges of keys and their overlap; changes nothing.
@@ -203,6 +203,7 @@ def inspect_dataset(
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     if key_columns is not None:
+        key_columns = as_names(key_columns)
         check_names("key_columns", key_columns)
     storage.check_exists()
     surveyed = survey(storage, key_columns)

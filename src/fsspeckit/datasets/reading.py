@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.incremental.agreement import check_partition_value
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
-from fsspeckit.core.incremental.keys import check_names, key_column
+from fsspeckit.core.incremental.keys import as_names, check_names, key_column
 from fsspeckit.core.incremental.partitions import (
     check_spelling,
     detect_partition_columns,
@@ -55,7 +55,7 @@ _SHAPES = (
 
 
 def read_table(
-    storage: Storage, columns: Sequence[str] | None = None, filters: Any = None
+    storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
 ) -> pa.Table:
     """Read a dataset, or some columns and rows of it.
 
@@ -67,9 +67,9 @@ def read_table(
     Raises:
         FileNotFoundError: If there is no such dataset.
     """
-    if columns is not None:
-        check_names("columns", columns)
-    wanted = None if columns is None else list(columns)
+    wanted = None if columns is None else as_names(columns)
+    if wanted is not None:
+        check_names("columns", wanted)
     expression = as_expression(filters)
 
     def read(opened: OpenedDataset) -> pa.Table:
@@ -78,7 +78,7 @@ def read_table(
         missing = [name for name in wanted or () if name not in known]
         if missing:
             raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
-        return opened.table(wanted, expression)
+        return opened.table(None if wanted is None else list(wanted), expression)
 
     return with_dataset(storage, read)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.keys import check_names
+from fsspeckit.core.incremental.keys import as_names, check_names
 from fsspeckit.core.incremental.writing import FileLimits, basename_of
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.display.progress import Progress
@@ -21,13 +21,39 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.incremental.source import NullPolicy
 
-__all__ = ["FileOptions", "MergeRequest", "Progress", "RewriteLimits", "WriteMode", "WriteRequest"]
+__all__ = [
+    "NO_LIMIT",
+    "ROW_GROUP_SIZE",
+    "FileOptions",
+    "MergeRequest",
+    "Progress",
+    "RewriteLimits",
+    "WriteMode",
+    "WriteRequest",
+    "check_write_or_merge",
+    "codec_named",
+    "one_spelling",
+]
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
 _NULL_POLICIES = ("error", "match")
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
+_SPELLED = {"uncompressed": "none"}
 _DUPLICATE_POLICIES = ("error", "first", "last")
+
+ROW_GROUP_SIZE = 500_000
+"""The most rows of a row group, if the caller does not say: it has to fit into memory."""
+
+NO_LIMIT = 2**62
+"""More rows than any file has."""
+
+
+def codec_named(name: Any) -> Any:
+    """A codec as pyarrow spells it; None compresses nothing, what is no text stays as it is."""
+    if name is None:
+        return "none"
+    return _SPELLED.get(name.lower(), name.lower()) if isinstance(name, str) else name
 
 
 @dataclass(frozen=True)
@@ -36,7 +62,7 @@ class FileOptions:
 
     compression: str = "snappy"
     max_rows_per_file: int = 5_000_000
-    row_group_size: int = 500_000
+    row_group_size: int = ROW_GROUP_SIZE
     bloom_columns: tuple[str, ...] = ()
     basename_template: str | None = None
 
@@ -212,8 +238,8 @@ def check_write_or_merge(
     mode: str,
     strategy: str | None,
     rewrite_mode: str,
-    key_columns: Sequence[str] | None,
-    order_by: Sequence[str] | None,
+    key_columns: str | Sequence[str] | None,
+    order_by: str | Sequence[str] | None,
 ) -> None:
     """Check the arguments that say whether data is written or merged.
 
@@ -240,23 +266,18 @@ def check_write_or_merge(
 
 
 def one_spelling(
-    partition_columns: Sequence[str] | None, partition_by: Sequence[str] | None
+    partition_columns: str | Sequence[str] | None, partition_by: str | Sequence[str] | None
 ) -> tuple[str, ...] | None:
     """The partition columns, which may be given under two names.
 
     Raises:
         InvalidArgumentError: If both are given and differ.
     """
-    given = [names for names in (partition_columns, partition_by) if names is not None]
-    for names in given:
-        if isinstance(names, str):
-            raise InvalidArgumentError(
-                f"partition_columns must be a sequence of column names, got the string {names!r}.\n"
-                f"Hint: pass [{names!r}]."
-            )
+    both = (partition_columns, partition_by)
+    given = [as_names(names) for names in both if names is not None]
     if len(given) == 2 and list(given[0]) != list(given[1]):
         raise InvalidArgumentError(
             f"partition_columns is {list(given[0])!r} and partition_by is {list(given[1])!r}.\n"
             "Hint: they are two names for one thing; pass one of them."
         )
-    return tuple(given[0]) if given else None
+    return given[0] if given else None

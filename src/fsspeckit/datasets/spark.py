@@ -67,7 +67,7 @@ class SparkDatasetIO(DatasetIO):
         super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
 
     def read_dataset(
-        self, path: str, *, columns: Sequence[str] | None = None, filters: Any = None
+        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
     ) -> DataFrame:
         """Read a consistent state of a dataset as a data frame.
 
@@ -76,7 +76,7 @@ class SparkDatasetIO(DatasetIO):
 
         Args:
             path: The dataset's directory, path or URL.
-            columns: The columns to read; None for all.
+            columns: The columns to read, or one of them as a string; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
 
         Raises:

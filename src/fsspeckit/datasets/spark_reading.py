@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from fsspeckit.core.incremental.keys import as_names
 from fsspeckit.datasets.reading import with_dataset
 from fsspeckit.datasets.spark_types import arrow_schema
 
@@ -25,7 +26,7 @@ __all__ = ["read_frame"]
 
 
 def read_frame(
-    jobs: Jobs, storage: Storage, columns: Sequence[str] | None = None, filters: Any = None
+    jobs: Jobs, storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
 ) -> DataFrame:
     """A data frame of a dataset, or of some columns and rows of it.
 
@@ -35,10 +36,11 @@ def read_frame(
     Raises:
         FileNotFoundError: If there is no such dataset.
     """
+    names = None if columns is None else as_names(columns)
 
     def read(opened: OpenedDataset) -> DataFrame:
         schema = opened.schema
-        wanted = schema if columns is None else pa.schema([schema.field(c) for c in columns])
+        wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
         frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
         expression = None if filters is None else pq.filters_to_expression(filters)
         task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))

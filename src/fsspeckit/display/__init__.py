@@ -6,9 +6,10 @@ decided in here, once for all results. Nothing is imported from rich before some
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display.card import Card, FileGroup, Listing
+from fsspeckit.display.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,13 +18,18 @@ __all__ = ["Card", "Displayed", "FileGroup", "Listing"]
 
 
 class Displayed:
-    """Gives a result its looks: ``str``, a table of rich, and HTML for notebooks."""
+    """Gives a result its looks: ``str``, a table of rich, HTML for notebooks, a dictionary."""
 
     __slots__ = ()
 
     def _card(self) -> Card:
         """What there is to see."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that the result says, by name, as values that ``json`` can write."""
+        told: dict[str, Any] = plain(self)
+        return told
 
     def __str__(self) -> str:
         return self._card().text()

@@ -115,6 +115,10 @@ class HistoryEntry(Displayed):
 class History(Displayed, list[HistoryEntry]):
     """The commits of a dataset, the oldest first: a list that can be looked at."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The commits, as values that ``json`` can write."""
+        return {"commits": [entry.to_dict() for entry in self]}
+
     def __str__(self) -> str:
         shown = self[-MOST_LINES:]
         left_out = len(self) - len(shown)

@@ -350,7 +350,7 @@ def test_one_value_in_place_of_a_sequence_of_keys_is_refused(keys: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "columns", "message"),
     [
-        ([1], "id", "got the string 'id'"),
+        ([1], b"id", "got the string b'id'"),
         ([1], [], "at least one"),
         ([1], None, "at least one"),
         ([(1, 2)], ["id", "id"], "once"),

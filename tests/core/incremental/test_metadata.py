@@ -282,7 +282,12 @@ def test_pruning_takes_a_generator_of_keys() -> None:
     assert candidates(files({"p": "1"}, {"p": "2"}), ["p"], (key for key in [2])) == "1"
 
 
-@pytest.mark.parametrize("columns", ["p", [], ["p", "p"]])
+def test_one_key_column_may_be_a_string(tmp_path: Path) -> None:
+    assert candidates(files({"pq": "1"}, {"pq": "2"}), "pq", [2]) == "1"
+    assert might_contain(analyzed(tmp_path, pa.table({"pq": [1]})), "pq", [1])
+
+
+@pytest.mark.parametrize("columns", [b"p", [], ["p", "p"]])
 def test_wrong_key_columns_are_refused(columns: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="key_columns"):
         candidates(files({"p": "1"}), columns, [1])

@@ -425,7 +425,8 @@ def test_key_columns_may_have_odd_names(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "columns", "message"),
     [
-        ([1], "id", "got the string 'id'"),
+        ([1], b"id", "got the string b'id'"),
+        ([1], "nope", r"\['nope'\] not found"),
         ([1], [], "at least one"),
         ([(1, 1)], ["id", "id"], "once"),
         ([1], ["nope"], r"\['nope'\] not found. Available columns: \['id', 'v'\]"),

@@ -363,7 +363,7 @@ def test_key_columns_may_have_odd_names(tmp_path: Path, name: str) -> None:
     ("files", "columns", "keys", "message"),
     [
         ("x.parquet", ["id"], [1], "candidate_files must be a list"),
-        (["x.parquet"], "id", [1], "got the string 'id'"),
+        (["x.parquet"], b"id", [1], "got the string b'id'"),
         (["x.parquet"], [], [1], "at least one"),
         (["x.parquet"], ["id"], "abc", "source_keys must be a sequence"),
         (["x.parquet"], ["id", "id"], [(1, 1)], "once"),

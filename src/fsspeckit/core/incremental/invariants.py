@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import common_type, plain
-from fsspeckit.core.incremental.keys import KeyColumn, canonical_keys, check_columns, key_column
+from fsspeckit.core.incremental.keys import (
+    KeyColumn,
+    as_names,
+    canonical_keys,
+    check_columns,
+    key_column,
+)
 from fsspeckit.core.incremental.matching import KeyIndex, sample_keys
 from fsspeckit.errors import NullKeyError, PartitionMoveError
 
@@ -25,7 +31,7 @@ __all__ = [
 ]
 
 
-def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) -> None:
+def validate_no_null_keys(source_table: pa.Table, key_columns: str | Sequence[str]) -> None:
     """Refuse a source with NULL in a key column.
 
     Raises:
@@ -34,6 +40,7 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) ->
     Examples:
         >>> validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
     """
+    key_columns = as_names(key_columns)
     check_columns("key_columns", key_columns, source_table.column_names)
     counts = {name: _null_count(source_table.column(name)) for name in key_columns}
     if found := {name: count for name, count in counts.items() if count}:
@@ -48,8 +55,8 @@ def _null_count(values: pa.ChunkedArray) -> int:
 def validate_partition_column_immutability(
     source_table: pa.Table,
     target_table: pa.Table,
-    key_columns: Sequence[str],
-    partition_columns: Sequence[str],
+    key_columns: str | Sequence[str],
+    partition_columns: str | Sequence[str],
 ) -> None:
     """Refuse a source that would move an existing key to another partition.
 
@@ -58,6 +65,7 @@ def validate_partition_column_immutability(
     Raises:
         PartitionMoveError: A ``ValueError`` with the number of such keys and a few of them.
     """
+    key_columns, partition_columns = as_names(key_columns), as_names(partition_columns)
     for table in (source_table, target_table):
         check_columns("key_columns", key_columns, table.column_names)
         if partition_columns:

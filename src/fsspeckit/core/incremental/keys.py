@@ -9,7 +9,7 @@ columns only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NAN_CODE",
     "KeyColumn",
+    "as_names",
     "canonical_keys",
     "check_columns",
     "check_names",
@@ -134,6 +135,16 @@ def canonical_keys(table: pa.Table, columns: Sequence[KeyColumn]) -> pa.Table:
         [column.canonical(table.column(column.name)) for column in columns],
         names=[column.name for column in columns],
     )
+
+
+def as_names(names: Any) -> Any:
+    """Names of columns as a tuple, also of one that is given as a string.
+
+    What holds no names stays as it is, to be refused by :func:`check_names`.
+    """
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, bytes) else names
 
 
 def check_names(what: str, names: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from fsspeckit.core.incremental.bounds import ColumnBounds, constant_bounds, statistics_bounds
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import FileFooter, read_footers
-from fsspeckit.core.incremental.keys import canonical_keys, key_column
+from fsspeckit.core.incremental.keys import as_names, canonical_keys, key_column
 from fsspeckit.core.incremental.overlap import KeyOverlap
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
@@ -137,7 +137,7 @@ class PartitionPruner:
     def identify_candidate_files(
         self,
         file_metadata: list[ParquetFileMetadata],
-        key_columns: Sequence[str],
+        key_columns: str | Sequence[str],
         source_keys: Sequence[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
@@ -152,6 +152,7 @@ class PartitionPruner:
             source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
             partition_schema: The types of the partition columns; by default those of the keys.
         """
+        key_columns = as_names(key_columns)
         keys = keys_table(source_keys, key_columns)
         columns = [
             key_column(name, _type_of(name, partition_schema, keys))
@@ -171,7 +172,7 @@ class ConservativeMembershipChecker:
     def file_might_contain_keys(
         self,
         file_metadata: ParquetFileMetadata,
-        key_columns: Sequence[str],
+        key_columns: str | Sequence[str],
         source_keys: Sequence[Any],
     ) -> bool:
         """Whether the file may hold one of the keys; False only if it is proved not to.
@@ -186,6 +187,7 @@ class ConservativeMembershipChecker:
             SchemaMismatchError: If the keys cannot be compared with the file's. A key that only
                 the file's type cannot hold is not in the file.
         """
+        key_columns = as_names(key_columns)
         keys = keys_table(source_keys, key_columns)
         footer = file_metadata.footer
         if footer is not None and footer.error is not None:

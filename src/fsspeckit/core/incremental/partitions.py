@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.incremental.casts import cast_exactly, family, plain_type, python_value
-from fsspeckit.core.incremental.keys import key_column
+from fsspeckit.core.incremental.keys import as_names, key_column
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.listing import is_hidden
 
@@ -38,7 +38,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
 
 def parse_hive_partition_path(
     file_path: str,
-    partition_columns: Sequence[str] | None = None,
+    partition_columns: str | Sequence[str] | None = None,
     *,
     root: str | None = None,
 ) -> dict[str, Any]:
@@ -54,18 +54,12 @@ def parse_hive_partition_path(
         The decoded text of each value in the order of the path; None for NULL.
 
     Raises:
-        InvalidArgumentError: If the file is not below the root, or ``partition_columns`` is one
-            string.
+        InvalidArgumentError: If the file is not below the root.
 
     Examples:
         >>> parse_hive_partition_path("/data/year=2024/city=S%C3%A3o%20Paulo/part-0.parquet")
         {'year': '2024', 'city': 'São Paulo'}
     """
-    if isinstance(partition_columns, str):
-        raise InvalidArgumentError(
-            "partition_columns must be a sequence of column names, got the string "
-            f"{partition_columns!r}.\nHint: pass [{partition_columns!r}]."
-        )
     values: dict[str, Any] = {}
     for component in _below(file_path, root).split("/")[:-1]:
         name, separator, value = component.partition("=")
@@ -73,7 +67,8 @@ def parse_hive_partition_path(
             values[_decoded(name)] = None if value == NULL_TOKEN else _decoded(value)
     if partition_columns is None:
         return values
-    return {name: value for name, value in values.items() if name in partition_columns}
+    wanted = as_names(partition_columns)
+    return {name: value for name, value in values.items() if name in wanted}
 
 
 def _below(file_path: str, root: str | None) -> str:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from fsspeckit.core.incremental.kernels import numbered_columns
-from fsspeckit.core.incremental.keys import canonical_keys
+from fsspeckit.core.incremental.keys import as_names, canonical_keys
 from fsspeckit.core.incremental.pruning import Evidence, prune
 from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.display.card import MOST_LINES, counted, size, tone_of
+from fsspeckit.display.plain import plain
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
 
@@ -208,6 +209,34 @@ class MergePlan(Displayed):
         """
         return _reasons(self.files)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What is planned for each file and in total, as values that ``json`` can write.
+
+        The source and the state of the dataset are not in it: such a plan cannot be executed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> rows = pa.table({"id": [1, 2]})
+            >>> plan = PyarrowDatasetIO().plan_merge(rows, "memory://doc-dict", "upsert", "id")
+            >>> plan.to_dict()["key_columns"], plan.to_dict()["affected_files"]
+            (['id'], 0)
+        """
+        affected = self.with_decision("affected")
+        return {
+            "path": self.path,
+            "strategy": self.strategy,
+            "key_columns": list(self.key_columns),
+            "partition_columns": list(self.partition_columns),
+            "source_rows": self.source_rows,
+            "target_rows": self.target_rows,
+            "target_bytes": sum(file.bytes for file in self.files),
+            "affected_files": len(affected),
+            "affected_bytes": sum(file.bytes for file in affected),
+            "trusted_partitions": self.trusted_partitions,
+            "files": plain(self.files),
+        }
+
     def explain(self) -> str:
         """The whole plan as text, with a line for each file."""
         return "\n".join([*self._head(), *map(self._line, self.files)])
@@ -392,7 +421,7 @@ class IncrementalRewritePlan:
 def plan_incremental_rewrite(
     dataset_path: str,
     source_keys: Sequence[Any],
-    key_columns: Sequence[str],
+    key_columns: str | Sequence[str],
     filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
 ) -> IncrementalRewritePlan:
@@ -409,6 +438,7 @@ def plan_incremental_rewrite(
         UnsupportedLayoutError: If the directory is a table of another format.
         SchemaMismatchError: If the keys cannot be compared with the target's.
     """
+    key_columns = as_names(key_columns)
     given = keys_table(source_keys, key_columns)
     root = open_root(dataset_path, filesystem)
     listing = list_files(root)

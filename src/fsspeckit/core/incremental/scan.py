@@ -168,7 +168,7 @@ def _instants(
 
 def confirm_affected_files(
     candidate_files: list[str],
-    key_columns: Sequence[str],
+    key_columns: str | Sequence[str],
     source_keys: Sequence[Any],
     filesystem: Any = None,
 ) -> list[str]:

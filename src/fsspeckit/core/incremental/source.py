@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from fsspeckit.core.incremental.invariants import validate_no_null_keys
-from fsspeckit.core.incremental.keys import canonical_keys, check_columns, check_names
+from fsspeckit.core.incremental.keys import as_names, canonical_keys, check_columns, check_names
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def no_keys(target: Target) -> SourceKeys:
     return SourceKeys(pa.schema(fields).empty_table())
 
 
-def keys_table(source_keys: Any, key_columns: Sequence[str]) -> pa.Table:
+def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
     """Turn what a caller may pass as keys into a table of key columns.
 
     Args:
@@ -87,6 +87,7 @@ def keys_table(source_keys: Any, key_columns: Sequence[str]) -> pa.Table:
         InvalidArgumentError: If the keys do not have one value per key column, or the values of
             a column are not of one kind.
     """
+    key_columns = as_names(key_columns)
     check_names("key_columns", key_columns)
     source_keys = _collected(source_keys)
     if isinstance(source_keys, (pa.Table, pa.RecordBatch)):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -359,7 +360,7 @@ class OptionTests:
         groups = [f.row_group(n).num_rows for f in footers for n in range(f.num_row_groups)]
         assert groups == [2] * 5
 
-    @pytest.mark.parametrize("codec", ["zstd", "gzip"])
+    @pytest.mark.parametrize("codec", ["zstd", "gzip", "ZSTD"])
     def test_inserts_honour_compression(self, target: Target, codec: str) -> None:
         result = target.merge(numbers(1, 2), compression=codec)
         footer = target.store.footer(target.store.relative(result.inserted_files[0]))
@@ -370,6 +371,41 @@ class OptionTests:
         group = target.store.footer(target.store.relative(result.inserted_files[0])).row_group(0)
         offsets = [group.column(number).bloom_filter_offset for number in (0, 1)]
         assert [offset is None for offset in offsets] == [False, True]
+
+    @pytest.mark.parametrize("codec", [None, "none", "UNCOMPRESSED"], ids=str)
+    def test_inserts_need_not_be_compressed(self, target: Target, codec: str | None) -> None:
+        result = target.merge(numbers(1, 2), compression=codec)
+        footer = target.store.footer(target.store.relative(result.inserted_files[0]))
+        assert footer.row_group(0).column(0).compression == "UNCOMPRESSED"
+
+    def test_one_column_may_be_a_string_wherever_columns_are_named(self, target: Target) -> None:
+        source = pa.table({"id": [1, 2, 2], "p": ["a", "b", "b"], "word": ["x", "z", "y"]})
+        options: dict[str, Any] = {"order_by": "word", "bloom_columns": "id"}
+        path = target.store.path
+        first = target.io.merge(source, path, "upsert", "id", partition_by="p", **options)
+        again = target.io.merge(source, path, "upsert", "id", partition_columns="p", **options)
+        assert (first.inserted, again.updated, again.rewritten_files) == (2, 2, [])
+        group = target.store.footer(target.store.relative(first.inserted_files[0])).row_group(0)
+        assert group.column(0).bloom_filter_offset is not None
+        words = as_table(target.io.read_dataset(path, columns="word"))
+        assert sorted(words.to_pydict()["word"]) == ["x", "z"]
+
+    def test_none_is_no_limit_for_files(self, target: Target) -> None:
+        result = target.merge(numbers(*range(9)), max_rows_per_file=None, row_group_size=None)
+        (new,) = result.inserted_files
+        assert target.store.footer(target.store.relative(new)).num_row_groups == 1
+
+    def test_a_result_is_a_dictionary_for_json(self, target: Target) -> None:
+        three_files(target)
+        plan = target.plan(numbers(1, 8, v="new"))
+        told = json.loads(json.dumps(plan.to_dict()))
+        assert told == plan.to_dict()
+        assert [file["decision"] for file in told["files"]] == ["affected", "pruned", "pruned"]
+        result = target.io.execute(plan)
+        told = json.loads(json.dumps(result.to_dict()))
+        assert told == result.to_dict()
+        assert (told["updated"], told["inserted"]) == (1, 1)
+        assert [file["path"] for file in told["files"]] == [file.path for file in result.files]
 
     def test_progress_reaches_the_end_of_every_phase(self, target: Target) -> None:
         three_files(target)

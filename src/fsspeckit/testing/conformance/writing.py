@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -173,6 +174,33 @@ class WriteTests:
         assert group.column(0).compression == "ZSTD"
         offsets = [group.column(number).bloom_filter_offset for number in (0, 1)]
         assert [offset is None for offset in offsets] == [False, True]
+
+    def test_a_write_takes_strings_and_none(self, target: Target) -> None:
+        result = write(
+            target,
+            numbers(1, 2),
+            partition_by="v",
+            compression=None,
+            max_rows_per_file=None,
+            row_group_size=None,
+            bloom_columns="id",
+        )
+        (file,) = result.files
+        assert json.loads(json.dumps(result.to_dict())) == {
+            "files": [
+                {
+                    "path": file.path,
+                    "row_count": 2,
+                    "size_bytes": file.size_bytes,
+                    "partition_values": {"v": "old"},
+                }
+            ],
+            "total_rows": 2,
+            "mode": "append",
+        }
+        chunk = target.store.footer(target.store.relative(file.path)).row_group(0).column(0)
+        assert chunk.compression == "UNCOMPRESSED"
+        assert chunk.bloom_filter_offset is not None
 
     def test_schema_casts_what_is_written(self, target: Target) -> None:
         wanted = pa.schema([("id", pa.int32()), ("v", pa.large_string())])
