@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import pyarrow as pa
 import pytest
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
+from pyarrow import fs as arrow_fs
 from pyarrow.fs import LocalFileSystem
 from tests.storage.checks import read_consistently, read_plainly
 from tests.storage.figures import count
@@ -26,6 +28,7 @@ from tests.storage.scenario import (
     stage_change,
 )
 
+from fsspeckit.datasets.registry import open_engine
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
 from fsspeckit.storage import (
     Change,
@@ -39,6 +42,7 @@ from fsspeckit.storage import (
     take_snapshot,
 )
 from fsspeckit.storage.processes import state_of, this_process
+from fsspeckit.storage.ranges import read_range
 from fsspeckit.storage.records import numbers
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
@@ -46,7 +50,7 @@ from fsspeckit.testing.conformance.stores import (
     long_object_stores,
     object_store,
 )
-from fsspeckit.testing.object_stores import moto
+from fsspeckit.testing.object_stores import REGION, moto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -296,6 +300,43 @@ def test_a_commit_on_an_object_store(bucket: Callable[[str], Storage], scenario:
     assert len(outcome.missing) == 4
     assert read_consistently(storage) == scenario.new()
     assert_no_leftovers(storage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_small_files_on_an_object_store_behind_pyarrow(engine: str) -> None:
+    server = moto()
+    filesystem = arrow_fs.S3FileSystem(
+        access_key=server.credentials["key"],
+        secret_key=server.credentials["secret"],
+        endpoint_override=server.url,
+        region=REGION,
+    )
+    path = f"{server.make_bucket()}/lake/data"
+    with open_engine(engine, filesystem=filesystem) as io:
+        io.write_dataset(rows(1, 2, 3), path)
+        plan = io.plan_merge(rows(2, 4, v="new"), path, "upsert", ["id"])
+        assert [file.decision for file in plan.files] == ["affected"]
+        merged = io.merge(rows(2, 4, v="new"), path, "upsert", ["id"])
+        assert (merged.updated, merged.inserted) == (1, 1)
+        expected = [(1, "old"), (2, "new"), (3, "old"), (4, "new")]
+        assert read_ids(io, path) == expected
+        io.write_dataset(rows(7), path, mode="overwrite")
+        assert read_ids(io, path) == [(7, "old")]
+    assert len(history(path, filesystem=filesystem)) == 3
+
+
+def rows(*keys: int, v: str = "old") -> pa.Table:
+    return pa.table({"id": list(keys), "v": [v] * len(keys)})
+
+
+def read_ids(io: Any, path: str) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["v"]) for row in io.read_dataset(path).to_pylist())
+
+
+def test_a_range_of_no_bytes_is_not_requested() -> None:
+    root = open_storage("memory://nowhere/data").root
+    assert read_range(root, f"{root.path}/missing.parquet", 0, 0) == b""
 
 
 @pytest.mark.slow

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fsspec.implementations.arrow import ArrowFSWrapper
-
 from fsspeckit.storage import syscalls
 
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ def capabilities_of(root: Root) -> Capabilities:
     if root.protocol == "memory":
         return _MEMORY
     known = root.protocol in _CONDITIONAL_PUT
-    if isinstance(root.filesystem, ArrowFSWrapper):
+    if root.is_arrow:
         return _ARROW_STORE if known else _UNKNOWN
     if known:
         return _CONDITIONAL

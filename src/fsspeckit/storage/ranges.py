@@ -15,12 +15,21 @@ __all__ = ["read_range", "read_tail"]
 def read_range(root: Root, path: str, start: int, length: int) -> bytes:
     """Bytes ``start`` to ``start + length`` of a file; fewer where the file ends before."""
     if not root.is_local:
-        return bytes(root.filesystem.cat_file(path, start=start, end=start + length))
+        return _read_remote(root, path, start, length)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.pread(descriptor, length, start)
     finally:
         os.close(descriptor)
+
+
+def _read_remote(root: Root, path: str, start: int, length: int) -> bytes:
+    if length <= 0:
+        return b""  # a range of no bytes is an error for some stores
+    # A pyarrow filesystem opens a file that is read from its start as a stream, which cannot seek,
+    # and fsspec seeks to the start.
+    options = {"seekable": True} if root.is_arrow else {}
+    return bytes(root.filesystem.cat_file(path, start=start, end=start + length, **options))
 
 
 def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import fsspec
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
@@ -47,6 +48,11 @@ class Root:
     def is_local(self) -> bool:
         """Whether the dataset is on a disk of this machine."""
         return isinstance(self.filesystem, LocalFileSystem)
+
+    @property
+    def is_arrow(self) -> bool:
+        """Whether fsspec reaches the dataset through a pyarrow filesystem, as on ``hdfs://``."""
+        return isinstance(self.filesystem, ArrowFSWrapper)
 
     @property
     def protocol(self) -> str:
@@ -181,8 +187,6 @@ def _as_fsspec(filesystem: Any) -> AbstractFileSystem:
         if isinstance(wrapped, fsspec.AbstractFileSystem):
             return wrapped
     if isinstance(filesystem, arrow_fs.FileSystem):
-        from fsspec.implementations.arrow import ArrowFSWrapper
-
         return ArrowFSWrapper(filesystem)
     raise InvalidArgumentError(
         f"filesystem must be an fsspec or pyarrow filesystem, got {type(filesystem).__name__}."

@@ -17,8 +17,10 @@ from urllib.parse import quote, unquote
 
 import fsspec
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OBJECT_STORES", "STORES", "Entry", "Store", "hive", "open_store"]
 
-STORES = ("exchange", "plain", "memory", "dirfs")
-"""Local disk in both publish modes, memory, and a directory inside another filesystem."""
+STORES = ("exchange", "plain", "memory", "dirfs", "arrow")
+"""Local disk in both publish modes, memory, a directory inside another filesystem, and a pyarrow
+filesystem, as fsspec has ``hdfs://``."""
 
 OBJECT_STORES = ("moto", "moto-as-minio", "minio")
 """Stores behind a server of this machine."""
@@ -232,6 +235,10 @@ def _local_store(kind: str, directory: str) -> Store:
     if kind == "dirfs":
         filesystem = DirFileSystem(directory, LocalFileSystem())
         return Store(filesystem, "data", {"filesystem": filesystem}, local)
+    if kind == "arrow":
+        # pyarrow's own local filesystem is opened as the local disk; wrapped, it is any other.
+        wrapped = ArrowFSWrapper(pa.fs.LocalFileSystem())
+        return Store(LocalFileSystem(), local, {"filesystem": wrapped})
     options = {"publish": "plain"} if kind == "plain" else {}
     return Store(LocalFileSystem(), local, options, local)
 
