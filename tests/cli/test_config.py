@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -146,10 +147,12 @@ def test_secrets_are_not_echoed_by_a_failure(
     assert ("Traceback" in ran.err) == bool(verbose)
 
 
-def test_passwords_in_urls_are_hidden() -> None:
-    url = "sftp://me:opensesame@host/path"
+@pytest.mark.parametrize("password", ["opensesame", "open@sesame", "open%40sesame", "open/sesame"])
+def test_passwords_in_urls_are_hidden(password: str) -> None:
+    url = f"sftp://me:{password}@host/path"
     load_settings().storage_options(url)
-    assert hide(f"{url} with opensesame") == "sftp://me:***@host/path with ***"
+    assert hide(f"{url} with {password}") == "sftp://me:***@host/path with ***"
+    assert hide(unquote(password)) == "***"
 
 
 @pytest.mark.parametrize("command", ["inspect", "history"])

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +33,6 @@ _CONFIG_VARIABLE = "FSSPECKIT_CONFIG"
 _SECRET_NAMES = ("secret", "token", "password", "passwd", "key", "credential", "sas")
 _HIDDEN = "***"
 _LOCAL = ("file", "local")
-_PASSWORD = re.compile(r"[^/]*://[^/@:]*:([^/@]+)@")
-"""In a URL, before the name of the host."""
 
 _secrets: set[str] = set()
 """Values that no message of this process may show."""
@@ -54,8 +51,10 @@ class Settings:
 
     def storage_options(self, path: str) -> dict[str, Any]:
         """What fsspec needs to open the filesystem of a path."""
-        if password := _PASSWORD.match(path):
-            _remember({"password": password[1]})
+        from fsspeckit.storage.credentials import passwords_of
+
+        for password in passwords_of(path):
+            _remember({"password": password})
         scheme, separator, _ = path.partition("://")
         protocol = scheme if separator else "file"
         found = dict(self.by_protocol.get(protocol, {}))

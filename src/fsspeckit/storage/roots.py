@@ -8,7 +8,6 @@ directory, lock, records) is the same for every writer.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage.credentials import check_credentials, hidden_in, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +70,14 @@ class Root:
         return _strip(self.filesystem, stripped)
 
     def spelled(self, path: str) -> str:
-        """Turn a canonical path into the caller's spelling, fit for the caller's filesystem."""
+        """Turn a canonical path into the caller's spelling, without user and password.
+
+        It is fit for the caller's filesystem, and for messages.
+        """
         if self.inner_prefix:
-            return path.removeprefix(self.inner_prefix).lstrip("/")
-        return f"{self.outer_prefix}{path}"
+            return self.outer_prefix + path.removeprefix(self.inner_prefix).lstrip("/")
+        # Some filesystems have URLs as their paths.
+        return f"{self.outer_prefix}{without_credentials(path)}"
 
     def relative(self, path: str) -> str:
         """The part of a canonical path below the root."""
@@ -82,11 +86,11 @@ class Root:
     @property
     def shown(self) -> str:
         """The root in the caller's spelling, for messages: without user and password."""
-        return _without_credentials(self.spelled(self.path))
+        return self.spelled(self.path)
 
     def __repr__(self) -> str:
         # A filesystem's own repr may hold credentials.
-        return f"Root({self.protocol}, {_without_credentials(self.path)!r})"
+        return f"Root({self.protocol}, {without_credentials(self.path)!r})"
 
 
 def open_root(
@@ -102,7 +106,8 @@ def open_root(
         storage_options: What fsspec needs to open the filesystem of the URL.
 
     Raises:
-        InvalidArgumentError: If the path is empty, or the filesystem is of an unknown kind.
+        InvalidArgumentError: If the path is empty or not UTF-8, or the filesystem is of an
+            unknown kind.
     """
     given: Any = path
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
@@ -111,36 +116,52 @@ def open_root(
     if "\0" in text:
         raise InvalidArgumentError(f"path must not contain a NUL character, got {text!r}.")
     if filesystem is None:
-        return _from_url(text, dict(storage_options or {}))
-    return _on_filesystem(text, filesystem)
+        root = _from_url(text, dict(storage_options or {}))
+    else:
+        root = _on_filesystem(text, filesystem)
+    _check_text(root)
+    return root
+
+
+def _check_text(root: Root) -> None:
+    """Refuse a path that is not UTF-8: neither pyarrow nor a commit record could hold it."""
+    try:
+        root.path.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"path must be UTF-8, got {root.shown!r}.\n"
+            "Hint: rename the directory whose name is not."
+        ) from error
 
 
 def _from_url(text: str, options: dict[str, Any]) -> Root:
+    check_credentials(text)
     try:
         filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
     except ValueError as error:
         if "://" not in text:
             raise
         raise InvalidArgumentError(
-            f"path {_without_credentials(text)!r} cannot be opened: {error}.\n"
+            f"path {without_credentials(text)!r} cannot be opened: {hidden_in(str(error), text)}.\n"
             "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
         ) from error
     root = _on_filesystem(stripped, filesystem)
     if root.is_local or "://" not in text or "://" in root.path:
         return root
-    return Root(root.filesystem, root.path, outer_prefix=_scheme_prefix(text, root.path))
+    inner, outer = _prefixes(text, root.path)
+    return Root(root.filesystem, root.path, inner, outer)
 
 
-def _without_credentials(text: str) -> str:
-    return re.sub(r"(?<=://)[^/@]*@", "", text)
-
-
-def _scheme_prefix(text: str, path: str) -> str:
-    """What stands before the path in URLs of this form, without user and password."""
-    parts = urlsplit(text)
-    host = parts.netloc.rpartition("@")[2]
+def _prefixes(text: str, path: str) -> tuple[str, str]:
+    """What the path and what the URL have in front of their common part."""
+    shown = without_credentials(text)
+    parts = urlsplit(shown)
     base = f"{parts.scheme}://"
-    return base if path.lstrip("/").startswith(host) else f"{base}{host}"
+    container, at, _ = parts.netloc.partition("@")
+    if at and f"{path}/".startswith(f"{container}/"):
+        # abfss://container@account/path: the account is known to the filesystem only.
+        return container, f"{base}{parts.netloc}/"
+    return "", base if path.lstrip("/").startswith(parts.netloc) else f"{base}{parts.netloc}"
 
 
 def _on_filesystem(path: str, filesystem: Any) -> Root:
