@@ -25,6 +25,7 @@ from fsspeckit.core.incremental.kernels import check_storable, copied, take_rows
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
+from fsspeckit.datasets.frames import from_pandas, from_stream
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import check_readable, list_files
@@ -330,13 +331,13 @@ def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     if paths := as_paths(data):
         return _parquet_reader(paths, filesystem)
     if type(data).__module__.startswith("pandas."):
-        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
+        return from_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        return from_stream(data)
     if hasattr(data, "toArrow"):
         return data.toArrow().to_reader()
     if hasattr(data, "collect") and hasattr(data, "lazy"):
-        return pa.RecordBatchReader.from_stream(data.collect())
+        return from_stream(data.collect())
     raise InvalidArgumentError(
         f"data of type {type(data).__name__} is not supported.\n"
         "Hint: pass an Arrow table, a list of tables, a reader or dataset, a pandas or Polars "

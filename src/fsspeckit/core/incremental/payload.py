@@ -48,9 +48,11 @@ def check_same_columns(source: Sequence[str], target: Sequence[str], what: str =
         return
     parts = [f"the source lacks the columns {missing!r}"] if missing else []
     parts += [f"the source has columns {extra!r} that the {what} does not have"] if extra else []
+    hints = ["add the missing columns, with NULL where there is no value"] if missing else []
+    hints += ["drop the others from the source"] if extra else []
     raise SchemaMismatchError(
-        f"{' and '.join(parts)}.\nHint: a merge replaces whole rows, so source and target need the "
-        f"same columns; the {what} has {list(target)!r}."
+        f"{' and '.join(parts)}; the {what} has {list(target)!r}.\nHint: "
+        f"rows are written whole, so {' and '.join(hints)}."
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental.target import Target
 
-__all__ = ["NullPolicy", "SourceKeys", "keys_table", "no_keys", "source_keys"]
+__all__ = ["NullPolicy", "SourceKeys", "keys_table", "kind_of", "no_keys", "source_keys"]
 
 NullPolicy = Literal["error", "match"]
 
@@ -155,7 +155,7 @@ def _inferred(values: list[Any]) -> pa.Array:
 
 def _check_one_kind(values: list[Any], name: str) -> None:
     """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
-    kinds = {_kind(python_type) for python_type in {type(v) for v in values if v is not None}}
+    kinds = {kind_of(python_type) for python_type in {type(v) for v in values if v is not None}}
     if kinds == {"datetimes"}:
         zoned = {value.tzinfo is not None for value in values if value is not None}
         kinds = {"datetimes with zone" if each else "datetimes without zone" for each in zoned}
@@ -166,7 +166,8 @@ def _check_one_kind(values: list[Any], name: str) -> None:
         )
 
 
-def _kind(python_type: type) -> str:
+def kind_of(python_type: type) -> str:
+    """What values of a type are called; values of two kinds are never equal."""
     for name, base in _KINDS:
         if issubclass(python_type, base):
             return name

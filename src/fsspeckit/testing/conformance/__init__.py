@@ -66,6 +66,7 @@ from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
     NestedTests,
     SchemaTests,
+    UnfitTests,
 )
 from fsspeckit.testing.conformance.stores import Store, open_store  # noqa: E402
 from fsspeckit.testing.conformance.target import Target  # noqa: E402
@@ -87,6 +88,7 @@ class EngineTests(
     NullKeyTests,
     DuplicateKeyTests,
     SchemaTests,
+    UnfitTests,
     NestedTests,
     ColumnNameTests,
     PartitionTests,

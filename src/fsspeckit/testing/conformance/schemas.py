@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,9 +16,11 @@ from fsspeckit.testing.conformance.target import numbers
 from fsspeckit.testing.strategies import COLUMN_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fsspeckit.testing.conformance.target import Target
 
-__all__ = ["ColumnNameTests", "NestedTests", "SchemaTests"]
+__all__ = ["ColumnNameTests", "NestedTests", "SchemaTests", "UnfitTests"]
 
 NESTED: dict[str, pa.Array] = {
     "struct": pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}, None, {"a": 4, "b": None}]),
@@ -163,9 +165,88 @@ WIDER: dict[str, tuple[pa.Array, pa.Array]] = {
 """Payload of the file that is first by name, and what another file holds."""
 
 
+def _pandas(make: Callable[[Any], Any]) -> Callable[[], Any]:
+    return lambda: make(pytest.importorskip("pandas"))
+
+
+def _polars(make: Callable[[Any], Any]) -> Callable[[], Any]:
+    return lambda: make(pytest.importorskip("polars"))
+
+
+UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
+    "a pandas Series": (
+        _pandas(lambda pd: pd.Series([1, 2], name="id")),
+        r"pandas\.Series.*named columns.*\nHint: .*to_frame",
+    ),
+    "a Polars Series": (
+        _polars(lambda pl: pl.Series("id", [1, 2])),
+        r"polars\.Series.*named columns.*\nHint: .*to_frame",
+    ),
+    "a column of text and numbers": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": ["a", 7]})),
+        r"'v' mixes numbers and strings.*\nHint: ",
+    ),
+    "a column of dates and numbers": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": [dt.date(2024, 1, 1), 7]})),
+        r"'v' mixes dates and numbers.*\nHint: ",
+    ),
+    "a column of text and bytes": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": ["a", b"b"]})),
+        r"'v' mixes bytes and strings.*\nHint: ",
+    ),
+    "a column of lists of text and of numbers": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": [["a"], [7]]})),
+        r"'v' of the pandas type object.*\nHint: ",
+    ),
+    "pandas periods": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1], "v": pd.period_range("2024", periods=1)})),
+        r"'v' holds pandas periods.*\nHint: .*to_timestamp",
+    ),
+    "Int128 of Polars": (
+        _polars(lambda pl: pl.DataFrame({"id": [1], "v": [1]}, schema_overrides={"v": pl.Int128})),
+        r"'v' is of the Polars type Int128.*\nHint: ",
+    ),
+    "objects of Polars": (
+        _polars(lambda pl: pl.DataFrame({"id": [1], "v": [object()]})),
+        r"'v' is of the Polars type Object.*\nHint: ",
+    ),
+}
+"""Sources that no dataset can hold as they are, and what the message says."""
+
+
 def with_payload(payload: pa.Array) -> pa.Table:
     """A table of an ``id`` and a column of that payload."""
     return pa.table({"id": pa.array(range(len(payload)), pa.int64()), "payload": payload})
+
+
+class UnfitTests:
+    """Sources that no dataset can hold as they are."""
+
+    @pytest.mark.parametrize("what", UNFIT)
+    def test_an_unfit_source_is_refused_and_named(self, target: Target, what: str) -> None:
+        make, message = UNFIT[what]
+        target.write("a.parquet", numbers(1))
+        target.refuses(ValueError, make(), match=message)
+        before = target.store.tree()
+        with pytest.raises(ValueError, match=message):
+            target.io.write_dataset(make(), target.store.path)
+        assert target.store.tree() == before
+
+    @pytest.mark.parametrize("call", ["append", "merge"])
+    def test_other_columns_are_refused_with_a_hint_that_helps(
+        self, target: Target, call: str
+    ) -> None:
+        target.write("a.parquet", numbers(1))
+        source = pa.table({"id": [2], "w": ["x"]})
+        options = {} if call == "append" else {"strategy": "upsert", "key_columns": ["id"]}
+        with pytest.raises(errors.SchemaMismatchError) as caught:
+            target.io.write_parquet_dataset(source, target.store.path, **options)
+        what, _, hint = str(caught.value).partition("\nHint: ")
+        assert "lacks the columns ['v']" in what
+        assert "columns ['w'] that the target does not have" in what
+        assert "merge" not in hint
+        assert "add the missing columns" in hint
+        assert "drop the others" in hint
 
 
 class SchemaTests:

@@ -1,0 +1,75 @@
+"""Frames of pandas and Polars: what they become, and what is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from fsspeckit.datasets.frames import from_pandas, from_stream
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", None],
+        [1, 2.5],
+        [Decimal("1.5"), 2],
+        [True, np.bool_(True)],
+        [[1], np.array([2])],
+        [{"a": 1}, None],
+        [pd.Timestamp("2024-01-01"), pd.NaT],
+    ],
+)
+def test_objects_of_one_kind_are_taken(values: list[Any]) -> None:
+    frame = pd.DataFrame({"v": pd.Series(values, dtype=object)})
+    expected = pa.Table.from_pandas(frame, preserve_index=False)
+    assert from_pandas(frame).read_all().equals(expected)
+
+
+def test_the_index_is_left_out() -> None:
+    frame = pd.DataFrame({"id": [1]}, index=pd.Index([7], name="row"))
+    assert from_pandas(frame).read_all().column_names == ["id"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"id": [1], "v": [2**70]}),
+        pd.DataFrame({"id": [1], "v": [1j]}),
+        pd.DataFrame({"id": [1], "v": [object()]}),
+        pd.DataFrame({"id": [1], "v": pd.arrays.SparseArray([1])}),
+        pd.DataFrame({"id": [1, 2], "v": pd.Categorical(["a", 1])}),
+        pd.DataFrame({"id": [1], "v": pd.Categorical(pd.period_range("2024", periods=1))}),
+    ],
+)
+def test_a_column_that_pyarrow_does_not_take_is_named(frame: Any) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"column 'v' [^\n]*\nHint: "):
+        from_pandas(frame)
+
+
+def test_names_that_occur_twice_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"occur twice: \['id'\]"):
+        from_pandas(pd.DataFrame([[1, 2]], columns=["id", "id"]))
+
+
+def test_a_type_inside_of_a_polars_column_is_found() -> None:
+    frame = pl.DataFrame({"id": [1], "v": [[1]]}, schema_overrides={"v": pl.List(pl.Int128)})
+    with pytest.raises(SchemaMismatchError, match=r"'v' is of the Polars type List\(Int128\)"):
+        from_stream(frame)
+
+
+def test_a_field_may_be_called_object() -> None:
+    frame = pl.DataFrame({"v": [{"Object": 1}]})
+    assert from_stream(frame).read_all().to_pylist() == [{"v": {"Object": 1}}]
+
+
+def test_an_array_is_no_table() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"pyarrow\.ChunkedArray .*\nHint: pass a table"):
+        from_stream(pa.chunked_array([[1]]))
