@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +26,7 @@ from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
         [[1], np.array([2])],
         [{"a": 1}, None],
         [pd.Timestamp("2024-01-01"), pd.NaT],
+        [pd.Timedelta(1, "s"), dt.timedelta(2), None],
     ],
 )
 def test_objects_of_one_kind_are_taken(values: list[Any]) -> None:

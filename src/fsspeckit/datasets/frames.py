@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from datetime import date, time, timedelta
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fsspeckit.core.incremental.source import kind_of
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = ["from_pandas", "from_stream"]
 
 _SCALARS = (str, bytes, bool, Number, date, time, timedelta)
-_UNSURE = ("mixed", "mixed-integer", "date")
-"""What pandas finds in columns of objects that are perhaps not all of one kind."""
-
 _MOST_TYPES = 5
 
 
@@ -105,13 +105,14 @@ def _check_pandas_column(name: Any, values: Any) -> None:
 
 
 def _kinds(values: Any) -> set[str]:
-    """The kinds of scalars in a column of objects; as few as possible are looked at."""
-    from pandas.api.types import infer_dtype  # whoever has a frame has pandas
+    """The kinds of scalars in a column of objects."""
+    found = _scalar_kinds(values)
+    # What is missing may be None, a float or of another type, whatever the values are.
+    return found if len(found) < 2 else _scalar_kinds(values.dropna())
 
-    if infer_dtype(values, skipna=True) not in _UNSURE:
-        return set()
-    types = set(map(type, values.dropna()))
-    return {kind_of(each) for each in types if issubclass(each, _SCALARS)}
+
+def _scalar_kinds(values: Iterable[object]) -> set[str]:
+    return {kind_of(each) for each in set(map(type, values)) if issubclass(each, _SCALARS)}
 
 
 def _unconverted(data: Any, error: Exception) -> SchemaMismatchError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,6 +177,8 @@ def kind_of(python_type: type) -> str:
 _KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a date
     ("datetimes", datetime),
     ("dates", date),
+    ("times", time),
+    ("durations", timedelta),
     ("booleans", bool),
     ("numbers", Number),
     ("strings", str),

@@ -65,7 +65,7 @@ class WriteTests:
         assert target.rows(numbers().schema) == Counter(lines(numbers(8, 9)))
 
     @EVERY_STORE
-    @pytest.mark.parametrize("mode", ["append", "overwrite"])
+    @pytest.mark.parametrize("mode", ["overwrite", "append"])
     def test_partition_columns_are_those_of_the_dataset_unless_given(
         self, target: Target, mode: str
     ) -> None:
