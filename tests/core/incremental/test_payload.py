@@ -110,3 +110,14 @@ def test_rows_of_view_types_can_be_taken() -> None:
     assert take_rows(table, pa.array([1])).to_pylist() == [{"v": "b", "n": 2}]
     assert take_rows(table, pa.array([1])).schema.equals(table.schema)
     assert without_views(table).schema.field("v").type == pa.string()
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.date32(), pa.string()], ids=str)
+@pytest.mark.parametrize("index", [pa.int8(), pa.int32()], ids=str)
+def test_values_fit_a_dictionary_of_them(kind: pa.DataType, index: pa.DataType) -> None:
+    """A pandas column of categories may hold values of any type."""
+    values = pa.array([1, None, 2, 1]).cast(pa.int32()).cast(kind)
+    wanted = pa.schema([("v", pa.dictionary(index, kind))])
+    found = fit_table(pa.table({"v": values}), wanted)
+    assert found.schema.equals(wanted)
+    assert found.column("v").to_pylist() == values.to_pylist()

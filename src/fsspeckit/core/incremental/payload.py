@@ -121,6 +121,8 @@ def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa
 def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Plain values as the dictionary or extension type that the target has, inside too."""
     stored = storage_type(data_type)
+    if pa.types.is_dictionary(stored) and not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()  # there is no cast for values other than texts
     return array_as(values if values.type.equals(stored) else values.cast(stored), data_type)
 
 
