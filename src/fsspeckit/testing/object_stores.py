@@ -109,14 +109,15 @@ class ObjectStore:
             client.put_bucket_versioning(Bucket=name, VersioningConfiguration=state)
         return name
 
-    def limited(self, bucket: str, *prefixes: str) -> dict[str, str]:
-        """Credentials that see nothing of a bucket but what is below some prefixes."""
+    @contextmanager
+    def limited(self, bucket: str, *prefixes: str) -> Iterator[Mapping[str, str]]:
+        """Give credentials that see nothing of a bucket but what is below some prefixes."""
         granted = self.client("sts").assume_role(
             RoleArn="arn:aws:iam::000000000000:role/limited",
             RoleSessionName="limited",
             Policy=json.dumps(policy(bucket, *prefixes)),
         )["Credentials"]
-        return {
+        yield {
             "key": granted["AccessKeyId"],
             "secret": granted["SecretAccessKey"],
             "token": granted["SessionToken"],
@@ -202,6 +203,12 @@ class Moto(ObjectStore):
             yield recording
         finally:
             self._recording.remove(recording)
+
+    @contextmanager
+    def limited(self, bucket: str, *prefixes: str) -> Iterator[Mapping[str, str]]:
+        """Limit all credentials for a while."""
+        with self.following(limited_to(*prefixes)):
+            yield self.credentials
 
     def stop(self) -> None:
         """Close its port."""

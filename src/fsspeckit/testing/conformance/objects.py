@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +11,10 @@ import pytest
 from fsspeckit.storage import history, recover
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, bucket_store, object_store
 from fsspeckit.testing.conformance.target import Target, numbers
-from fsspeckit.testing.object_stores import Moto, limited_to, moto
+from fsspeckit.testing.object_stores import moto
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from fsspeckit.testing.conformance.stores import Store
 
@@ -63,7 +62,9 @@ class ObjectStoreTests:
         self, connect: Callable[..., Any], kind: str
     ) -> None:
         server = object_store(kind)
-        with _limited(server, server.make_bucket()) as store:
+        bucket = server.make_bucket()
+        with server.limited(bucket, *PREFIXES) as credentials:
+            store = bucket_store(server, bucket, credentials)
             with connect(**store.options) as io:
                 io.merge(numbers(1, 2), store.path, "upsert", ["id"])
                 io.merge(numbers(2, 3, v="new"), store.path, "upsert", ["id"])
@@ -90,14 +91,3 @@ class ObjectStoreTests:
         # Only where a new dataset might be an object, which other credentials could not even see.
         beside = {request.key for request in asked if not request.key.startswith(PREFIXES)}
         assert beside <= {"lake/data"}
-
-
-@contextmanager
-def _limited(server: Any, bucket: str) -> Iterator[Store]:
-    """A store whose engine sees the dataset and its control directory, and nothing else."""
-    if not isinstance(server, Moto):
-        yield bucket_store(server, bucket, server.limited(bucket, *PREFIXES))
-        return
-    store = bucket_store(server, bucket)
-    with server.following(limited_to(*PREFIXES)):
-        yield store
