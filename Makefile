@@ -98,7 +98,7 @@ $(PEERS)-spark/.installed: benchmarks/peers/environments.py
 
 torture: setup minio ## Kill writers at every step, for minutes rather than seconds, on object stores, too
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
-	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_pyarrow.py tests/datasets/test_duckdb.py -k 'moto or minio'
+	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_pyarrow.py tests/datasets/test_duckdb.py -k 'moto or minio or sequences'
 
 minio: $(INSTALLED) ## Build MinIO for the tests, once, into a cache outside of the checkout (needs Go)
 	@$(PYTHON) -m scripts.minio
