@@ -35,6 +35,7 @@ class SparkTests(EngineTests):
 
     engine_name = "spark"
     supports_memory_filesystem = False
+    reads_at_once = False
 
     @pytest.fixture(autouse=True)
     def _fewer_examples(self, monkeypatch: pytest.MonkeyPatch) -> None:

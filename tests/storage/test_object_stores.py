@@ -204,7 +204,7 @@ def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storag
         for question in (there.disk.look, there.disk.read, there.disk.discard):
             with pytest.raises(PermissionError, match="s3:GetObject") as caught:
                 question(path)
-            assert caught.value.filename == f"s3://{path}"
+            assert f"s3://{path}" in str(caught.value)
         assert there.disk.look(there.path("b.parquet")) is None
         with pytest.raises(FileNotFoundError, match=r"b\.parquet"):
             there.disk.read(there.path("b.parquet"))
@@ -222,7 +222,7 @@ class GcsWords(MemoryFileSystem):  # type: ignore[misc]
 
 def test_a_refusal_in_words_only_is_a_refusal() -> None:
     storage = open_storage("/lake/data", GcsWords())
-    with pytest.raises(PermissionError, match=r"storage\.objects\.list is needed"):
+    with pytest.raises(PermissionError, match=r"permission storage\.objects\.list on"):
         list_files(storage.root)
 
 

@@ -38,7 +38,11 @@ def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
         yield cache(lambda: stack.enter_context(staging(storage)))
 
 
-def retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
+def retried(
+    storage: Storage,
+    run: Callable[[Snapshot], _T],
+    snapshot_of: Callable[[Storage], Snapshot] = take_snapshot,
+) -> _T:
     """Work on a snapshot; start again where somebody removes its files meanwhile.
 
     Raises:
@@ -46,7 +50,7 @@ def retried(storage: Storage, run: Callable[[Snapshot], _T]) -> _T:
     """
     patience = Patience(storage)
     while True:
-        snapshot = take_snapshot(storage)
+        snapshot = snapshot_of(storage)
         try:
             return run(snapshot)
         except FileNotFoundError as error:

@@ -8,6 +8,7 @@ that what they say about pruning is what a merge would do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.keys import as_names, check_names, key_column
 from fsspeckit.core.incremental.pruning import key_bounds, trusted_overlap
 from fsspeckit.core.incremental.target import read_target
+from fsspeckit.datasets.attempts import retried
 from fsspeckit.datasets.consistency import (
     TypeDifference,
     all_columns,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.incremental.bounds import ColumnBounds
     from fsspeckit.core.incremental.footers import FileFooter
     from fsspeckit.core.incremental.target import Target
+    from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.store import Storage
 
 __all__ = [
@@ -259,8 +262,13 @@ def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
 
     Raises:
         InvalidArgumentError: If a key column is in no file.
+        ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
-    snapshot, _ = list_snapshot(storage)
+    run = partial(_surveyed, storage, key_columns)
+    return retried(storage, run, lambda storage: list_snapshot(storage)[0])
+
+
+def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Snapshot) -> Surveyed:
     root, files = storage.root, snapshot.listing.files
     entries = history_of(storage)
     keys = key_columns

@@ -71,7 +71,8 @@ def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> 
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(request, only_plans=True), tell)
         merge.take(data)
-        made = merge.planned(_snapshot_to_read(storage), strict=False).plan
+        draft = partial(merge.planned, strict=False)
+        made = retried(storage, draft, _snapshot_to_read).plan
         kept = replace(request, progress=None)
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, stack.pop_all().close

@@ -21,7 +21,13 @@ from fsspeckit.core.incremental.partitions import (
     typed_values,
 )
 from fsspeckit.core.incremental.shared_types import shared_type
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
+from fsspeckit.storage.inputs import arrow_filesystem
 from fsspeckit.storage.listing import check_readable
 from fsspeckit.storage.reading import stable_files
 
@@ -181,6 +187,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
         FileNotFoundError: If there is no such dataset.
         UnsupportedLayoutError: If plain Parquet files are not all that the directory is.
         SchemaMismatchError: If files contradict each other or their paths.
+        ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
     for attempt in range(_ATTEMPTS):
         state = stable_files(storage)
@@ -191,10 +198,16 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
             )
         try:
             return read(_opened(storage, state))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             # A commit has replaced a file since it was listed.
-            if attempt == _ATTEMPTS - 1:
-                raise
+            if attempt < _ATTEMPTS - 1:
+                continue
+            if stable_files(storage).files == state.files:
+                raise  # nobody did: a file is listed that cannot be opened
+            raise ConcurrentModificationError(
+                f"{storage.root.shown!r} is changed by others faster than it can be read.\n"
+                "Hint: read it again when there are fewer writers."
+            ) from error
     raise AssertionError("unreachable")
 
 
@@ -257,9 +270,7 @@ def _dataset(
 ) -> ds.FileSystemDataset:
     """The pinned files as a dataset, each with the values of its path."""
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
-    filesystem = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(storage.root.filesystem))
-    if storage.root.is_local:
-        filesystem = pa.fs.LocalFileSystem()
+    filesystem = arrow_filesystem(storage.root)
     fragments = [
         options.make_fragment(
             pinned.file.path, filesystem, partition_expression=_partition(pinned.relative, parts)

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -28,6 +29,9 @@ from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.datasets.frames import from_pandas, from_stream
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.storage.credentials import without_credentials
+from fsspeckit.storage.failures import naming_failure
+from fsspeckit.storage.inputs import arrow_filesystem
 from fsspeckit.storage.listing import check_readable, list_files
 from fsspeckit.storage.roots import open_root
 
@@ -439,24 +443,19 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
     Raises:
         FileNotFoundError: If there is none.
         UnsupportedLayoutError: If the rows of a directory are not those of its files.
+        OSError: What the filesystem raised, naming the source.
     """
     root = source_root(path, filesystem)
-    if any(char in root.path for char in "*?[") and not root.filesystem.exists(root.path):
-        files = sorted(root.filesystem.glob(root.path))
-    elif root.filesystem.isdir(root.path):
-        listing = list_files(root)
-        check_readable(listing.obstacles, root)
-        files = [file.path for file in listing.files]
-    else:
-        files = [root.path] if root.filesystem.exists(root.path) else []
+    shown = without_credentials(str(path))
+    files = _source_files(root)
     if not files:
-        raise FileNotFoundError(f"no Parquet file found at {str(path)!r}.")
+        raise FileNotFoundError(f"no Parquet file found at {shown!r}.")
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     hive = partition_schema([root.relative(file) for file in files])
     try:
         dataset = ds.dataset(
             files,
-            filesystem=root.filesystem,
+            filesystem=arrow_filesystem(root),
             format=options,
             partitioning=ds.partitioning(hive, flavor="hive") if hive.names else None,
             partition_base_dir=root.path,
@@ -465,12 +464,29 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
         meant = [(part.path, _meant(part.physical_schema, part)) for part in parts]
     except pa.ArrowInvalid as error:
         raise UnreadableFileError(
-            f"the source {str(path)!r} is not readable as Parquet: {error}\n"
+            f"the source {shown!r} is not readable as Parquet: {error}\n"
             "Hint: a path must be that of Parquet; read other files with a library that knows them."
         ) from error
     _check_alike(meant)
     schema = one_schema([_meant(dataset.schema, parts[0]), *(schema for _, schema in meant)])
     return ds.FileSystemDataset(parts, schema, options, dataset.filesystem)
+
+
+def _source_files(root: Root) -> list[str]:
+    """The files that a path of a source stands for."""
+    filesystem, path = root.filesystem, root.path
+    with naming_failure(root, path, "opening"):
+        if any(char in path for char in "*?[") and not filesystem.exists(path):
+            return sorted(filesystem.glob(path))
+        if filesystem.isdir(path):
+            listing = list_files(root)
+            check_readable(listing.obstacles, root)
+            return [file.path for file in listing.files]
+        if filesystem.exists(path):
+            return [path]
+        with suppress(FileNotFoundError):
+            filesystem.info(path)  # tells, unlike the others, where access is denied
+    return []
 
 
 def _meant(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema:

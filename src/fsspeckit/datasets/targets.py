@@ -97,8 +97,8 @@ def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
         changed = (footer.file.mtime_ns or 0) / 1e9
         if time.time() - changed > _YOUNG_SECONDS:
             raise UnreadableFileError(
-                f"{footer.error}\nHint: remove the file, or restore it; a merge cannot rewrite "
-                "what it cannot read."
+                f"{footer.error}\nHint: restore the file, or move it out of the dataset if it is "
+                "not data; a merge cannot rewrite what it cannot read."
             )
     if out_of_patience:
         raise ConcurrentModificationError(

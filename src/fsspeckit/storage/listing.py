@@ -10,13 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fsspec import AbstractFileSystem
+
 from fsspeckit.errors import UnsupportedLayoutError
 from fsspeckit.storage.capabilities import capabilities_of
+from fsspeckit.storage.failures import meaning_of, naming_failure
 from fsspeckit.storage.status import file_status
 
 if TYPE_CHECKING:
@@ -130,6 +133,7 @@ def list_files(root: Root) -> Listing:
     files: list[DataFile] = []
     unknown: list[str] = []
     if root.is_local:
+        _check_directory(root)
         others = list(_walk_local(root.path, files, unknown))
     else:
         others = list(_walk_remote(root, files))
@@ -189,6 +193,21 @@ def _obstacle(relative: str) -> str | None:
             f"{relative!r} makes it an Iceberg table. Hint: use that format's own reader and MERGE."
         )
     return None
+
+
+def _check_directory(root: Root) -> None:
+    """Refuse a local root that is a file, or below one."""
+    path = root.path
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if os.path.isfile(path):
+        raise is_a_file(root, path)
+
+
+def is_a_file(root: Root, path: str) -> NotADirectoryError:
+    """The error about a dataset where there is a file."""
+    text = f"{root.spelled(path)!r} is a file, and a dataset is a directory."
+    return NotADirectoryError(errno.ENOTDIR, f"{text}\nHint: name a directory.")
 
 
 def entries_below(
@@ -306,7 +325,7 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
             continue  # an object that stands for the directory
         if path == base:
             if info.get("type") == "file":
-                raise NotADirectoryError(f"{root.spelled(path)!r} is a file, not a directory.")
+                raise is_a_file(root, path)
         elif info.get("type") == "directory":
             yield f"{relative.rstrip('/')}/"
         elif is_data_path(relative):
@@ -316,10 +335,25 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
 
 
 def _find_entries(root: Root) -> dict[str, dict[str, Any]]:
-    """Everything below a root, and the root itself if it is there."""
+    """Everything below a root, and the root itself if it is there.
+
+    A directory that cannot be listed is an error, and not empty.
+    """
     root.filesystem.invalidate_cache(root.path)
-    found: dict[str, dict[str, Any]] = root.filesystem.find(root.path, withdirs=True, detail=True)
+    options: dict[str, Any] = {}
+    if type(root.filesystem).find is AbstractFileSystem.find:
+        options["on_error"] = _raise_unless_missing  # by default such directories are left out
+    with naming_failure(root, root.path, "listing", "list"):
+        found: dict[str, dict[str, Any]] = root.filesystem.find(
+            root.path, withdirs=True, detail=True, **options
+        )
     return found
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    """A directory that is not there (any more) is empty."""
+    if meaning_of(error) != "missing":
+        raise error
 
 
 def _find_objects(root: Root) -> dict[str, dict[str, Any]]:
@@ -351,7 +385,7 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     filesystem.invalidate_cache(directory)
     # Given a prefix, fsspec asks for nothing else, neither for the object nor for the bucket.
     place, prefix = (parent, f"{name}/{start}") if parent else (name, start)
-    with access_named(root, "list", directory):
+    with naming_failure(root, directory, "listing", "list"):
         try:
             found: dict[str, dict[str, Any]] = filesystem.find(place, prefix=prefix, detail=True)
         except FileNotFoundError as error:
@@ -364,43 +398,6 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
         for path, info in found.items()
         if path.startswith(wanted) and info.get("type") != "directory"
     }
-
-
-_PERMISSIONS = {
-    "s3": {
-        "list": "s3:ListBucket",
-        "read": "s3:GetObject",
-        "write": "s3:PutObject",
-        "copy": "s3:PutObject, and s3:GetObject of what is copied",
-        "delete": "s3:DeleteObject",
-    },
-    "gs": {
-        "list": "storage.objects.list",
-        "read": "storage.objects.get",
-        "write": "storage.objects.create and storage.objects.delete",
-        "copy": "storage.objects.create, storage.objects.delete and storage.objects.get",
-        "delete": "storage.objects.delete",
-    },
-}
-
-
-def is_refusal(error: OSError) -> bool:
-    """Whether a store refuses access; gcsfs says so in words only."""
-    return isinstance(error, PermissionError) or str(error).startswith("Forbidden")
-
-
-@contextmanager
-def access_named(root: Root, action: str, path: str) -> Iterator[None]:
-    """Name the path and the permission in an error of a store that refuses access."""
-    try:
-        yield
-    except OSError as error:
-        if not is_refusal(error) or error.filename is not None:
-            raise
-        permission = _PERMISSIONS.get(root.protocol, {}).get(action)
-        needed = f"; the permission {permission} is needed" if permission else ""
-        reason = f"the store refused to {action} it ({error}){needed}"
-        raise PermissionError(errno.EACCES, reason, root.spelled(path)) from error
 
 
 def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:

@@ -11,16 +11,16 @@ from __future__ import annotations
 import errno
 import os
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.storage.disks import RemoteDisk
-from fsspeckit.storage.listing import access_named, is_refusal, list_objects, remote_file
+from fsspeckit.storage.failures import meaning_of, naming_failure
+from fsspeckit.storage.listing import list_objects, remote_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fsspeckit.storage.capabilities import Capabilities
+    from fsspeckit.storage.failures import Action
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
@@ -29,7 +29,11 @@ __all__ = ["ObjectDisk"]
 # How long to wait before putting again where the store is busy with another put of the same name.
 _PAUSES = (0.05, 0.2, 0.8)
 _TAKEN, _CONFLICT = 412, 409
-_ACTIONS = {"pipe_file": "write", "cp_file": "copy", "rm_file": "delete"}
+_CHANGES: dict[str, tuple[str, Action]] = {
+    "pipe_file": ("writing", "write"),
+    "cp_file": ("copying", "copy"),
+    "rm_file": ("removing", "delete"),
+}
 
 
 class ObjectDisk(RemoteDisk):
@@ -42,11 +46,11 @@ class ObjectDisk(RemoteDisk):
 
     def read(self, path: str) -> bytes:
         """All bytes of an object."""
-        with self._access("read", path):
+        with naming_failure(self._root, path, "reading"):
             try:
                 return super().read(path)
             except OSError as error:
-                if not is_refusal(error) or self._is_listed(path):
+                if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
@@ -62,13 +66,13 @@ class ObjectDisk(RemoteDisk):
     def look(self, path: str) -> DataFile | None:
         """An object as it is now, or None if there is none."""
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
-        with self._access("read", path):
+        with naming_failure(self._root, path, "reading"):
             try:
                 info = self._filesystem.info(path)
             except FileNotFoundError:
                 return None
             except OSError as error:
-                if not is_refusal(error) or self._is_listed(path):
+                if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
                 return None
         return None if info.get("type") == "directory" else remote_file(path, info)
@@ -126,20 +130,19 @@ class ObjectDisk(RemoteDisk):
 
     def _change(self, method: str, *arguments: Any, **options: Any) -> None:
         path = [value for value in arguments if isinstance(value, str)][-1]
-        with self._access(_ACTIONS[method], path):
+        phase, action = _CHANGES[method]
+        with naming_failure(self._root, path, phase, action):
             super()._change(method, *arguments, **options)
 
-    @contextmanager
-    def _access(self, action: str, path: str) -> Iterator[None]:
-        with access_named(self._root, action, path):
-            yield
 
-
-def _status(error: OSError) -> int:
+def _status(error: BaseException | None) -> int:
     """The status of the response that an error was made of; 0 if there was none."""
-    response: Any = getattr(error.__cause__, "response", None)
-    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
-    return int(metadata.get("HTTPStatusCode", 0))
+    while error is not None:
+        response: Any = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        error = error.__cause__
+    return 0
 
 
 def _taken(path: str) -> FileExistsError:

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.incremental.casts import family
-from fsspeckit.core.incremental.footers import naming_file
 from fsspeckit.core.parquet.bloom import BloomFilter, hash_values, header_and_bitset_length
 from fsspeckit.core.parquet.thrift import ThriftError
 from fsspeckit.storage.ranges import read_range
@@ -98,14 +97,14 @@ def _read_filter(root: Root, footer: FileFooter, chunk: ChunkStatistics) -> Bloo
     """The filter, or None if it cannot be understood: then it excludes nothing."""
     assert chunk.bloom_offset is not None
     path, start = footer.file.path, chunk.bloom_offset
-    with naming_file(root, path, "reading a bloom filter"):
-        try:
-            length = chunk.bloom_length or header_and_bitset_length(
-                read_range(root, path, start, _HEADER_BYTES)
-            )
-            return BloomFilter.parse(read_range(root, path, start, length))
-        except ThriftError:
-            return None
+    phase = "reading a bloom filter"
+    try:
+        length = chunk.bloom_length or header_and_bitset_length(
+            read_range(root, path, start, _HEADER_BYTES, phase)
+        )
+        return BloomFilter.parse(read_range(root, path, start, length, phase))
+    except ThriftError:
+        return None
 
 
 def _always(column: KeyColumn, keys: pa.ChunkedArray) -> Flags:

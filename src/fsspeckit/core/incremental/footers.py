@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +23,7 @@ from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage.ranges import read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
@@ -37,7 +36,6 @@ __all__ = [
     "Leaf",
     "RowGroup",
     "footer_bytes",
-    "naming_file",
     "raw_footer",
     "read_footer",
     "read_footers",
@@ -210,8 +208,7 @@ def _read_one(
     root: Root, file: DataFile, columns: tuple[str, ...] | None, views: list[_SchemaView]
 ) -> FileFooter:
     try:
-        with naming_file(root, file.path, "reading the footer"):
-            raw = footer_bytes(root, file)
+        raw = footer_bytes(root, file)
     except UnreadableFileError as error:
         return _unreadable(root, file, error)
     try:
@@ -246,26 +243,12 @@ def _parsed(
     )
 
 
-@contextmanager
-def naming_file(root: Root, path: str, phase: str) -> Iterator[None]:
-    """Let an error of the filesystem keep its builtin type, and name the file it is about."""
-    try:
-        yield
-    except OSError as error:
-        spelled = root.spelled(path)
-        if spelled in str(error) or path in str(error):
-            raise
-        kind = next(base for base in type(error).__mro__ if base.__module__ == "builtins")
-        text = f"{phase} of {spelled!r}: {error}"
-        raise (kind(text) if error.errno is None else kind(error.errno, text)) from error
-
-
 def footer_bytes(root: Root, file: DataFile) -> bytes:
     """The serialised footer of a file, in one read where it is not unusually large.
 
     Raises:
         UnreadableFileError: If the file does not end like a Parquet file.
-        OSError: What the filesystem raised.
+        OSError: What the filesystem raised, naming the file.
     """
     tail, size = read_tail(root, file, _TAIL_BYTES)
     magic = tail[-4:]

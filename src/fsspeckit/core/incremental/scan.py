@@ -6,7 +6,7 @@ than one row group. Where a sieve can tell which rows may matter, the others are
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.casts import common_type, family
-from fsspeckit.core.incremental.footers import naming_file, read_footer
+from fsspeckit.core.incremental.footers import read_footer
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
 from fsspeckit.core.incremental.partitions import parse_hive_partition_path, typed_values
@@ -23,6 +23,8 @@ from fsspeckit.core.incremental.source import keys_table
 from fsspeckit.core.parquet.instants import key_instants
 from fsspeckit.core.parquet.sieve import Sieve, Sifted, sift_chunk
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.storage.failures import naming_failure
+from fsspeckit.storage.inputs import open_input
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.ranges import read_range
 from fsspeckit.storage.roots import open_root
@@ -50,19 +52,21 @@ def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator
 
     INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
     outside their range into other dates without an error.
+
+    Raises:
+        UnreadableFileError: If it is not Parquet.
+        OSError: What the filesystem raised, naming the file.
     """
     options: dict[str, Any] = {"coerce_int96_timestamp_unit": int96_unit, "pre_buffer": True}
-    if root.is_local:
-        # Read, not mapped: a mapped file would stay in this process's memory page by page.
-        with pq.ParquetFile(path, memory_map=False, **options) as file:
-            yield file
-    else:
-        # fsspec's own cache would read ahead, into columns that nobody asked for.
-        with (
-            root.filesystem.open(path, "rb", cache_type="none") as handle,
-            pq.ParquetFile(handle, **options) as file,
-        ):
-            yield file
+    with ExitStack() as stack:
+        source: Any = path
+        if not root.is_local:
+            # fsspec's own cache would read ahead, into columns that nobody asked for.
+            source = stack.enter_context(open_input(root, path, cache_type="none"))
+        with naming_damage(root, path):
+            # Read, not mapped: a mapped file would stay in this process's memory page by page.
+            file = stack.enter_context(pq.ParquetFile(source, memory_map=False, **options))
+        yield file
 
 
 @contextmanager
@@ -73,17 +77,24 @@ def naming_damage(root: Root, path: str) -> Iterator[None]:
         UnreadableFileError: Naming the file.
         OSError: What the filesystem raised, naming the file.
     """
-    with naming_file(root, path, "reading"):
-        try:
-            yield
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            # pyarrow reports damaged pages as OSError without an errno; a real one has it.
-            if isinstance(error, OSError) and error.errno is not None:
+    try:
+        yield
+    except OSError as error:
+        # pyarrow reports damaged bytes as an OSError without an errno. One of a filesystem has
+        # an errno: that of a disk by itself, others by the way files are opened.
+        if type(error) is not OSError or error.errno is not None:
+            with naming_failure(root, path, "reading"):
                 raise
-            raise UnreadableFileError(
-                f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
-                "Hint: restore the file, or remove it."
-            ) from error
+        raise _damaged(root, path, error) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _damaged(root, path, error) from error
+
+
+def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
+        "Hint: restore the file, or move it out of the dataset if it is not data."
+    )
 
 
 def sieve_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> Sieve | None:

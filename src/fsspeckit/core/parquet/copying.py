@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage.failures import naming_failure
 from fsspeckit.storage.ranges import read_range
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class _RemoteOriginal:
     def __init__(self, root: Root, path: str) -> None:
         self._root = root
         self._path = path
-        self.size = int(root.filesystem.size(path))
+        self.size = self._size_now()
 
     def read(self, start: int, length: int) -> bytes:
         return read_range(self._root, self._path, start, length)
@@ -123,8 +124,12 @@ class _RemoteOriginal:
     def check_unchanged(self) -> None:
         # A listing may be cached; what was asked for a moment ago must be asked for again.
         self._root.filesystem.invalidate_cache(self._path)
-        if int(self._root.filesystem.size(self._path)) != self.size:
+        if self._size_now() != self.size:
             raise _changed(self._root.spelled(self._path))
+
+    def _size_now(self) -> int:
+        with naming_failure(self._root, self._path, "reading the size"):
+            return int(self._root.filesystem.size(self._path))
 
 
 def _changed(spelled: str) -> ConcurrentModificationError:

@@ -23,7 +23,7 @@ from fsspeckit.datasets import targets
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
 from fsspeckit.testing.conformance.stores import data_files
-from fsspeckit.testing.conformance.target import numbers
+from fsspeckit.testing.conformance.target import as_table, numbers
 from fsspeckit.testing.writers import WRITERS, WriteOptions, drop_statistics
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ WIDE = pa.table(
     }
 )
 """Eight rows with distinct values in every column that can be a key."""
+
+CALLS: dict[str, Callable[[Any, str], Any]] = {
+    "merge": lambda io, path: io.merge(numbers(1), path, "upsert", ["id"]),
+    "plan": lambda io, path: io.plan_merge(numbers(1), path, "upsert", ["id"]),
+    "append": lambda io, path: io.write_dataset(numbers(1), path),
+    "overwrite": lambda io, path: io.write_dataset(numbers(1), path, mode="overwrite"),
+    "read": lambda io, path: io.read_dataset(path),
+}
+"""What can be done with the path of a dataset."""
 
 FOREIGN = {
     "README.txt": b"read me",
@@ -301,15 +310,43 @@ class HandsOffTests:
             target.io.write_dataset(numbers(2), target.store.path, mode="overwrite")
         assert target.store.tree() == before
 
-    def test_a_file_is_no_dataset(self, target: Target) -> None:
+    @EVERY_STORE
+    @pytest.mark.parametrize("call", CALLS)
+    def test_a_file_is_no_dataset(self, target: Target, call: str) -> None:
         target.write("a.parquet", numbers(1))
+        before = target.store.tree()
         path = f"{target.store.path}/a.parquet"
-        with pytest.raises(NotADirectoryError, match=r"a\.parquet"):
-            target.io.merge(numbers(1), path, "upsert", ["id"])
+        with pytest.raises(NotADirectoryError, match=r"a\.parquet' is a file(.|\n)*Hint: name"):
+            CALLS[call](target.io, path)
+        assert target.store.tree() == before
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_below_a_file_is_no_dataset(self, target: Target, call: str) -> None:
+        target.write("a.parquet", numbers(1))
+        path = f"{target.store.path}/a.parquet/data"
+        with pytest.raises(NotADirectoryError, match=r"a\.parquet' is a file(.|\n)*Hint: name"):
+            CALLS[call](target.io, path)
+
+    @pytest.mark.parametrize("call", CALLS)
+    def test_a_root_that_is_not_utf8_is_refused_before_anything_is_written(
+        self, target: Target, call: str
+    ) -> None:
+        parent = os.path.dirname(target.store.local)
+        path = f"{parent}/{os.fsdecode(bytes([0x63, 0xE9]))}/data"
+        with pytest.raises(errors.InvalidArgumentError, match=r"UTF-8.*c\\udce9/data"):
+            CALLS[call](target.io, path)
+        assert os.listdir(parent) == []
+
+
+ANSWERING = pytest.mark.parametrize("store", ["answering"], indirect=True)
+"""A filesystem with errors like those of an object store."""
 
 
 class UnreadableTests:
     """Unreadable or unknown means affected or error, never skipped."""
+
+    reads_at_once = True
+    """Whether reading a dataset reads its data, or only says how to."""
 
     DAMAGED = pytest.mark.parametrize(
         "damage",
@@ -337,6 +374,51 @@ class UnreadableTests:
         monkeypatch.setattr(targets, "PATIENCE_SECONDS", 0.5)
         self._damage(target, lambda data: data[:-20], age=0)
         target.refuses(errors.ConcurrentModificationError, numbers(1, v="new"), match=r"b\.parquet")
+
+    @ANSWERING
+    @pytest.mark.parametrize("name", ["forbidden.parquet", "secret.parquet"])
+    def test_a_forbidden_file_is_not_taken_for_a_damaged_one(
+        self, target: Target, name: str
+    ) -> None:
+        target.write(name, numbers(1, 2))
+        before = target.store.tree()
+        with pytest.raises(PermissionError, match=f"{name}.*Forbidden") as caught:
+            target.io.merge(numbers(1, v="new"), target.store.path, "upsert", ["id"])
+        assert "permission to read" in str(caught.value)
+        assert not any(word in str(caught.value) for word in ("Parquet", "remove", "delete"))
+        assert target.store.tree() == before
+
+    @ANSWERING
+    @pytest.mark.parametrize("name", ["fading.parquet", "vanishing.parquet"])
+    @pytest.mark.parametrize(("call", "rows"), [("merge", 3), ("plan_merge", 2)])
+    def test_a_file_that_vanishes_after_listing_is_planned_without(
+        self, target: Target, call: str, rows: int, name: str
+    ) -> None:
+        target.write("a.parquet", numbers(1, 9))
+        target.store.write(name, numbers(3, 4))
+        getattr(target.io, call)(numbers(3, v="new"), target.store.path, "upsert", ["id"])
+        assert name not in target.store.tree()
+        assert sum(target.rows(numbers().schema).values()) == rows
+
+    @ANSWERING
+    @pytest.mark.parametrize("name", ["fading.parquet", "vanishing.parquet"])
+    def test_a_file_that_vanishes_before_it_is_read_is_left_out(
+        self, target: Target, name: str
+    ) -> None:
+        if name == "fading.parquet" and not self.reads_at_once:
+            pytest.skip("this engine reads data when the result is used")
+        target.write("a.parquet", numbers(1, 2))
+        target.store.write(name, numbers(3, 4))
+        assert as_table(target.io.read_dataset(target.store.path)).num_rows == 2
+
+    @ANSWERING
+    def test_no_hint_advises_to_delete_a_file_that_may_hold_rows(self, target: Target) -> None:
+        target.store.put("a.parquet", b"no Parquet at all")
+        then = time.time() - 120
+        os.utime(target.store.at("a.parquet"), (then, then))
+        with pytest.raises(errors.UnreadableFileError, match="restore the file") as caught:
+            target.io.merge(numbers(1), target.store.path, "upsert", ["id"])
+        assert not any(word in str(caught.value) for word in ("remove", "delete"))
 
     def _damage(self, target: Target, damage: Callable[[bytes], bytes], age: float) -> None:
         three_files(target)

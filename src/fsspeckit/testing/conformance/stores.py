@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.arrow import ArrowFile, ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -207,6 +207,47 @@ def _path_column(name: str, column: pa.Field, rows: int) -> pa.Array:
     return pa.array([texts[column.name]] * rows, pa.string()).cast(column.type)
 
 
+class _AnsweringFile(ArrowFile):  # type: ignore[misc] # fsspec has no types
+    def read(self, *size: int) -> bytes:
+        """Some bytes."""
+        self.fs.answer(self.path, "forbidden", "secret", "vanishing", "fading")
+        return bytes(self.stream.read(*size))
+
+
+class AnsweringStore(ArrowFSWrapper):  # type: ignore[misc] # fsspec has no types
+    """A filesystem whose errors have no errno, as those of object stores: a file's name decides.
+
+    ``forbidden`` in a name refuses every read, ``secret`` all but the footer's. A file with
+    ``vanishing`` in its name is deleted by whoever reads it first, who does not find it then; one
+    with ``fading`` by whoever reads more than its footer. Nothing is remembered, so that it is the
+    same in every process.
+    """
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Some bytes of a file."""
+        self.answer(path, "forbidden", "vanishing")
+        with self.fs.open_input_file(self._strip_protocol(path)) as file:
+            begin = start or 0
+            return file.read_at((file.size() if end is None else end) - begin, begin)
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        if mode == "rb":
+            return _AnsweringFile(self, self.fs.open_input_file(path), path, mode)
+        return super()._open(path, mode, *args, **kwargs)
+
+    def answer(self, path: str, *words: str) -> None:
+        """Raise what one of some words in the name of a file asks for."""
+        word = path.rpartition("/")[2].partition(".")[0]
+        if word not in words:
+            return
+        if word in ("forbidden", "secret"):
+            raise PermissionError("Forbidden")
+        self.fs.delete_file(path)
+        raise FileNotFoundError("The specified key does not exist.")
+
+
 @contextmanager
 def open_store(kind: str) -> Iterator[Store]:
     """Open an empty store, and leave nothing of it behind."""
@@ -239,6 +280,9 @@ def _local_store(kind: str, directory: str) -> Store:
         # pyarrow's own local filesystem is opened as the local disk; wrapped, it is any other.
         wrapped = ArrowFSWrapper(pa.fs.LocalFileSystem())
         return Store(LocalFileSystem(), local, {"filesystem": wrapped})
+    if kind == "answering":
+        answering = AnsweringStore(pa.fs.LocalFileSystem())
+        return Store(LocalFileSystem(), local, {"filesystem": answering})
     options = {"publish": "plain"} if kind == "plain" else {}
     return Store(LocalFileSystem(), local, options, local)
 

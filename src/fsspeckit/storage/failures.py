@@ -1,0 +1,237 @@
+"""What an error of a filesystem means: a file is missing, access is denied, or something else.
+
+Every library behind fsspec raises errors of its own, many of them without an errno. They are
+recognised by the names of their classes, by their codes and by their HTTP status, so that none of
+those libraries has to be imported. What leaves this module always has an errno: an ``OSError``
+without one is pyarrow's word for damaged bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from fsspeckit.errors import FsspeckitError
+from fsspeckit.storage.credentials import without_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fsspeckit.storage.roots import Root
+
+    Meaning = Literal["missing", "denied", "other"]
+    Action = Literal["read", "list", "write", "copy", "delete"]
+
+__all__ = ["meaning_of", "naming_failure"]
+
+_STATUS: dict[str, Meaning] = {"401": "denied", "403": "denied", "404": "missing", "410": "missing"}
+_DENIED_CODES = (
+    # S3
+    *("AccessDenied", "AccessDeniedException", "AccountProblem", "AllAccessDisabled"),
+    *("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"),
+    *("InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch", "InvalidSecurity"),
+    *("RequestTimeTooSkewed", "NotSignedUp", "UnauthorizedAccess"),
+    # Azure
+    *("AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"),
+    *("AuthorizationProtocolMismatch", "AuthorizationSourceIPMismatch", "AccountIsDisabled"),
+    *("InsufficientAccountPermissions", "InvalidAuthenticationInfo", "NoAuthenticationInformation"),
+    # Classes of botocore, azure and google
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"),
+    *("TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError"),
+    *("ClientAuthenticationError", "CredentialUnavailableError"),
+    *("RefreshError", "DefaultCredentialsError", "Forbidden", "Unauthorized"),
+)
+_MISSING_CODES = (
+    *("NoSuchKey", "NoSuchBucket", "NoSuchVersion"),
+    *("BlobNotFound", "ContainerNotFound", "FilesystemNotFound", "PathNotFound"),
+    *("ResourceNotFound", "ResourceNotFoundError", "NotFound"),
+)
+_CODES: dict[str, Meaning] = {
+    **_STATUS,
+    **dict.fromkeys(_DENIED_CODES, "denied"),
+    **dict.fromkeys(_MISSING_CODES, "missing"),
+}
+_ATTRIBUTES = ("status_code", "status", "code", "error_code")
+
+# What pyarrow's filesystems and gcsfs say, in an OSError that has nothing but its text. The answer
+# to a HEAD request has no body: expired credentials are a plain 400 there.
+_TEXTS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
+    (
+        re.compile(
+            r"AWS Error (ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|EXPIRED_TOKEN"
+            r"|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT)\b"
+            r"|AWS Error \w+ \(HTTP status (40[13]\)|400\) during Head)"
+            r"|\b(PERMISSION_DENIED|UNAUTHENTICATED|AccessControlException)\b"
+            r"|^Forbidden: "
+        ),
+        "denied",
+    ),
+    (
+        re.compile(
+            r"AWS Error (RESOURCE_NOT_FOUND|NO_SUCH_KEY|NO_SUCH_BUCKET)\b"
+            r"|AWS Error \w+ \(HTTP status 404\)"
+        ),
+        "missing",
+    ),
+)
+
+_ERRNO: dict[type, int] = {
+    FileExistsError: errno.EEXIST,
+    NotADirectoryError: errno.ENOTDIR,
+    IsADirectoryError: errno.EISDIR,
+    TimeoutError: errno.ETIMEDOUT,
+    InterruptedError: errno.EINTR,
+    BlockingIOError: errno.EAGAIN,
+    BrokenPipeError: errno.EPIPE,
+    ConnectionAbortedError: errno.ECONNABORTED,
+    ConnectionRefusedError: errno.ECONNREFUSED,
+    ConnectionResetError: errno.ECONNRESET,
+}
+
+_S3 = {
+    "read": "s3:GetObject",
+    "list": "s3:ListBucket",
+    "write": "s3:PutObject",
+    "copy": "s3:PutObject, and s3:GetObject of what is copied,",
+    "delete": "s3:DeleteObject",
+}
+_GCS = {
+    "read": "storage.objects.get",
+    "list": "storage.objects.list",
+    "write": "storage.objects.create and storage.objects.delete",
+    "copy": "storage.objects.create, storage.objects.delete and storage.objects.get",
+    "delete": "storage.objects.delete",
+}
+_AZURE = {
+    "read": "blobs/read (Storage Blob Data Reader)",
+    "list": "blobs/read (Storage Blob Data Reader)",
+    "write": "blobs/write (Storage Blob Data Contributor)",
+    "copy": "blobs/write (Storage Blob Data Contributor)",
+    "delete": "blobs/delete (Storage Blob Data Contributor)",
+}
+_PERMISSIONS = {
+    **dict.fromkeys(("s3", "s3a"), _S3),
+    **dict.fromkeys(("gs", "gcs"), _GCS),
+    **dict.fromkeys(("abfs", "abfss", "az", "adl"), _AZURE),
+}
+
+
+def meaning_of(error: BaseException) -> Meaning:
+    """Tell what an error of a filesystem means.
+
+    The error itself decides; if it does not say anything, what caused it does.
+    """
+    seen: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in seen:
+        meaning = _meaning_of_one(current)
+        if meaning is not None:
+            return meaning
+        seen.append(current)
+        current = current.__cause__ or (None if _is_specific(current) else current.__context__)
+    return "other"
+
+
+def _is_specific(error: BaseException) -> bool:
+    """Whether an error says what happened: what was handled before it does not matter then."""
+    return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)
+
+
+def _meaning_of_one(error: BaseException) -> Meaning | None:
+    codes = [str(code) for code in _codes(error)]
+    if "InvalidObjectState" in codes or _cause_has(error, "InvalidObjectState"):
+        return "other"  # an archived object: s3fs says PermissionError, but no permission helps
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    if isinstance(error, PermissionError):
+        return "denied"
+    for code in (*codes, type(error).__name__):
+        if code in _CODES:
+            return _CODES[code]
+    if _is_bare_head(error, codes):
+        return "denied"
+    if type(error) is OSError and error.errno is None:
+        return next((meaning for text, meaning in _TEXTS if text.search(str(error))), None)
+    return None
+
+
+def _cause_has(error: BaseException, code: str) -> bool:
+    return error.__cause__ is not None and code in map(str, _codes(error.__cause__))
+
+
+def _is_bare_head(error: BaseException, codes: list[str]) -> bool:
+    """Whether S3 refused a request whose answer has no body, and so no reason."""
+    return "400" in codes and str(getattr(error, "operation_name", "")).startswith("Head")
+
+
+def _codes(error: BaseException) -> Iterator[Any]:
+    """Codes and HTTP status of an error, wherever its library keeps them."""
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        details = response.get("Error"), response.get("ResponseMetadata")
+        for found, key in zip(details, ("Code", "HTTPStatusCode"), strict=True):
+            if isinstance(found, Mapping) and key in found:
+                yield found[key]
+    holders = (error,) if response is None else (error, response)
+    for holder in holders:
+        for name in _ATTRIBUTES:
+            value = getattr(holder, name, None)
+            if isinstance(value, (int, str)):
+                yield getattr(value, "value", value)  # an enumeration's member
+
+
+@contextmanager
+def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -> Iterator[None]:
+    """Give an error of the filesystem its builtin type, and name the file and what was done.
+
+    Only calls of the filesystem belong inside, because every error there is taken for one of its.
+
+    Raises:
+        FileNotFoundError: If the file is not there (any more).
+        PermissionError: If access is denied, or credentials have expired.
+        OSError: For every other error of the filesystem.
+    """
+    try:
+        yield
+    except FsspeckitError:
+        raise
+    except Exception as error:
+        named = _named(root, path, phase, action, error)
+        if named is error:
+            raise
+        raise named from error
+
+
+def _named(root: Root, path: str, phase: str, action: Action, error: Exception) -> Exception:
+    if not isinstance(error, OSError) and type(error).__module__ == "builtins":
+        return error  # a mistake of a program, not an answer of a filesystem
+    spelled = root.spelled(path)
+    told = str(error)
+    if isinstance(error, OSError) and error.errno is not None and f" of {spelled!r}: " in told:
+        return error  # it was here before
+    if root.is_local and isinstance(error, OSError) and (spelled in told or path in told):
+        return error
+    meaning = meaning_of(error)
+    reason = without_credentials(told) or type(error).__name__
+    text = f"{phase} of {spelled!r}: {reason}"
+    if meaning == "missing":
+        return FileNotFoundError(errno.ENOENT, text)
+    if meaning == "denied":
+        return PermissionError(errno.EACCES, f"{text}\n{_denied_hint(root, spelled, action)}")
+    if not isinstance(error, OSError):
+        return OSError(errno.EIO, text)
+    kind = next(base for base in type(error).__mro__ if base.__module__ == "builtins")
+    named: Exception = kind(error.errno or _ERRNO.get(kind, errno.EIO), text)
+    return named
+
+
+def _denied_hint(root: Root, spelled: str, action: Action) -> str:
+    permission = _PERMISSIONS.get(root.protocol, {}).get(action)
+    what = f"the permission {permission}" if permission else f"the permission to {action}"
+    return (
+        f"Hint: access was denied. The credentials need {what} on {spelled!r}; renew them if they "
+        "have expired."
+    )
