@@ -198,7 +198,8 @@ def test_a_text_that_only_looks_like_a_date_stays_a_text(path: str) -> None:
         ("row_group_size", 0),
         ("order_by", ["zz"]),
         ("bloom_columns", ["zz"]),
-        ("bloom_columns", "v"),
+        ("bloom_columns", "zz"),
+        ("bloom_columns", b"v"),
         ("schema", {"id": pa.int64()}),
         ("filesystem", "file"),
         ("path", "nosuch://bucket/key"),
@@ -218,8 +219,8 @@ def test_wrong_columns_are_named(path: str) -> None:
     IO.write_dataset(rows, path)
     with pytest.raises(InvalidArgumentError, match="'zz'"):
         IO.read_dataset(path, columns=["zz"])
-    with pytest.raises(InvalidArgumentError, match=r"\['id'\]"):
-        IO.read_dataset(path, columns="id")
+    with pytest.raises(InvalidArgumentError, match="'zz'"):
+        IO.read_dataset(path, columns="zz")
     with pytest.raises(InvalidArgumentError, match="'zz'"):
         IO.write_dataset(rows, path, mode="overwrite", partition_by=["zz"])
 
