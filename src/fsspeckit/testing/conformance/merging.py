@@ -256,9 +256,10 @@ class EdgeTests:
         three_files(target)
         target.refuses(ValueError, numbers(1), "upsert", keys, match="key")
 
-    def test_one_name_is_no_list_of_names(self, target: Target) -> None:
-        three_files(target)
-        target.refuses(ValueError, numbers(1), "upsert", "id", match="Hint:")
+    def test_one_name_is_not_taken_letter_by_letter(self, target: Target) -> None:
+        target.write("a.parquet", pa.table({"i": [1], "d": [1]}))
+        source = pa.table({"i": [1], "d": [1]})
+        target.refuses(ValueError, source, "upsert", "id", match=r"key_columns \['id'\] not found")
 
     @pytest.mark.parametrize("option", ["null_keys", "duplicate_keys"])
     def test_a_choice_must_exist(self, target: Target, option: str) -> None:
