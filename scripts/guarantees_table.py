@@ -43,7 +43,7 @@ def filesystems() -> dict[str, Capabilities]:
 
 
 def _root(**facts: Any) -> Any:
-    return SimpleNamespace(filesystem=None, **facts)
+    return SimpleNamespace(is_arrow=False, **facts)
 
 
 def table() -> str:
