@@ -196,6 +196,8 @@ def _existing_parent(storage: Storage, file: str) -> str:
 
 def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) -> None:
     """Remove directories below a base from which files were removed, if nothing is left in them."""
+    if storage.root.is_arrow:
+        return  # pyarrow removes a directory with all that another program has put there since
     directories = {parent for path in removed for parent in parents_of(path)}
     for directory in sorted(directories, key=lambda path: -path.count("/")):
         with suppress(PermissionError):
