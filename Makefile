@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture minio clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture minio clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ demo: setup ## Show what it does, on a generated dataset
 
 test: setup ## Run every test, with branch coverage and its floors
 	@$(PYTHON) -m scripts.run_tests
+
+test-smoke: $(INSTALLED) ## Run one case of each rule on PyArrow, planning and the command line: under a minute
+	$(BIN)/pytest -q --engine pyarrow --first-case tests/datasets/test_pyarrow.py \
+	    tests/core/incremental/test_planning.py tests/core/incremental/test_pruning.py tests/cli/test_commands.py
 
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
 	$(BIN)/pytest -m "not slow and not spark"

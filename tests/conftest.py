@@ -30,6 +30,26 @@ if os.environ.pop("FSSPECKIT_TORTURE", None):
     os.environ["TORTURE"] = "1"
 
 
+ENGINES = ("pyarrow", "duckdb", "spark")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Choose engines, and cases."""
+    group = parser.getgroup("fsspeckit")
+    group.addoption(
+        "--engine",
+        action="append",
+        choices=ENGINES,
+        default=[],
+        help="run the conformance suite on this engine only (repeatable)",
+    )
+    group.addoption(
+        "--first-case",
+        action="store_true",
+        help="run only the first case of each parametrized test, and no generated or slow test",
+    )
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C be what it is at a terminal, and Spark's workers be measured where this is."""
     if (
@@ -90,18 +110,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(item.path.is_relative_to(directory) for directory in _ASIDE):
             item.add_marker(pytest.mark.aside)
-    if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1:
-        return
-    left_out = [item for item in items if _is_further_case(item)]
-    config.hook.pytest_deselected(items=left_out)
-    dropped = set(left_out)
-    items[:] = [item for item in items if item not in dropped]
+    engines: list[str] = config.getoption("--engine")
+    first_case: bool = config.getoption("--first-case")
+    every_case = float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1
+    left_out = {
+        item
+        for item in items
+        if (engines and _engine_of(item) not in (None, *engines))
+        or (first_case and (_is_further_case(item) or _takes_long(item)))
+        or (not every_case and _runs_first_case_only(item) and _is_further_case(item))
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _engine_of(item: pytest.Item) -> str | None:
+    """The engine that a test of the conformance suite runs on."""
+    return getattr(getattr(item, "cls", None), "engine_name", None)
+
+
+def _runs_first_case_only(item: pytest.Item) -> bool:
+    return bool(getattr(getattr(item, "cls", None), "first_case_only", False))
 
 
 def _is_further_case(item: pytest.Item) -> bool:
-    wanted = getattr(getattr(item, "cls", None), "first_case_only", False)
     callspec = getattr(item, "callspec", None)
-    return bool(wanted and callspec is not None and any(callspec.indices.values()))
+    return callspec is not None and any(callspec.indices.values())
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "spark", "hypothesis"))
 
 
 @pytest.fixture(scope="session")

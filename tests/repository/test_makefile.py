@@ -34,6 +34,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("lint", ["ruff check .", "ruff format --check ."]),
         ("types", ["mypy"]),
         ("test", ["scripts/java.sh", "scripts.run_tests"]),
+        ("test-smoke", ["--engine pyarrow --first-case", "test_pyarrow.py", "test_commands.py"]),
         ("test-duckdb1", ["import duckdb", "pytest tests/datasets/test_duckdb.py"]),
         ("test-spark41", ["import pyspark", "-m pytest", "tests/datasets/test_spark.py"]),
         ("bench-spark", ["scripts/java.sh", "benchmarks.peers --spark"]),
