@@ -177,7 +177,7 @@ class CommitPendingError(FsspeckitError, RuntimeError):
         """Tell which commit was interrupted, and by what."""
         return cls(
             f"commit {number} of {path!r} is committed, but publishing it was interrupted: "
-            f"{cause}.\n"
+            f"{str(cause).partition(chr(10))[0].rstrip('.')}.\n"
             "Hint: do not repeat the call. The next writer completes it, or call recover()."
         )
 
@@ -227,7 +227,7 @@ class LostFileError(FsspeckitError, RuntimeError):
         """Name the file and the commit that added it."""
         return cls(
             f"commit {number} cannot be completed: {relative!r} is neither in its staging "
-            "directory nor in the dataset. Nothing was removed.\n"
+            "directory nor in the dataset. Nothing was removed by this call.\n"
             "Hint: restore the file under that name in the dataset, then call recover(); or call "
             "recover() with abandon=True to go back to the state before that commit."
         )

@@ -93,9 +93,13 @@ def _change_owner(path: str, wanted: os.stat_result, *, follow_group: bool) -> N
     user = wanted.st_uid if os.geteuid() == 0 else status.st_uid
     group = wanted.st_gid if follow_group or os.geteuid() == 0 else status.st_gid
     if (user, group) != (status.st_uid, status.st_gid):
-        # A group that one is not a member of cannot be given; the file is readable all the same.
-        with suppress(PermissionError):
+        # A group that one is not a member of cannot be given, nor an owner that a container does
+        # not know; the file is readable all the same.
+        try:
             syscalls.change_owner(path, user, group)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EACCES, errno.EINVAL):
+                raise
 
 
 def _change_mode(path: str, mode: int) -> None:

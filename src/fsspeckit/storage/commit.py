@@ -181,7 +181,7 @@ class _Transaction:
         self._attempt = attempt
         self._change = change
         self._removes = _removes(storage, snapshot, change.removes)
-        self._notes: list[str] = []
+        self._notes: list[str] = list(snapshot.notes)
         self._seconds: dict[str, float] = {}
         self._clock = time.perf_counter()
 
@@ -247,6 +247,12 @@ class _Transaction:
                 )
             raise
         self._phase("publish")
+        if completion.abandoned:
+            raise ConcurrentModificationError(
+                f"commit {record.number} of {self._storage.root.shown!r} was abandoned by another "
+                "writer's recover(abandon=True) while it was published. None of its changes are in "
+                "the dataset.\nHint: repeat the call."
+            )
         return self._outcome(record, completion)
 
     def _publish(
@@ -333,7 +339,7 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
             raise InvalidArgumentError(
                 f"{path!r} cannot be removed: it is not a data file of the snapshot."
             )
-        removes[relative] = Remove(relative, *file[1:])
+        removes[relative] = Remove(relative, file.size, file.mtime_ns, file.inode, file.etag)
     return tuple(removes.values())
 
 

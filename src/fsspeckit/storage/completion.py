@@ -18,7 +18,7 @@ from fsspeckit.storage.exchange import (
 )
 from fsspeckit.storage.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.publish import check_writable, drop_empty_directories, publish_plain
-from fsspeckit.storage.records import Completion, elapsed, mark_complete
+from fsspeckit.storage.records import Completion, elapsed, mark_complete, read_completion
 from fsspeckit.storage.trash import purge_trash
 from fsspeckit.storage.verification import check_published
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsspeckit.storage.lock import Held
-    from fsspeckit.storage.records import CommitRecord, Published
+    from fsspeckit.storage.records import Add, CommitRecord, Published
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.store import Storage
 
@@ -83,6 +83,7 @@ def publish(
         CommitIncompleteError: If a file that it replaces is still there, or a new one is not.
     """
     publication = Publication()
+    deleted: set[str] = set()
     # A writer that was stopped may wake up when others have long gone on.
     held.check()
     if shadow is not None:
@@ -95,8 +96,8 @@ def publish(
             publication.published = "exchange"
             publication.notes += OldTree(storage, record, shadow).finish()
     if publication.published == "plain":
-        publication.notes += publish_plain(storage, record, places)
-    notes = check_published(storage, record, before)
+        publication.notes += publish_plain(storage, record, places, deleted)
+    notes = check_published(storage, record, before, deleted)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
 
@@ -104,25 +105,51 @@ def publish(
 def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Publication:
     """Go back to the state before a commit that cannot be completed.
 
-    Replaced files come back first, then the new ones go: no row is missing meanwhile.
+    Replaced files come back first, then the new ones go: no row is missing meanwhile. Where files
+    of both states are lost, the files that are left stay as they are.
 
     Raises:
-        LostFileError: If a file that the commit removed is not in the trash; nothing was changed.
+        LostFileError: If a file that the commit removed is not in the trash, and the commit could
+            still be completed; nothing was changed.
     """
+    publication = Publication("plain", [f"abandoned: {_first_line(reason)}"], abandoned=True)
+    lost = [remove.path for remove in record.removes if _is_lost(storage, record, remove.path)]
+    if lost and not isinstance(reason, LostFileError):
+        raise LostFileError.cannot_go_back(record.number, lost[0])
+    if lost:
+        publication.notes += [
+            f"{path!r}, which the commit replaced, is lost, too; all other files stay as they are."
+            for path in lost
+        ]
+        return publication
     check_writable(storage, record, may_remove=[add.final for add in record.adds])
-    replaced = {remove.path: remove for remove in record.removes}
-    in_place = {add.final for add in record.adds} & replaced.keys()
-    for path in replaced:
-        kept = storage.control.trashed(record.number, path)
-        if storage.disk.look(kept) is None and storage.disk.look(storage.path(path)) is None:
-            raise LostFileError.cannot_go_back(record.number, path)
+    replaced = {remove.path for remove in record.removes}
+    in_place = {add.final for add in record.adds} & replaced
     for path in replaced:
         _restore(storage, record.number, path, over=path in in_place)
     for add in record.adds:
         if add.final not in in_place:
-            storage.disk.discard(storage.path(add.final))
+            publication.notes += _take_back(storage, add)
     drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
-    return Publication("plain", [f"abandoned: {reason}"], abandoned=True)
+    return publication
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
+    kept = storage.control.trashed(record.number, path)
+    return storage.disk.look(kept) is None and storage.disk.look(storage.path(path)) is None
+
+
+def _take_back(storage: Storage, add: Add) -> list[str]:
+    """Remove a new file, unless another program has written another one under its name."""
+    found = storage.disk.look(storage.path(add.final))
+    if found is not None and found.size != add.size:
+        return [f"{add.final!r} was replaced by another program; it was kept."]
+    storage.disk.discard(storage.path(add.final))
+    return []
 
 
 def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
@@ -149,7 +176,8 @@ def complete(
         abandoned=publication.abandoned,
         notes=tuple(publication.notes),
     )
-    mark_complete(storage, record.number, completion)
+    if not mark_complete(storage, record.number, completion):
+        return read_completion(storage, record.number) or completion
     names = storage.disk.names(storage.control.path)
     for name, kind, number in tree_names(names):
         if kind == "old" and number == record.number:

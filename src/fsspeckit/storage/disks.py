@@ -274,8 +274,13 @@ def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
     incoming = os.path.join(directory, f"{INCOMING_PREFIX}{name}{INCOMING_SUFFIX}")
     with suppress(FileNotFoundError):
         syscalls.unlink(incoming)
-    copy_file(source, incoming)
-    syscalls.rename(incoming, target)
+    try:
+        copy_file(source, incoming)
+        syscalls.rename(incoming, target)
+    except Exception:
+        with suppress(OSError):  # half a copy on a disk that is full, for example
+            syscalls.unlink(incoming)
+        raise
     syscalls.unlink(source)
 
 

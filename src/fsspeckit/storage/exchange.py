@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from fsspeckit.storage.publish import (
 )
 from fsspeckit.storage.records import sealed, unsealed
 from fsspeckit.storage.staging import find_staged
+from fsspeckit.storage.status import mount_points
 from fsspeckit.storage.trash import checksum_path
 
 if TYPE_CHECKING:
@@ -196,20 +196,9 @@ def _refuse_foreign_jobs(directory: str) -> None:
 
 def _refuse_mounts(directory: str) -> None:
     """A disk that is mounted below would stay behind in the old tree, even if it is empty."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:  # pragma: no cover - not on this platform
-        return
-    inside = os.fsencode(directory) + b"/"
-    for line in lines:
-        place = re.sub(rb"\\([0-7]{3})", _octal, line.split(b" ")[4])
-        if place.startswith(inside):
-            raise ShadowRefused(f"another disk is mounted at {os.fsdecode(place)!r}")
-
-
-def _octal(escape: re.Match[bytes]) -> bytes:
-    return bytes([int(escape[1], 8)])
+    for place in sorted(mount_points()):
+        if place.startswith(f"{directory}/"):
+            raise ShadowRefused(f"another disk is mounted at {place!r}")
 
 
 def _is_foreign_job(name: str) -> bool:

@@ -13,7 +13,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsspec import AbstractFileSystem
 
@@ -60,7 +60,7 @@ class DataFile(NamedTuple):
     birth_ns: int | None = None
     """When the file was created, where the filesystem records that."""
 
-    def is_same_file(self, other: FileIdentity) -> bool:
+    def is_same_file(self, other: DataFile) -> bool:
         """Whether both are the same file, by evidence that another file cannot share.
 
         On object stores ETag and size decide: a listing and a request for one object report times
@@ -70,32 +70,9 @@ class DataFile(NamedTuple):
             return False
         if self.etag is not None and other.etag is not None:
             return self.etag == other.etag
-        mine = (self.mtime_ns, self.inode, self.etag, self.birth_ns)
-        return mine == (other.mtime_ns, other.inode, other.etag, other.birth_ns)
-
-
-class FileIdentity(Protocol):
-    """What a file is recognised by."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def mtime_ns(self) -> int | None:
-        """Time of the last change."""
-
-    @property
-    def inode(self) -> int | None:
-        """The file's number on a local disk."""
-
-    @property
-    def etag(self) -> str | None:
-        """The object's version on an object store."""
-
-    @property
-    def birth_ns(self) -> int | None:
-        """When the file was created."""
+        if None not in (self.birth_ns, other.birth_ns) and self.birth_ns != other.birth_ns:
+            return False
+        return (self.mtime_ns, self.inode) == (other.mtime_ns, other.inode)
 
 
 @dataclass(frozen=True)

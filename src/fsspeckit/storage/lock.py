@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.errors import ConcurrentModificationError, LockTimeoutError
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.processes import this_process
+from fsspeckit.storage.status import mount_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspeckit.storage.store import Storage
 
-__all__ = ["Held", "locked"]
+__all__ = ["Held", "locked", "try_lock_if_supported"]
 
 _PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
@@ -73,10 +74,48 @@ def locked(storage: Storage) -> Iterator[Held]:
         yield Held(path)
         return
     try:
-        _tell_holder(descriptor, path)
-        yield Held(path, descriptor)
+        with _locked_mount(storage):
+            _tell_holder(descriptor, path)
+            yield Held(path, descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _locked_mount(storage: Storage) -> Iterator[None]:
+    """Lock a dataset itself, too, if it is a mount point.
+
+    Its control directory is then outside of what is mounted, and another container may have the
+    same volume with a control directory of its own. Both see the directory that is locked here.
+
+    Raises:
+        LockTimeoutError: If another writer holds it for longer than the timeout.
+    """
+    root = storage.root.path
+    if root not in mount_points():
+        yield
+        return
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + storage.lock_timeout
+        while not try_lock_if_supported(descriptor, root):
+            if time.monotonic() >= deadline:
+                who = "a writer with another control directory, as in another container"
+                raise LockTimeoutError.waited(root, storage.lock_timeout, who)
+            time.sleep(_LONGEST_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def try_lock_if_supported(descriptor: int, path: str) -> bool:
+    """Take the lock on an open file if nobody has it; also True where there are no locks."""
+    try:
+        return syscalls.try_lock(descriptor, path)
+    except OSError as error:
+        if error.errno in syscalls.NOT_SUPPORTED:
+            return True
+        raise
 
 
 def _acquire(path: str, timeout: float) -> int | None:

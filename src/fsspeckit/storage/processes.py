@@ -52,9 +52,17 @@ def state_of(owner: dict[str, Any]) -> ProcessState:
     namespace = _namespace()
     if namespace is None or owner.get("namespace") != namespace:
         return "unknown"
-    begun = _start_of(int(owner["pid"]))
-    # A later process may have been given the number.
-    return "running" if begun is not None and begun == owner.get("begun") else "gone"
+    process = int(owner["pid"])
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return "gone"
+    except PermissionError:
+        pass  # of another user
+    begun = _start_of(process)
+    if begun is None:
+        return "unknown"  # it is hidden from this user
+    return "running" if begun == owner.get("begun") else "gone"  # its number was given again
 
 
 def _namespace() -> str | None:
@@ -67,7 +75,7 @@ def _namespace() -> str | None:
 
 
 def _start_of(process: int) -> int | None:
-    """When a process was started, in ticks of the kernel; None if it is not running."""
+    """When a process was started, in ticks of the kernel; None if that cannot be seen."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             # The name, in parentheses, may hold spaces and parentheses itself.

@@ -18,7 +18,7 @@ from fsspeckit.errors import LostFileError
 from fsspeckit.storage.attributes import make_data_directories
 from fsspeckit.storage.names import parents_of
 from fsspeckit.storage.staging import find_staged
-from fsspeckit.storage.status import file_status
+from fsspeckit.storage.status import file_status, mount_points
 from fsspeckit.storage.trash import (
     checksum_path,
     drop_checksum,
@@ -36,15 +36,19 @@ if TYPE_CHECKING:
 __all__ = ["check_writable", "publish_plain"]
 
 _CAP_FOWNER = 1 << 3
+_UNMAPPED_USER = 65534
 
 
-def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str]) -> list[str]:
+def publish_plain(
+    storage: Storage, record: CommitRecord, places: Sequence[str], deleted: set[str]
+) -> list[str]:
     """Publish a commit file by file; may be repeated after it was interrupted.
 
     Args:
         storage: The dataset.
         record: The commit.
         places: Where its staged files are.
+        deleted: Gets the new files that another program has deleted since they were published.
 
     Returns:
         Notes about what other programs did meanwhile.
@@ -53,7 +57,7 @@ def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str])
         LostFileError: If a new file is neither staged nor published. Nothing was removed then.
     """
     replaced = {remove.path: remove for remove in record.removes}
-    notes = _publish_adds(storage, record, places, replaced)
+    notes = _publish_adds(storage, record, places, replaced, deleted)
     in_place = {add.final for add in record.adds}
     for remove in record.removes:
         if remove.path not in in_place:
@@ -65,7 +69,11 @@ def publish_plain(storage: Storage, record: CommitRecord, places: Sequence[str])
 
 
 def _publish_adds(
-    storage: Storage, record: CommitRecord, places: Sequence[str], replaced: dict[str, Remove]
+    storage: Storage,
+    record: CommitRecord,
+    places: Sequence[str],
+    replaced: dict[str, Remove],
+    deleted: set[str],
 ) -> list[str]:
     notes = []
     for add in record.adds:
@@ -74,6 +82,7 @@ def _publish_adds(
             _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
         elif not _is_published(storage, add, replaced.get(add.final)):
             notes.append(missing_add(storage, record, add))
+            deleted.add(add.final)
     _sync_directories_of(storage, (add.final for add in record.adds))
     return notes
 
@@ -139,7 +148,11 @@ def check_writable(
             raise PermissionError(errno.EACCES, reason, directory)
     if may_remove is None:
         may_remove = (remove.path for remove in record.removes)
+    mounted = mount_points()
     for path in map(storage.path, may_remove):
+        if path in mounted:
+            reason = "the commit would remove this file, which is a mount point"
+            raise PermissionError(errno.EBUSY, reason, path)
         _check_removable(path)
         _check_removable(checksum_path(path))
 
@@ -158,7 +171,7 @@ def _check_removable(path: str) -> None:
     if locked:
         reason = f"the commit would remove {path!r}, but this is immutable or append-only"
         raise PermissionError(errno.EPERM, reason, locked[0])
-    if is_sticky_for_others(parent) and file.st_uid != os.geteuid():
+    if is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
         reason = "the commit would remove this file, which only its owner may do in that directory"
         raise PermissionError(errno.EPERM, reason, path)
 
@@ -168,24 +181,41 @@ def _is_locked(place: str, is_link: bool, path: str) -> bool:
     return not (is_link and place == path) and file_status(place).is_locked
 
 
-def is_sticky_for_others(directory: os.stat_result) -> bool:
+def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
     """Whether only its owners may remove files from a directory, and this process is not above it.
 
     That is what the sticky bit means, as on ``/tmp``.
+
+    Args:
+        directory: The directory.
+        owner: Whose file is meant; None for a file of anybody.
     """
     if not directory.st_mode & stat.S_ISVTX or directory.st_uid == os.geteuid():
         return False
-    return not _may_act_for_owners()
+    return not _may_act_for(owner)
 
 
-def _may_act_for_owners() -> bool:
-    """Whether this process has the kernel's capability to do what only owners may (CAP_FOWNER)."""
+def _may_act_for(owner: int | None) -> bool:
+    """Whether this process has the kernel's capability to do what only owners may (CAP_FOWNER).
+
+    In a container with users of its own that does not hold for owners who are unknown in it.
+    """
+    if owner in (None, _UNMAPPED_USER) and not _knows_all_users():
+        return False
     try:
         with open("/proc/self/status", "rb") as file:
             found = re.search(rb"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
     except OSError:  # pragma: no cover - not on this platform
         found = None
     return bool(int(found[1], 16) & _CAP_FOWNER) if found else os.geteuid() == 0
+
+
+def _knows_all_users() -> bool:
+    try:
+        with open("/proc/self/uid_map", "rb") as file:
+            return file.read().split() == [b"0", b"0", b"4294967295"]
+    except OSError:  # pragma: no cover - not on this platform
+        return True
 
 
 def _existing_parent(storage: Storage, file: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.errors import ConcurrentModificationError, LostFileError
 from fsspeckit.storage.records import pending_numbers, read_record
 from fsspeckit.storage.snapshot import list_snapshot
 from fsspeckit.storage.staging import find_staged, staged_places
@@ -60,15 +60,20 @@ def stable_files(storage: Storage) -> StableFiles:
 
     Raises:
         ConcurrentModificationError: If the dataset changes faster than it can be listed.
+        LostFileError: If a file is lost that a commit has added which is not complete.
         CorruptRecordError: If a record cannot be understood.
     """
+    missing: LostFileError | None = None
     for _ in range(_ATTEMPTS):
         snapshot, pending = list_snapshot(storage)
-        files: dict[str, DataFile] | None = dict(snapshot.by_path)
-        for number in pending:
-            if files is not None:
+        files = snapshot.by_path
+        try:
+            for number in pending:
                 files = _look_through(storage, read_record(storage, number), files)
-        if files is not None and pending_numbers(storage) == (snapshot.number, pending):
+        except LostFileError as error:
+            missing = error  # or moved just now
+            continue
+        if pending_numbers(storage) == (snapshot.number, pending):
             pinned = (PinnedFile(path, files[path]) for path in sorted(files))
             return StableFiles(
                 snapshot.number,
@@ -76,6 +81,8 @@ def stable_files(storage: Storage) -> StableFiles:
                 snapshot.listing.exists or bool(files),
                 snapshot.listing.obstacles,
             )
+    if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
+        raise missing
     raise ConcurrentModificationError(
         f"{storage.root.shown!r} changes faster than it can be listed."
     )
@@ -83,8 +90,12 @@ def stable_files(storage: Storage) -> StableFiles:
 
 def _look_through(
     storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
-) -> dict[str, DataFile] | None:
-    """The files as they will be once a commit is complete; None if that changes right now."""
+) -> dict[str, DataFile]:
+    """The files as they will be once a commit is complete.
+
+    Raises:
+        LostFileError: If a new file is nowhere; it may have been moved just now.
+    """
     files = dict(listed)
     for remove in record.removes:
         if remove.path in files and remove.is_still(files[remove.path]):
@@ -96,6 +107,6 @@ def _look_through(
         staged = find_staged(storage, places, add.staged)
         found = storage.disk.look(storage.path(add.final) if staged is None else staged)
         if found is None:
-            return None
+            raise LostFileError.missing(record.number, add.final)
         files[add.final] = found
     return files

@@ -87,12 +87,20 @@ class Remove:
     etag: str | None = None
     """Its version on an object store."""
 
-    birth_ns: int | None = None
-    """When it was created, where the filesystem records that."""
-
     def is_still(self, file: DataFile) -> bool:
-        """Whether a file under that name is the one that was meant, not one that came since."""
-        return file.is_same_file(self)
+        """Whether a file under that name is the one that was meant, not one that came since.
+
+        A file that replaced it has neither its number nor its time. The file itself may have
+        another number, if it was restored from a copy, or another time, if it was touched; and
+        another time of creation, if an overlay filesystem has copied it to move it.
+        """
+        if self.size != file.size:
+            return False
+        if self.etag is not None and file.etag is not None:
+            return self.etag == file.etag
+        if self.inode is not None and self.inode == file.inode:
+            return True
+        return self.mtime_ns is not None and self.mtime_ns == file.mtime_ns
 
 
 @dataclass(frozen=True)
@@ -191,10 +199,18 @@ def read_record(storage: Storage, number: int) -> CommitRecord:
     return record
 
 
-def mark_complete(storage: Storage, number: int, completion: Completion) -> None:
-    """Say that nothing is left to do for a commit."""
+def mark_complete(storage: Storage, number: int, completion: Completion) -> bool:
+    """Say that nothing is left to do for a commit; False if another writer has said so before."""
     data = sealed(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
-    storage.disk.overwrite(storage.control.done(number), data)
+    path = storage.control.done(number)
+    if storage.capabilities.kernel_lock:
+        storage.disk.overwrite(path, data)
+        return True
+    try:
+        storage.disk.create(path, data)
+    except FileExistsError:
+        return False
+    return True
 
 
 def read_completion(storage: Storage, number: int) -> Completion | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
@@ -185,11 +185,20 @@ def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryRepor
 
 def take_snapshot(storage: Storage) -> Snapshot:
     """Take a snapshot of a dataset, after recovering what an earlier writer left."""
+    notes: list[str] = []
     while True:
-        recover_storage(storage)
+        notes += _notes_of(recover_storage(storage))
         snapshot, pending = list_snapshot(storage)
         if not pending:
-            return snapshot
+            return replace(snapshot, notes=tuple(notes))
+
+
+def _notes_of(report: RecoveryReport) -> list[str]:
+    return [
+        f"commit {commit.number} was interrupted and is complete now: {note}"
+        for commit in report.completed
+        for note in commit.notes
+    ]
 
 
 def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
@@ -244,13 +253,17 @@ def _complete_without_lock(
     while wait_for_completion(storage, record) is None:
         try:
             return [_roll_forward(storage, record, held, abandon)]
-        except (FileNotFoundError, FileExistsError, LostFileError):
-            # Another writer may have begun the same: its files are then no longer where they were.
-            if owner_of_commit(storage, record) == "gone":
-                if read_completion(storage, record.number) is None:
-                    raise
-                break
+        except _TakenOverError:
+            continue  # its files are no longer where they were
+        except (OSError, LostFileError, CommitIncompleteError):
+            if read_completion(storage, record.number) is None:
+                raise
+            break
     return []
+
+
+class _TakenOverError(Exception):
+    """Another writer has begun to complete the same commit."""
 
 
 def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | None:
@@ -323,8 +336,15 @@ class _Progress:
 def _roll_forward(
     storage: Storage, record: CommitRecord, held: Held, abandon: bool
 ) -> RecoveredCommit:
-    with _claimed_staging(storage, record):
-        publication = _publication(storage, record, held, abandon)
+    with _claimed_staging(storage, record) as place:
+        if not held.exclusive and read_completion(storage, record.number) is not None:
+            raise _TakenOverError
+        try:
+            publication = _publication(storage, record, held, abandon, place)
+        except (OSError, LostFileError, CommitIncompleteError) as error:
+            if held.exclusive or _is_ours(storage, record, place):
+                raise
+            raise _TakenOverError from error
         complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,
@@ -336,7 +356,14 @@ def _roll_forward(
     )
 
 
-def _publication(storage: Storage, record: CommitRecord, held: Held, abandon: bool) -> Publication:
+def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
+    """Whether a staging directory has the name that this recovery gave it, or is gone."""
+    return places_of(storage.disk.names(storage.control.path), record.staging) in ([], [place])
+
+
+def _publication(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool, place: str
+) -> Publication:
     """Publish what is left of a commit, or go back to the state before it if that is asked for."""
     shadow = _installed_shadow(storage, record.number)
     try:
@@ -345,7 +372,10 @@ def _publication(storage: Storage, record: CommitRecord, held: Held, abandon: bo
             return Publication("exchange", [*notes, *check_published(storage, record)])
         return _publish_again(storage, record, held)
     except (LostFileError, OSError, CommitIncompleteError) as reason:
-        if abandon and shadow is None:
+        alone = held.exclusive or (
+            read_completion(storage, record.number) is None and _is_ours(storage, record, place)
+        )
+        if abandon and shadow is None and alone:
             return completion.abandon(storage, record, reason)
         if isinstance(reason, PermissionError):
             check_writable(storage, record)  # says more, if that is the reason
@@ -353,8 +383,8 @@ def _publication(storage: Storage, record: CommitRecord, held: Held, abandon: bo
 
 
 @contextmanager
-def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[None]:
-    """Rename the staging directory, so that late calls of its paused owner fail."""
+def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
+    """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
     names = storage.disk.names(storage.control.path)
     places = places_of(names, record.staging)
     target = next_place(names, record.staging)
@@ -364,7 +394,7 @@ def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[None]:
             storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
     claimed = bool(places) and not storage.capabilities.kernel_lock
     with owning(storage, target) if claimed else nullcontext():
-        yield
+        yield target
 
 
 def _installed_shadow(storage: Storage, number: int) -> Shadow | None:

@@ -53,6 +53,9 @@ class Snapshot:
     root: str
     """The canonical path of the dataset."""
 
+    notes: tuple[str, ...] = ()
+    """What a person should know of commits that were completed before it was taken."""
+
     @cached_property
     def by_path(self) -> dict[str, DataFile]:
         """The data files by their path below the root."""

@@ -25,6 +25,7 @@ from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import syscalls
 from fsspeckit.storage.attributes import follow_directory, follow_file
 from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
+from fsspeckit.storage.lock import try_lock_if_supported
 from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
 from fsspeckit.storage.processes import is_this_process, state_of, this_process
 from fsspeckit.storage.records import Add
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
 
-_FORGOTTEN = timedelta(hours=24)
+_FORGOTTEN = timedelta(days=7)
 _ATTEMPTS = 5
 # How long to wait before trying again to remove a directory into which somebody still writes.
 _PAUSES = (0.01, 0.05, 0.25, 0.0)
@@ -254,7 +255,9 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
     owner: int | None = None
     try:
         owner = syscalls.create(f"{opening}/{OWNER_FILE}")
-        if _lock_owner_file(owner, f"{opening}/{OWNER_FILE}"):
+        # False if a recovery is looking at it just now. Where nobody can lock, nobody takes an
+        # unlocked file for abandoned.
+        if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
             syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
             storage.disk.rename_directory(opening, storage.control.at(name))
             return Stage(storage, name, owner)
@@ -267,16 +270,6 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
     if owner is not None:
         os.close(owner)
     return None
-
-
-def _lock_owner_file(descriptor: int, path: str) -> bool:
-    """Lock an owner file; False if a recovery is looking at it just now."""
-    try:
-        return syscalls.try_lock(descriptor, path)
-    except OSError as error:
-        if error.errno in syscalls.NOT_SUPPORTED:
-            return True  # nobody can lock here, so nobody takes an unlocked file for abandoned
-        raise
 
 
 def owner_state(storage: Storage, name: str) -> ProcessState:

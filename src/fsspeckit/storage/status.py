@@ -9,12 +9,13 @@ is None.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from typing import NamedTuple
 
 from fsspeckit.storage import syscalls
 
-__all__ = ["FileStatus", "file_status"]
+__all__ = ["FileStatus", "file_status", "mount_points"]
 
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
@@ -65,6 +66,21 @@ def file_status(path: str) -> FileStatus:
         born * _NANOSECONDS + born_ns if mask & _BIRTH_TIME else None,
         bool(attributes & (_IMMUTABLE | _APPEND_ONLY)),
     )
+
+
+def mount_points() -> set[str]:
+    """The places where something is mounted: disks, parts of disks, single files."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:  # pragma: no cover - not on this platform
+        return set()
+    places = (re.sub(rb"\\([0-7]{3})", _octal, line.split(b" ")[4]) for line in lines)
+    return set(map(os.fsdecode, places))
+
+
+def _octal(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 8)])
 
 
 def _portable_status(path: str) -> FileStatus:

@@ -14,6 +14,7 @@ from fsspeckit.storage.disks import Disk, LocalDisk, RemoteDisk
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.objects import ObjectDisk
 from fsspeckit.storage.roots import Root, open_root
+from fsspeckit.storage.status import mount_points
 
 if TYPE_CHECKING:
     import os
@@ -109,9 +110,19 @@ class Storage:
                 self.disk.sync_directory(self.control.path.rpartition("/")[0])
             self.disk.make_directories(self.control.commits)
         if self.default_control is None:
-            return ()
+            return self._mount_notes()
         note = leave_pointer(self.root, self.disk, self.control, self.default_control)
         return () if note is None else (note,)
+
+    def _mount_notes(self) -> tuple[str, ...]:
+        if not self.root.is_local or self.root.path not in mount_points():
+            return ()
+        return (
+            f"{self.root.shown!r} is a mount point, and its control directory "
+            f"{self.control.path!r} is not on what is mounted: whoever mounts the same volume "
+            "elsewhere cannot complete what is interrupted here. Use a directory below the mount "
+            "point as the dataset, or pass a control_dir= that all writers share.",
+        )
 
     def __repr__(self) -> str:
         return f"Storage({self.root!r}, publish={self.publish!r})"

@@ -102,13 +102,16 @@ def open_lock_file(path: str) -> int:
 
 def write(descriptor: int, path: str, data: bytes) -> None:
     """Write all of the data."""
-    _run(Call("write", (path,), data, descriptor), _write_all, descriptor, data)
+    _run(Call("write", (path,), data, descriptor), _write_all, descriptor, path, data)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, path: str, data: bytes) -> None:
     view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def truncate(descriptor: int, path: str) -> None:

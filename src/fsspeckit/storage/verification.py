@@ -13,6 +13,8 @@ from fsspeckit.errors import CommitIncompleteError
 from fsspeckit.storage.listing import entries_below, list_files
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.records import CommitRecord, Remove
     from fsspeckit.storage.snapshot import Snapshot
@@ -22,7 +24,10 @@ __all__ = ["check_published"]
 
 
 def check_published(
-    storage: Storage, record: CommitRecord, before: Snapshot | None = None
+    storage: Storage,
+    record: CommitRecord,
+    before: Snapshot | None = None,
+    deleted: Collection[str] = (),
 ) -> list[str]:
     """Compare the dataset with what a commit should have made of it.
 
@@ -30,6 +35,7 @@ def check_published(
         storage: The dataset.
         record: The commit, whose files are all published.
         before: The state that it was based on, where that is known.
+        deleted: New files that another program is known to have deleted since.
 
     Returns:
         Notes about files that other programs deleted meanwhile.
@@ -46,7 +52,9 @@ def check_published(
         for remove in record.removes
         if remove.path in replaced and _is_left(storage, remove, present)
     ]
-    missing = [add.final for add in record.adds if add.final not in present]
+    missing = [
+        add.final for add in record.adds if add.final not in present and add.final not in deleted
+    ]
     if left or missing:
         raise CommitIncompleteError.found(record.number, storage.root.shown, left, missing)
     stayed = () if before is None else before.by_path.keys() - replaced
