@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 from tests.storage.figures import count
-from tests.storage.turns import SteppedDisk, Turns, step_listings
+from tests.storage.turns import Turns, step_listings, stepped
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
 from fsspeckit.storage import (
@@ -182,21 +182,21 @@ class Experiment:
         storage = self._store.open(f"x{next(self._numbers)}")
         begin(storage)
         turns = self._turns = Turns(order)
-        disk: Any = SteppedDisk(storage.disk, turns)
-        stepped = replace(storage, disk=disk, lock_timeout=lock_timeout)
+        mine = stepped(storage, turns, lock_timeout)
         outcomes: dict[str, str] = {}
         local = storage.root.is_local
         try:
             with syscalls.observed(turns) if local else nullcontext():
                 turns.run(
                     **{
-                        name: (lambda name=name: add_name(stepped, name, outcomes))
+                        name: (lambda name=name: add_name(mine, name, outcomes))
                         for name in WRITERS[:writers]
                     }
                 )
         finally:
             self._turns = None
-        assert turns.errors == []
+        if turns.errors:
+            raise turns.errors[0]
         self._check(storage, outcomes)
         self._store.clear(storage)
         return turns.calls
@@ -253,15 +253,35 @@ def test_three_writers_at_every_call(experiment: Experiment, store: Store) -> No
         count(f"three writers switched at every call, {store.name}", tried=1, losses=0)
 
 
+def bursts(random: Random, writers: int) -> list[str]:
+    """Writers that are switched again and again, each after a few calls."""
+    order: list[str] = []
+    for _ in range(40):
+        order += [random.choice(WRITERS[:writers])] * random.choice((1, 2, 3, 5, 8, 13))
+    return order
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["memory", "disk without locks"], indirect=True)
-def test_a_writer_that_is_taken_for_dead_at_every_call(
-    experiment: Experiment, store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("writers", [2, 3])
+def test_writers_that_are_switched_again_and_again(
+    experiment: Experiment, store: Store, writers: int
 ) -> None:
-    """Its commit is completed by the other one at once, while it goes on itself."""
+    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+        experiment.run(writers, bursts(Random(seed), writers))
+        count(f"{writers} writers switched again and again, {store.name}", tried=1, losses=0)
+
+
+WITHOUT_LOCKS = ["memory", "disk without locks", *long_object_stores()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", WITHOUT_LOCKS, indirect=True)
+@pytest.mark.parametrize("writers", [2, 3])
+def test_writers_that_take_each_other_for_dead(
+    experiment: Experiment, store: Store, writers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is completed by another writer at once, while its owner goes on itself."""
     monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
-    calls = experiment.run(1, [])
-    orders = list(itertools.product(range(calls // 2, calls + 1), range(1, calls + 40)))
-    for order in chosen(orders, store.two, store.longer):
-        experiment.run(2, order_of(*order), lock_timeout=0.0)
-        count(f"a living writer is recovered at every call, {store.name}", tried=1, losses=0)
+    for seed in range(store.two * (min(store.longer, 20) if TORTURE else 1)):
+        experiment.run(writers, bursts(Random(seed), writers), lock_timeout=0.0)
+        count(f"{writers} writers take each other for dead, {store.name}", tried=1, losses=0)

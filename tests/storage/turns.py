@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import listing, snapshot
+from fsspeckit.storage import listing, snapshot, verification
+from fsspeckit.storage.store import open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
 
+    from fsspeckit.storage import Storage
     from fsspeckit.storage.listing import Listing
     from fsspeckit.storage.roots import Root
 
@@ -35,7 +38,7 @@ class Turns:
             return
         name = threading.current_thread().name
         with self._changed:
-            assert self._changed.wait_for(lambda: self._is_turn_of(name), 60)
+            assert self._changed.wait_for(lambda: self._is_turn_of(name), 20)
             self._inside.call = True
             self.calls += 1
             try:
@@ -73,7 +76,10 @@ class Turns:
 
 
 class SteppedDisk:
-    """A disk of which every call, reading ones too, waits for its turn."""
+    """A local disk that waits for its turn before each of its calls.
+
+    The system calls that change something take turns themselves (:func:`syscalls.observed`).
+    """
 
     def __init__(self, disk: Any, turns: Turns) -> None:
         self._disk = disk
@@ -84,20 +90,77 @@ class SteppedDisk:
 
         def in_turn(*arguments: Any, **options: Any) -> Any:
             with self._turns(name):
+                pass
+            return method(*arguments, **options)
+
+        return in_turn
+
+
+_READS = frozenset({"cat_file", "info", "isdir", "ls"})
+_REQUESTS = _READS | {"cp_file", "makedirs", "pipe_file", "rm_file", "rmdir"}
+
+
+class SteppedFilesystem:
+    """A filesystem of which every request happens in its turn."""
+
+    def __init__(self, filesystem: Any, turns: Turns) -> None:
+        self._filesystem = filesystem
+        self._turns = turns
+
+    def find(self, *arguments: Any, **options: Any) -> Any:
+        with self._turns("find"):
+            return self._filesystem.find(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._filesystem, name)
+        if name not in _REQUESTS:
+            return method
+
+        def in_turn(*arguments: Any, **options: Any) -> Any:
+            with self._turns(name):
                 return method(*arguments, **options)
 
         return in_turn
 
 
+def stepped(storage: Storage, turns: Turns, lock_timeout: float) -> Storage:
+    """A storage whose calls take turns."""
+    changed = replace(storage, lock_timeout=lock_timeout)
+    if storage.root.is_local:
+        disk: Any = SteppedDisk(storage.disk, turns)
+        return replace(changed, disk=disk)
+    filesystem: Any = SteppedFilesystem(storage.root.filesystem, turns)
+    root = replace(storage.root, filesystem=filesystem)
+    stepped_disk: Any = open_disk(root)
+    if not storage.capabilities.conditional_put:
+        # It holds a lock of this process meanwhile: nobody else's turn may come.
+        create = stepped_disk.create
+        stepped_disk.create = lambda path, data: _in_one_turn(turns, create, path, data)
+    return replace(changed, root=root, disk=stepped_disk)
+
+
+def _in_one_turn(turns: Turns, call: Callable[..., object], *arguments: Any) -> None:
+    with turns("create"):
+        call(*arguments)
+
+
 def step_listings(monkeypatch: pytest.MonkeyPatch, turns: Callable[[], Turns | None]) -> None:
-    """Let listings of a dataset wait for their turn, too."""
-    list_files = listing.list_files
+    """Let listings of a local dataset wait for their turn, too."""
+    list_files, entries_below = listing.list_files, listing.entries_below
 
-    def in_turn(root: Root) -> Listing:
+    def wait(is_local: bool) -> None:
         current = turns()
-        if current is None:
-            return list_files(root)
-        with current("list"):
-            return list_files(root)
+        if current is not None and is_local:
+            with current("list"):
+                pass
 
-    monkeypatch.setattr(snapshot, "list_files", in_turn)
+    def list_in_turn(root: Root) -> Listing:
+        wait(root.is_local)
+        return list_files(root)
+
+    def walk_in_turn(*arguments: Any) -> Any:
+        wait(True)
+        return entries_below(*arguments)
+
+    monkeypatch.setattr(snapshot, "list_files", list_in_turn)
+    monkeypatch.setattr(verification, "entries_below", walk_in_turn)

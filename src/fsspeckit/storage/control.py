@@ -28,6 +28,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -140,10 +141,9 @@ def places_of(names: list[str], staging: str) -> list[str]:
     return [name for name in names if name == staging or name.startswith(f"{staging}~")]
 
 
-def next_place(names: list[str], staging: str) -> str:
-    """A name for a staging directory that its former owner does not know."""
-    taken = [int(name.rpartition("~")[2]) for name in places_of(names, staging) if "~" in name]
-    return f"{staging}~{max(taken, default=0) + 1}"
+def next_place(staging: str) -> str:
+    """A name for a staging directory that nobody else knows or will take."""
+    return f"{staging}~{1 + secrets.randbelow(10**15)}"
 
 
 def tree_names(names: list[str]) -> list[tuple[str, str, int]]:

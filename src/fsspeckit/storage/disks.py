@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Disk", "LocalDisk", "RemoteDisk"]
 
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
 TEMPORARY_PREFIX = ".new_"
 """How files are called while they are being written; never the name of anything complete."""
 
@@ -198,7 +199,7 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return True
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+            if error.errno in _NOT_EMPTY:
                 return False
             raise
         return True
@@ -392,8 +393,14 @@ class RemoteDisk:
         if self._ls(path):
             return False
         if self._filesystem.isdir(path):
-            with suppress(FileNotFoundError, NotImplementedError):
+            try:
                 self._change("rmdir", path)
+            except (FileNotFoundError, NotImplementedError):
+                return True
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY:
+                    raise
+                return False
         return True
 
     def discard_tree(self, path: str) -> bool:

@@ -8,8 +8,9 @@ it can be killed anywhere and run again.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
@@ -387,13 +388,17 @@ def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
     """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
     names = storage.disk.names(storage.control.path)
     places = places_of(names, record.staging)
-    target = next_place(names, record.staging)
+    target = next_place(record.staging)
     for place in places:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
             storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
-    claimed = bool(places) and not storage.capabilities.kernel_lock
-    with owning(storage, target) if claimed else nullcontext():
+    with ExitStack() as stack:
+        if places and not storage.capabilities.kernel_lock:
+            try:
+                stack.enter_context(owning(storage, target))
+            except FileNotFoundError as error:
+                raise _TakenOverError from error
         yield target
 
 
@@ -438,7 +443,7 @@ def _temporaries(storage: Storage) -> list[str]:
 
 
 def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
-    """Remove leftovers; all commits are complete by now."""
+    """Remove leftovers; under a lock all commits are complete by now."""
     names = storage.disk.names(storage.control.path)
     discarded: list[str] = []
     in_use: list[str] = []
@@ -446,7 +451,7 @@ def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
         if _sweep_tree(storage, name, kind, number):
             discarded.append(name)
     for name in staging_names(names):
-        swept = sweep_staging(storage, name)
+        swept = sweep_staging(storage, name, partial(_is_pending, storage, held, name))
         if swept is not None:
             (discarded if swept else in_use).append(name)
     if held.exclusive:  # only the holder of the lock writes records
@@ -454,6 +459,15 @@ def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
             storage.disk.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
     return discarded, in_use
+
+
+def _is_pending(storage: Storage, held: Held, name: str) -> bool:
+    """Whether a staging directory, or what it is called now, is that of a commit not complete."""
+    if held.exclusive:
+        return False
+    staging = name.partition("~")[0]
+    pending = pending_numbers(storage)[1]
+    return any(read_record(storage, number).staging == staging for number in pending)
 
 
 def _sweep_tree(storage: Storage, name: str, kind: str, number: int) -> bool:

@@ -31,7 +31,7 @@ from fsspeckit.storage.processes import is_this_process, state_of, this_process
 from fsspeckit.storage.records import Add
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from fsspeckit.storage.processes import ProcessState
     from fsspeckit.storage.store import Storage
@@ -322,14 +322,23 @@ def owning(storage: Storage, name: str) -> Iterator[None]:
         _alive.discard(place)
 
 
-def sweep_staging(storage: Storage, name: str) -> bool | None:
+def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool]) -> bool | None:
     """Remove a staging directory that no commit speaks of, if its owner is gone.
 
+    Args:
+        storage: The dataset.
+        name: The directory.
+        is_committed: Whether a commit that is not complete needs it. Asked when the owner is known
+            to be gone: it cannot commit any more then.
+
     Returns:
-        Whether it was removed; None if its owner did that, or has given it another name.
+        Whether it was removed; None if it is needed, if its owner removed it, or has given it
+        another name.
     """
     if not owner_is_gone(storage, name):
         return False
+    if is_committed():
+        return None
     place = storage.control.at(name)
     if storage.capabilities.kernel_lock and "~" not in name:
         # Renamed first: an owner that is about to lock it cannot use it any more. And an owner
