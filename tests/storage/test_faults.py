@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tests.storage.figures import count
 from tests.storage.scenario import (
     FLAT,
     IN_PLACE,
+    ONE_PARTITION,
     PARTITIONED,
     fresh,
     parquet_bytes,
@@ -46,8 +48,10 @@ from fsspeckit.storage import (
     syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.lock import locked
-from fsspeckit.storage.records import numbers
+from fsspeckit.storage.records import numbers, read_record
+from fsspeckit.storage.staging import staged_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -589,3 +593,98 @@ def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:
     recover_storage(storage)
     assert read_plainly(root) == FLAT.old()
     assert_tidy(root)
+
+
+@pytest.mark.parametrize("change", ["restored from a copy", "touched"])
+def test_files_of_a_pending_commit_that_look_different(
+    tmp_path: Path, fork_server: ForkServer, change: str
+) -> None:
+    """They are the replaced files all the same: a replacement has another number and time."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    fork_server.run("commit", root, scenario="flat", publish="plain", kill=40)
+    assert numbers(open_storage(root))[0] == [1]
+    if change == "touched":
+        for name in FLAT.replaced:
+            if os.path.exists(f"{root}/{name}"):
+                os.utime(f"{root}/{name}")
+    else:
+        subprocess.run(["cp", "-a", str(tmp_path / "x"), str(tmp_path / "y")], check=True)
+        root = str(tmp_path / "y" / "data")
+    recover(root)
+    assert read_plainly(root) == FLAT.new()
+
+
+def test_a_record_of_a_writer_without_times_of_creation(
+    tmp_path: Path, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever recovers a commit may know more, or less, of its files than their writer."""
+    root = fresh(FLAT, str(tmp_path / "x"))
+    fork_server.run("commit", root, scenario="flat", publish="plain", kill=40)
+    monkeypatch.setattr(syscalls, "_statx", None)
+    recover(root)
+    assert read_plainly(root) == FLAT.new()
+
+
+def test_a_file_without_a_time_of_creation_is_compared_by_the_rest() -> None:
+    file = DataFile("x", 1, 2, 3)
+    born = file._replace(birth_ns=4)
+    assert file.is_same_file(born)
+    assert born.is_same_file(file)
+    assert not born.is_same_file(file._replace(birth_ns=5))
+
+
+def killed_while_publishing(fork_server: ForkServer, base: Path) -> str:
+    """A dataset whose writer was killed when some of its new files were published."""
+    for kill in range(20, 60):
+        root = fresh(FLAT, str(base))
+        fork_server.run("commit", root, scenario="flat", publish="plain", kill=kill)
+        if numbers(open_storage(root))[0] and any("part-" in name for name in os.listdir(root)):
+            return root
+    raise AssertionError("no call of a commit comes after the first published file")
+
+
+def test_abandoning_keeps_what_another_program_wrote(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    root = killed_while_publishing(fork_server, tmp_path / "x")
+    storage = open_storage(root)
+    record = read_record(storage, 1)
+    published = next(add for add in record.adds if os.path.exists(storage.path(add.final)))
+    Path(storage.path(published.final)).write_bytes(parquet_bytes(5000, "theirs", rows=50))
+    for place in staged_places(storage, record.staging):
+        for name in os.listdir(place):
+            os.unlink(f"{place}/{name}")
+    report = recover(root, abandon=True)
+    assert "was replaced by another program" in " ".join(report.completed[0].notes)
+    assert (5000, "theirs") in read_plainly(root)
+
+
+@AS_ROOT
+def test_a_full_disk_is_named_and_holds_no_half_copies(mounted: Any, tmp_path: Path) -> None:
+    """New files of a partition on a disk of its own are copied there."""
+    root = fresh(ONE_PARTITION, str(tmp_path / "x"))
+    (Path(root) / "p=1").rename(tmp_path / "p=1")
+    place = mounted("x/data/p=1", "size=64k")
+    shutil.copy(tmp_path / "p=1" / "a.parquet", place)
+    fill(place, 0)
+    with pytest.raises(CommitPendingError, match=r"No space left on device: '.*p=1"):
+        run_commit(ONE_PARTITION, root)
+    assert not [name for name in os.listdir(place) if name.endswith(".incoming")]
+    recover(root, abandon=True)
+    os.unlink(f"{place}/filling")
+    assert read_plainly(root) == ONE_PARTITION.old()
+
+
+def test_a_disk_without_locks_and_a_lost_file(tmp_path: Path, fork_server: ForkServer) -> None:
+    """Nobody can know whether the owner is alive; that must not be waited for again and again."""
+    root = killed_while_publishing(fork_server, tmp_path / "x")
+    storage = open_storage(root, lock_timeout=0.1)
+    for place in staged_places(storage, read_record(storage, 1).staging):
+        for name in os.listdir(place):
+            if name.endswith(".staged"):
+                os.unlink(f"{place}/{name}")
+    with (
+        syscalls.observed(Refusing({"flock"}, errno.EOPNOTSUPP)),
+        pytest.raises(LostFileError),
+    ):
+        recover_storage(storage)

@@ -116,6 +116,79 @@ def test_the_trash_keeps_what_is_on_its_own_disk(tmp_path: Path, bind: Any, publ
     assert kept == {"p=1/a.parquet.trash", "p=2/a.parquet.trash"}
 
 
+@BOTH
+def test_files_of_a_lower_layer_of_an_overlay(tmp_path: Path, publish: Any) -> None:
+    """As in an image: to move a file, the kernel copies it up, and its time of creation changes."""
+    lower, merged = tmp_path / "lower", tmp_path / "merged"
+    for name in ("lower/data", "upper", "work", "merged"):
+        (tmp_path / name).mkdir(parents=True)
+    old = pa.table({"id": [1, 2, 3], "v": [0, 0, 0]})
+    pq.write_table(old, lower / "data" / "a.parquet")
+    places = f"lowerdir={lower},upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    command = ["mount", "-t", "overlay", "overlay", "-o", places, str(merged)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("overlays cannot be mounted here")
+    try:
+        new = pa.table({"id": [1], "v": [1]})
+        with PyarrowDatasetIO(publish=publish) as io:
+            io.merge(new, str(merged / "data"), "upsert", ["id"])
+            assert read_rows(merged / "data") == [(1, 1), (2, 0), (3, 0)]
+            io.write_dataset(new, str(merged / "data"), mode="overwrite")
+        assert read_rows(merged / "data") == [(1, 1)]
+    finally:
+        subprocess.run(["umount", "--lazy", merged], check=True)
+
+
+_MERGE_AGAIN = """
+import sys
+import pyarrow as pa
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+for version in range(4):
+    key = int(sys.argv[2])
+    table = pa.table({"id": [key, key + 10], "v": [version, version]})
+    PyarrowDatasetIO().merge(table, sys.argv[1], "upsert", ["id"])
+"""
+
+
+def test_one_volume_that_two_containers_write(tmp_path: Path, bind: Any) -> None:
+    """Each has a control directory of its own; what both see is the volume itself."""
+    places = [tmp_path / name / "data" for name in ("one", "two")]
+    for place in places:
+        bind(tmp_path / "volume", place)
+    pq.write_table(pa.table({"id": list(range(20)), "v": [-1] * 20}), places[0] / "a.parquet")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _MERGE_AGAIN, str(place), str(key)])
+        for key, place in enumerate(places)
+    ]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    expected = {key: 3 if key in (0, 1, 10, 11) else -1 for key in range(20)}
+    assert read_rows(tmp_path / "volume") == sorted(expected.items())
+
+
+def test_a_dataset_that_is_a_mount_point_says_so(tmp_path: Path, bind: Any) -> None:
+    """What is interrupted can only be completed where its control directory is."""
+    bind(tmp_path / "volume", tmp_path / "data")
+    pq.write_table(pa.table({"id": [1], "v": [0]}), tmp_path / "data" / "a.parquet")
+    new = pa.table({"id": [1], "v": [1]})
+    result = PyarrowDatasetIO().merge(new, str(tmp_path / "data"), "upsert", ["id"])
+    assert any("is a mount point" in note for note in result.metrics["commit"]["notes"])
+
+
+def test_a_data_file_that_is_a_mount_point_is_refused(tmp_path: Path) -> None:
+    root = fresh(FLAT, str(tmp_path / "x"))
+    other = tmp_path / "other.parquet"
+    other.write_bytes(Path(root, "f1.parquet").read_bytes())
+    command = ["mount", "--bind", str(other), f"{root}/f1.parquet"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with pytest.raises(OSError, match="which is a mount point"):
+            run_commit(FLAT, root)
+        assert history(root) == []
+    finally:
+        subprocess.run(["umount", "--lazy", f"{root}/f1.parquet"], check=True)
+
+
 def lock_file(path: str) -> None:
     if subprocess.run(["chattr", "+i", path], capture_output=True, check=False).returncode:
         pytest.skip("files cannot be made immutable here")

@@ -29,14 +29,17 @@ from tests.storage.scenario import (
 )
 
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
+from fsspeckit.errors import CommitPendingError, ConcurrentModificationError, LostFileError
 from fsspeckit.storage import (
     Change,
     commit,
     history,
     history_of,
     open_storage,
+    processes,
     recover_storage,
+    recovery,
+    stable_files,
     staging,
     syscalls,
     take_snapshot,
@@ -118,6 +121,19 @@ def test_a_commit_through_a_directory_filesystem(memory: str) -> None:
 
 class Death(BaseException):
     """The process is dead: nothing that it would still do happens."""
+
+
+class DyingAtTheMark:
+    """Dies when everything is done but the mark that says so."""
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        if self._is_dead or call.paths[-1].endswith(".done.json"):
+            self._is_dead = True
+            raise Death
+        yield
+
+    _is_dead = False
 
 
 class Dying:
@@ -264,6 +280,72 @@ def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: b
     report = recover_storage(storage)
     assert (name in report.discarded) is gone
     assert bool(storage.disk.names(storage.control.at(name))) is not gone
+
+
+def test_a_process_that_is_hidden_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may not see the processes of others in /proc, but they exist."""
+    owner = this_process()
+    monkeypatch.setattr(processes, "_start_of", lambda process: None)
+    assert state_of(owner) == "unknown"
+    assert state_of({**owner, "pid": 999999999}) == "gone"
+
+
+class Interfering:
+    """Another writer completes a commit, and commits on top, before the n-th request."""
+
+    def __init__(self, at: int, act: Callable[[], object]) -> None:
+        self._left = at
+        self._act = act
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        yield
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+def test_a_commit_that_others_completed_is_not_abandoned(
+    memory: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(memory, lock_timeout=0.0)
+    build_remote(FLAT, storage)
+    with pytest.raises(Death), syscalls.observed(DyingAtTheMark()):
+        change_it(FLAT, storage)
+    assert numbers(storage)[0] == [1]
+    monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
+
+    def complete_and_go_on() -> None:
+        recover_storage(storage)
+        snapshot = take_snapshot(storage)
+        with staging(storage) as stage:
+            added = put(storage, stage.new_file(), parquet_bytes(900, "later"))
+            commit(storage, snapshot, stage, Change([added]))
+
+    interfering = Interfering(at, complete_and_go_on)
+    with suppress(ConcurrentModificationError), syscalls.observed(interfering):
+        recover_storage(storage, abandon=True)
+    if interfering._left <= 0:
+        assert read_consistently(storage) == sorted([*FLAT.new(), (900, "later"), (901, "later")])
+    assert not any(entry.abandoned for entry in history_of(storage))
+
+
+def test_a_way_out_where_files_of_both_states_are_lost(memory: str) -> None:
+    """There is no trash on such a filesystem: neither state can be restored."""
+    storage = open_storage(memory, lock_timeout=0.0)
+    build_remote(FLAT, storage)
+    with pytest.raises(Death), syscalls.observed(DyingAtTheMark()):
+        change_it(FLAT, storage)
+    filesystem = storage.root.filesystem
+    added = [path for path in filesystem.find(storage.root.path) if "/part-" in path]
+    filesystem.rm_file(added[0])
+    for act in (recover_storage, stable_files):
+        with pytest.raises(LostFileError, match="abandon=True"):
+            act(storage)
+    report = recover_storage(storage, abandon=True)
+    assert report.completed[0].abandoned
+    assert len(stable_files(storage).files) == len(added) - 1 + len(FLAT.preserved())
 
 
 def test_a_forked_process_is_another_owner() -> None:
