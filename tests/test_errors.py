@@ -22,6 +22,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.StalePlanError, RuntimeError),
     (errors.LockTimeoutError, TimeoutError),
     (errors.CommitPendingError, RuntimeError),
+    (errors.CommitIncompleteError, RuntimeError),
     (errors.CommitUnknownError, RuntimeError),
     (errors.LostFileError, RuntimeError),
     (errors.CorruptRecordError, RuntimeError),
@@ -97,6 +98,14 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
     (
         errors.LockTimeoutError.waited("/x/.d.fsspeckit/lock", 1.5, "pid 7"),
         ["'/x/.d.fsspeckit/lock'", "1.5 s", "pid 7", "Hint:"],
+    ),
+    (
+        errors.CommitIncompleteError.found(7, "/x/d", ["a", *"bcdef"], ["n"]),
+        ["commit 7", "still there: 'a'", "and 1 more", "not there: 'n'", "Hint:"],
+    ),
+    (
+        errors.LostFileError.cannot_go_back(7, "p=1/x.parquet"),
+        ["commit 7 cannot be abandoned", "'p=1/x.parquet'", "Hint:"],
     ),
     (
         errors.CommitPendingError.interrupted(7, "/x/d", OSError("no space")),

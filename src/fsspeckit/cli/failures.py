@@ -94,12 +94,26 @@ def explain(error: BaseException) -> Failure:
     text, separator, hint = _message(error).partition("Hint: ")
     if not separator:
         known = (hint for kind, hint in _HINTS if isinstance(error, kind))
-        is_store = type(error).__module__.split(".")[0] in _STORES
-        hint = _STORE_HINT if is_store else next(known, _BUG)
+        hint = _STORE_HINT if _is_of_a_store(error) else next(known, _BUG)
         if hint == _BUG:
             text = f"{type(error).__name__}: {text}"
     code = PENDING if isinstance(error, CommitPendingError) else FAILED
     return Failure(_sentence(text), _one_line(hint), code)
+
+
+def _is_of_a_store(error: BaseException) -> bool:
+    """Whether an error, or what it was raised from, comes from the library of a store.
+
+    Files that are missing and access that is denied have hints of their own.
+    """
+    if isinstance(error, (FileNotFoundError, PermissionError)):
+        return False
+    current: BaseException | None = error
+    while current is not None:
+        if type(current).__module__.split(".")[0] in _STORES:
+            return True
+        current = current.__cause__
+    return False
 
 
 def _usage(error: Any) -> Failure:
