@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.incremental.agreement import check_partition_value
 from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
+from fsspeckit.core.incremental.kernels import cast_values
 from fsspeckit.core.incremental.keys import as_names, check_names, key_column
 from fsspeckit.core.incremental.partitions import (
     check_spelling,
@@ -171,7 +172,7 @@ def plain_table(
     told = ds.get_partition_keys(part.partition_expression)
     names = set(stored.column_names)
     found = [
-        stored.column(field.name).cast(field.type)
+        cast_values(stored.column(field.name), field.type)
         if field.name in names
         else pa.repeat(pa.scalar(told.get(field.name), field.type), stored.num_rows)
         for field in schema

@@ -22,7 +22,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.kernels import check_storable, copied, take_rows, without_views
+from fsspeckit.core.incremental.kernels import (
+    cast_values,
+    check_storable,
+    copied,
+    take_rows,
+    without_views,
+)
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
@@ -431,7 +437,7 @@ def _batches(dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
 def _as_schema(rows: Rows, schema: pa.Schema) -> Rows:
     """The columns of a schema, which knows types where the rows have none."""
     columns = [(rows.column(field.name), field.type) for field in schema]
-    cast = [values if values.type.equals(kind) else values.cast(kind) for values, kind in columns]
+    cast = [cast_values(values, kind) for values, kind in columns]
     return type(rows).from_arrays(cast, schema=schema)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from fsspeckit.core.incremental.kernels import cast_table
 from fsspeckit.core.incremental.keys import as_names
 from fsspeckit.datasets.reading import with_dataset
 from fsspeckit.datasets.spark_types import arrow_schema
@@ -62,7 +63,7 @@ class _ReadFiles:
         """Gives the rows of one file."""
         for batch in self.opened.batches(number, self.columns, self.expression):
             table = pa.Table.from_batches([batch])
-            yield from table.cast(self.frame).combine_chunks().to_batches()
+            yield from cast_table(table, self.frame).combine_chunks().to_batches()
 
 
 def _known_to_spark(field: pa.Field) -> pa.Field:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit import errors
+from fsspeckit.core.incremental.kernels import cast_array
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table, take_rows
 from fsspeckit.core.incremental.rewriting import Replacement, rewrite
 from fsspeckit.core.incremental.scan import open_data_file, sieve_for
@@ -244,7 +245,7 @@ class StageBatches:
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
-            column if column.type.equals(field.type) else column.cast(field.type)
+            cast_array(column, field.type)
             for column, field in zip(batch.columns, self.frame, strict=True)
         ]
         table = pa.Table.from_arrays(arrays, schema=self.frame)

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from fsspeckit.core.incremental.kernels import cast_table
 from fsspeckit.core.parquet.thrift import decode
 from fsspeckit.core.parquet.thriftwriter import encode
 from fsspeckit.errors import FsspeckitError
@@ -310,7 +311,7 @@ def read_back(path: str, schema: pa.Schema) -> pa.Table:
     # The default unit turns dates outside the range of nanoseconds into others without an error.
     unit = "ns" if any(_is_nanoseconds(column.type) for column in schema) else "us"
     with pq.ParquetFile(path, coerce_int96_timestamp_unit=unit) as file:
-        return file.read().select(schema.names).cast(schema)
+        return cast_table(file.read().select(schema.names), schema)
 
 
 def row_counts(rows: pa.Table | Iterable[Mapping[str, Any]]) -> Counter[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.incremental.kernels import copied, numbered_columns
+from fsspeckit.core.incremental.kernels import cast_array, copied, numbered_columns
 from fsspeckit.testing.conformance.schemas import NESTED, PAYLOAD
 
 if TYPE_CHECKING:
@@ -76,3 +76,39 @@ def test_a_copy_of_no_rows_keeps_the_schema() -> None:
 def test_columns_are_named_by_numbers() -> None:
     table = pa.table({".x": [1], "x": [2]})
     assert numbered_columns(table).to_pydict() == {"0": [1], "1": [2]}
+
+
+CODES = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array([[None, None], None, []]), pa.list_(pa.field("element", pa.null()))),
+        (pa.array([[None, None], None, []]), pa.large_list(pa.int64())),
+        (pa.array([[None, None], None], pa.list_(pa.null(), 2)), pa.list_(pa.int8())),
+        (pa.array([[None, None], None]), pa.list_(pa.int8(), 2)),
+        (
+            pa.array([[{"a": 1, "b": None}, {"a": 2, "b": None}], None]),
+            pa.list_(pa.field("element", pa.struct([("b", pa.null()), ("a", pa.int8())]))),
+        ),
+        (pa.array([{"q": [None, None]}, None]), pa.struct([("q", pa.list_(pa.string()))])),
+        (
+            pa.array([[("k", None), ("l", None)], None, []], pa.map_(pa.string(), pa.null())),
+            pa.map_(pa.large_string(), pa.int8()),
+        ),
+        (pa.array([None, {"b": None}], pa.struct([("b", CODES)])), pa.struct([("b", pa.string())])),
+        (pa.array([["x", None], None], pa.list_(CODES)), pa.list_(pa.string())),
+    ],
+    ids=str,
+)
+def test_casts_of_nested_values_without_a_type(values: pa.Array, wanted: pa.DataType) -> None:
+    for part in (values, values.slice(1), values.slice(0, 0)):
+        found = cast_array(part, wanted)
+        found.validate(full=True)
+        assert (found.type, found.to_pylist()) == (wanted, part.to_pylist())
+
+
+def test_lists_of_another_length_do_not_become_lists_of_a_fixed_size() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="lengths"):
+        cast_array(pa.array([[None], [None, None]]), pa.list_(pa.int8(), 2))

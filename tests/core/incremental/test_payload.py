@@ -121,3 +121,8 @@ def test_values_fit_a_dictionary_of_them(kind: pa.DataType, index: pa.DataType) 
     found = fit_table(pa.table({"v": values}), wanted)
     assert found.schema.equals(wanted)
     assert found.column("v").to_pylist() == values.to_pylist()
+
+
+@pytest.mark.parametrize("values", [pa.nulls(0), pa.nulls(2), pa.array([[]]), pa.array([[None]])])
+def test_values_without_a_type_are_the_same(values: pa.Array) -> None:
+    assert same_values(values, values)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.incremental.kernels import cast_table, cast_values
 from fsspeckit.core.incremental.payload import (
     check_same_columns,
     different_values,
@@ -225,7 +226,7 @@ class Change:
             for name, found in probed.items()
             if _means_the_same(found.type, types[name])
         }
-        values = {name: found.rows.cast(types[name]) for name, found in pages.items()}
+        values = {name: cast_values(found.rows, types[name]) for name, found in pages.items()}
         others = [name for name in new.column_names if name not in pages]
         if others:
             old = self._old_rows(number, others)
@@ -298,7 +299,7 @@ class Change:
         with naming_damage(self.root, self.path):
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             old = self.file.read_row_group(number, columns=names).select(names)
-        return old.cast(schema)
+        return cast_table(old, schema)
 
     def _new_rows(self, number: int) -> pa.Table:
         start, end = int(self._cuts[number]), int(self._cuts[number + 1])
@@ -316,8 +317,7 @@ class Change:
 
 def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
     """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
-    meant = fit_table(rows, layout.meaning())
-    return meant if meant.schema.equals(layout.schema) else meant.cast(layout.schema)
+    return cast_table(fit_table(rows, layout.meaning()), layout.schema)
 
 
 def with_rows(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
@@ -328,7 +328,7 @@ def with_rows(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:
         return _patched(old, new, places)
     index = np.arange(old.num_rows)
     index[places] = old.num_rows + np.arange(len(places))
-    new = new.cast(old.schema)  # the metadata of the schema aside, they are the same
+    new = cast_table(new, old.schema)  # the metadata of the schema aside, they are the same
     both = pa.concat_tables([old, new]).unify_dictionaries()
     return take_rows(both, pa.array(index))
 

@@ -2,22 +2,30 @@
 
 Strings of the view kind cannot be taken, nor extension types inside of other types. A view becomes
 an ordinary string by a cast; an extension type is only another name for the memory it is stored in.
+Lists of nothing but NULL, and dictionaries inside of other types, are cast level by level.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
 __all__ = [
     "array_as",
     "array_without_views",
+    "cast_array",
+    "cast_table",
+    "cast_values",
     "check_storable",
     "copied",
     "numbered_columns",
@@ -27,6 +35,8 @@ __all__ = [
     "without_views",
 ]
 
+Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
+
 _VIEWS = {"string_view": pa.string(), "binary_view": pa.binary()}
 
 
@@ -34,8 +44,8 @@ def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
     """Rows by their numbers, of columns of any type."""
     named = table.schema
     stored = _table_as(table, _mapped_schema(named, _storage_of))
-    plain = _cast_to(stored, _mapped_schema(stored.schema, _ordinary))
-    return _table_as(_cast_to(plain.take(rows), stored.schema), named)
+    plain = cast_table(stored, _mapped_schema(stored.schema, _ordinary))
+    return _table_as(cast_table(plain.take(rows), stored.schema), named)
 
 
 def numbered_columns(table: pa.Table) -> pa.Table:
@@ -48,7 +58,7 @@ def numbered_columns(table: pa.Table) -> pa.Table:
 
 def without_views(table: pa.Table) -> pa.Table:
     """The same rows, with strings and binaries of the view kind as ordinary ones."""
-    return _cast_to(table, _mapped_schema(table.schema, _ordinary))
+    return cast_table(table, _mapped_schema(table.schema, _ordinary))
 
 
 def copied(table: pa.Table) -> pa.Table:
@@ -70,7 +80,113 @@ def without_extensions(values: pa.Array) -> pa.Array:
 def array_without_views(values: pa.Array) -> pa.Array:
     """The same values, with strings and binaries of the view kind as ordinary ones."""
     kind = _mapped(values.type, _ordinary)
-    return values if values.type.equals(kind) else values.cast(kind)
+    return cast_array(values, kind)
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast the columns of a table, which are those of a schema in its order."""
+    if schema.equals(table.schema):
+        return table
+    if not any(_needs_care(kind) for kind in table.schema.types):
+        return table.cast(schema)
+    columns = [
+        cast_values(column, field.type) for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def cast_values(values: Values, data_type: pa.DataType) -> Values:
+    """Cast an array, or each chunk of a column."""
+    if values.type.equals(data_type):
+        return values
+    if isinstance(values, pa.Array):
+        return cast_array(values, data_type)
+    return pa.chunked_array([cast_array(chunk, data_type) for chunk in values.chunks], data_type)
+
+
+def cast_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast an array; unlike with pyarrow alone, NULL of no type may be inside of it.
+
+    pyarrow 26 casts ``list<item: null>`` to a list with another name of its element as an array
+    that is too short, and fails on codes of a dictionary that a NULL struct hides.
+
+    Raises:
+        pyarrow.ArrowException: As pyarrow's own cast.
+    """
+    if values.type.equals(data_type):
+        return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), data_type)
+    if not _needs_care(values.type):
+        return values.cast(data_type)
+    if pa.types.is_struct(values.type) and pa.types.is_struct(data_type):
+        return _cast_struct(values, data_type)
+    if pa.types.is_map(values.type) and pa.types.is_map(data_type):
+        entries = cast_array(_as_entries(values), _entries_type(data_type))
+        return array_as(entries, data_type)
+    if _is_list(values.type) and _is_list(data_type):
+        return _cast_list(values, data_type)
+    return values.cast(data_type)
+
+
+def _needs_care(data_type: pa.DataType) -> bool:
+    """Whether a nested type has NULL of no type, or dictionaries, inside."""
+    if not pa.types.is_nested(data_type):
+        return False
+    inner = [data_type.field(number).type for number in range(data_type.num_fields)]
+    return any(
+        pa.types.is_null(kind) or pa.types.is_dictionary(kind) or _needs_care(kind)
+        for kind in inner
+    )
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(data_type) for test in tests)
+
+
+def _cast_struct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    children = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    if children.keys() != {field.name for field in data_type}:
+        return values.cast(data_type)
+    arrays = [cast_array(children[field.name], field.type) for field in data_type]
+    return pa.StructArray.from_arrays(arrays, fields=list(data_type), mask=values.is_null())
+
+
+def _cast_list(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Lists with their elements cast; what NULL lists hide is left out."""
+    elements = cast_array(values.flatten(), data_type.value_type)
+    lengths = np.asarray(pc.list_value_length(values).fill_null(0), np.int64)
+    missing = values.is_null()
+    if pa.types.is_fixed_size_list(data_type):
+        return _fixed_size_list(elements, lengths, missing, data_type)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    is_large = pa.types.is_large_list(data_type)
+    make, kind = (pa.LargeListArray, pa.int64()) if is_large else (pa.ListArray, pa.int32())
+    return make.from_arrays(pa.array(offsets, kind), elements, type=data_type, mask=missing)
+
+
+def _fixed_size_list(
+    elements: pa.Array, lengths: NDArray[np.int64], missing: pa.Array, data_type: pa.DataType
+) -> pa.Array:
+    size, there = data_type.list_size, ~np.asarray(missing)
+    if (lengths[there] != size).any():
+        raise pa.ArrowInvalid(f"lists of other lengths than {size} cannot become {data_type}")
+    places = np.full((len(lengths), size), -1)
+    places[there] = np.arange(there.sum() * size).reshape(-1, size)
+    flat = places.ravel()
+    padded = elements.take(pa.array(flat, mask=flat < 0))
+    return pa.FixedSizeListArray.from_arrays(padded, type=data_type, mask=missing)
+
+
+def _as_entries(values: pa.Array) -> pa.Array:
+    """A map as the list of its keys and values that it is in memory."""
+    return array_as(values, _entries_type(values.type))
+
+
+def _entries_type(data_type: pa.DataType) -> pa.DataType:
+    key, item = data_type.key_field.with_name("key"), data_type.item_field.with_name("value")
+    return pa.list_(pa.field("entries", pa.struct([key, item]), nullable=False))
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -147,10 +263,6 @@ def _mapped(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
         same = value.equals(data_type.value_type)
         return data_type if same else pa.dictionary(pa.int32(), value, data_type.ordered)
     return data_type
-
-
-def _cast_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return table if schema.equals(table.schema) else table.cast(schema)
 
 
 def _table_as(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -12,6 +12,7 @@ from fsspeckit.core.incremental.casts import cast_exactly, comparable, family, p
 from fsspeckit.core.incremental.kernels import (
     array_as,
     array_without_views,
+    cast_array,
     storage_type,
     take_rows,
     without_extensions,
@@ -108,10 +109,10 @@ def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
 def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
     try:
         # Nothing but NULL is lost where only NULL can be; the way back would not be known.
-        values = values.cast(known_type(values.type, data_type))
-        out = values.cast(data_type)
-        same = same_values(out.cast(values.type), values)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        values = cast_array(values, known_type(values.type, data_type))
+        out = cast_array(values, data_type)
+        same = same_values(cast_array(out, values.type), values)
+    except pa.ArrowException as error:
         raise _mismatch(values.type, field) from error
     if not same:
         raise _mismatch(values.type, field)
@@ -123,7 +124,7 @@ def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     stored = storage_type(data_type)
     if pa.types.is_dictionary(stored) and not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()  # there is no cast for values other than texts
-    return array_as(values if values.type.equals(stored) else values.cast(stored), data_type)
+    return array_as(cast_array(values, stored), data_type)
 
 
 def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
@@ -142,6 +143,8 @@ def same_values(left: pa.Array, right: pa.Array) -> bool:
 def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
     """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
     left, right = _simple(left), _simple(right)
+    if pa.types.is_null(left.type):  # an empty one counts no NULL
+        return np.zeros(len(left), bool)
     if not left.null_count and not right.null_count:
         return _different_valid_values(left, right)
     valid = np.asarray(left.is_valid())

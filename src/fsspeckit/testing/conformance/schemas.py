@@ -129,6 +129,24 @@ UNTYPED: dict[str, tuple[pa.Array, pa.Array]] = {
 }
 """Payload of a target, and what frames make of NULL and of empty lists inside: types of NULL."""
 
+ONLY_NULL: dict[str, tuple[pa.Array, pa.Array]] = {
+    "empty lists": (pa.array([[], []]), pa.array([[], []])),
+    "lists of NULL": (pa.array([[None, None], []]), pa.array([[None], None])),
+    "lists of NULL in a struct": (
+        pa.array([{"q": [None, None]}, None]),
+        pa.array([{"q": [None]}, {"q": None}]),
+    ),
+    "a field of structs in lists": (
+        pa.array([[{"a": 1, "b": None}, {"a": 2, "b": None}], None]),
+        pa.array([[{"a": 3, "b": None}, {"a": 4, "b": None}], [None, None]]),
+    ),
+    "values of a map": (
+        pa.array([[("k", None), ("l", None)], []], pa.map_(pa.string(), pa.null())),
+        pa.array([[("m", None), ("n", None)], None], pa.map_(pa.string(), pa.null())),
+    ),
+}
+"""Payload of a target and of a source in which some type is that of NULL, in both."""
+
 MISFITTING: dict[str, tuple[pa.Array, pa.Array]] = {
     "300 into int8": (pa.array([1, 2], pa.int8()), pa.array([300, 1])),
     "0.1 into float": (pa.array([0.5, 1.5], pa.float32()), pa.array([0.1, 0.5])),
@@ -323,6 +341,17 @@ class NestedTests:
         target.write("a.parquet", with_payload(held))
         result = target.merge(pa.table({"id": [1, 2, 3], "payload": given}))
         assert (result.updated, result.inserted) == (1, 2)
+
+    @pytest.mark.parametrize("strategy", ["upsert", "update", "full_merge", "deduplicate"])
+    @pytest.mark.parametrize("kind", ONLY_NULL)
+    def test_nothing_but_null_inside_on_both_sides(
+        self, target: Target, kind: str, strategy: str
+    ) -> None:
+        held, given = ONLY_NULL[kind]
+        target.write("a.parquet", with_payload(held))
+        target.merge(with_payload(held), strategy)
+        source = pa.table({"id": [1, 3], "payload": given})
+        assert target.merge(source, strategy).updated == 1
 
     @pytest.mark.parametrize("library", ["pandas", "polars"])
     def test_a_frame_with_nothing_inside_of_a_column(self, target: Target, library: str) -> None:

@@ -25,6 +25,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from fsspeckit.core.incremental.kernels import cast_values
 from fsspeckit.core.parquet.instants import has_nanoseconds
 from fsspeckit.testing import object_stores
 
@@ -170,7 +171,7 @@ class Store:
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
             stored = file.read()
         columns = [
-            stored[f.name].cast(f.type)
+            cast_values(stored[f.name], f.type)
             if f.name in stored.column_names
             else _path_column(name, f, stored.num_rows)
             for f in schema

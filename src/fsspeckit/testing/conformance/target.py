@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.core.incremental.kernels import cast_table
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
 from fsspeckit.testing.conformance.stores import data_files, partition_names
 from fsspeckit.testing.model import merge_rows
@@ -149,7 +150,7 @@ class Target:
             options: Passed on.
         """
         schema = self.schema(source)
-        rows = source.select(schema.names).cast(schema).to_pylist()
+        rows = cast_table(source.select(schema.names), schema).to_pylist()
         expected = expect(self.files(schema), rows, strategy, keys, options)
         held = self.store.leftovers()  # of plans that the test still has
         before = self.store.tree()
