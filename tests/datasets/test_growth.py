@@ -142,6 +142,22 @@ def test_a_stream_into_many_partitions_makes_one_file_for_each(
 
 
 @pytest.mark.usefixtures("few_files_are_open")
+def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Path) -> None:
+    """The values of 0 to 127 fit the first file, those after them only the second."""
+    parts = [(0, pa.int8()), (1, pa.int64())]
+    for part, kind in parts:
+        (tmp_path / f"part={part}").mkdir()
+        table = pa.table({"id": pa.array([part - 2], kind)})
+        pq.write_table(table, tmp_path / f"part={part}" / "old.parquet")
+    result = IO.write_dataset(_stream(20, partitions=10), str(tmp_path))
+    assert sum(file.row_count for file in result.files) == 2000
+    found = {str(pq.read_schema(file.path).field("id").type) for file in result.files}
+    assert found <= {"int8", "int64"}
+    ids = IO.read_dataset(str(tmp_path))["id"].to_pylist()
+    assert sorted(ids) == list(range(-2, 2000))
+
+
+@pytest.mark.usefixtures("few_files_are_open")
 def test_partitions_that_wait_for_the_end_keep_order_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from fsspeckit.core.incremental.partitions import PartitionDirectories
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.incremental.rewriting import file_layout
 from fsspeckit.core.incremental.scan import open_data_file
-from fsspeckit.core.incremental.shared_types import known_schema, shared_schema
+from fsspeckit.core.incremental.shared_types import known_schema
 from fsspeckit.core.incremental.target import read_target
 from fsspeckit.core.incremental.writing import NewFiles
 from fsspeckit.core.parquet.properties import Layout, layout_of_new_files
@@ -188,6 +188,7 @@ def new_files(
         PartitionDirectories(parts, directories if parts.names else ()),
         options.limits,
         options.basename_template,
+        target.other_types(),
     )
 
 
@@ -208,9 +209,9 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
 
 
 def _example_layout(root: Root, target: Target) -> Layout | None:
-    """How the first file of the target was written, with types for the values of all files."""
+    """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
             layout = file_layout(root, footer.file.path, file)
-            return layout.with_types(shared_schema([layout.schema, target.types]))
+            return layout.with_types(known_schema(layout.schema, target.types))
     return None

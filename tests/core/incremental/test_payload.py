@@ -14,6 +14,7 @@ from fsspeckit.core.incremental.payload import (
     check_same_columns,
     different_values,
     fit_table,
+    fitting_schema,
     same_values,
     take_rows,
     without_views,
@@ -126,3 +127,11 @@ def test_values_fit_a_dictionary_of_them(kind: pa.DataType, index: pa.DataType) 
 @pytest.mark.parametrize("values", [pa.nulls(0), pa.nulls(2), pa.array([[]]), pa.array([[None]])])
 def test_values_without_a_type_are_the_same(values: pa.Array) -> None:
     assert same_values(values, values)
+
+
+def test_types_of_other_files_where_values_do_not_fit() -> None:
+    source = pa.table({"a": [1, 2], "b": [1, 300], "c": ["x", "y"]})
+    schema = pa.schema([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())], {"about": "it"})
+    others = {name: [pa.uint8(), pa.int64()] for name in "abc"}
+    expected = pa.schema([("a", pa.int8()), ("b", pa.int64()), ("c", pa.int8())], {"about": "it"})
+    assert fitting_schema(source, schema, others).equals(expected, check_metadata=True)

@@ -22,7 +22,7 @@ from fsspeckit.core.incremental.shared_types import inner_types, known_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +30,7 @@ __all__ = [
     "check_same_columns",
     "different_values",
     "fit_table",
+    "fitting_schema",
     "same_values",
     "take_rows",
     "without_views",
@@ -65,6 +66,34 @@ def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     columns = [_fit(source.column(field.name), field) for field in schema]
     return pa.table(columns, schema=schema)
+
+
+def fitting_schema(
+    source: pa.Table, schema: pa.Schema, others: Mapping[str, Sequence[pa.DataType]]
+) -> pa.Schema:
+    """A schema with other types for columns whose values its own do not hold.
+
+    Args:
+        source: The rows.
+        schema: What they are to be.
+        others: Types to try, by column.
+
+    Returns:
+        The schema; a column that no type holds keeps its own.
+    """
+
+    def fits(field: pa.Field) -> bool:
+        try:
+            _fit(source.column(field.name), field)
+        except SchemaMismatchError:
+            return False
+        return True
+
+    def fitting(field: pa.Field) -> pa.Field:
+        tried = [field, *(field.with_type(kind) for kind in others.get(field.name, ()))]
+        return next(filter(fits, tried), field)
+
+    return pa.schema([fitting(field) for field in schema], schema.metadata)
 
 
 def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

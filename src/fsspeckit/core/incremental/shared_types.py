@@ -1,4 +1,4 @@
-"""Types of one column that differ from file to file, and the one that holds all of its values.
+"""Types of one column that differ from file to file.
 
 pandas and Polars give a column of nothing but NULL, and what is inside of empty lists, the type of
 NULL. Such a type says nothing: whatever another file or the source knows takes its place.
@@ -16,11 +16,11 @@ from fsspeckit.core.parquet.instants import nested_like
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     Combine = Callable[[pa.DataType, pa.DataType], pa.DataType]
 
-__all__ = ["inner_types", "known_schema", "known_type", "shared_schema", "shared_type"]
+__all__ = ["inner_types", "known_schema", "known_type", "shared_type"]
 
 
 def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
@@ -47,12 +47,7 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def known_schema(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
     """A schema with the types that others know in the place of types of NULL."""
-    return reduce(lambda one, other: _retyped(one, other, known_type), known, schema)
-
-
-def shared_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The columns of the first schema, with types for the values of all of them."""
-    return reduce(lambda one, other: _retyped(one, other, shared_type), schemas)
+    return reduce(_retyped, known, schema)
 
 
 def inner_types(data_type: pa.DataType) -> dict[str, pa.DataType]:
@@ -60,12 +55,12 @@ def inner_types(data_type: pa.DataType) -> dict[str, pa.DataType]:
     return {name: field.type for name, field in _inner_fields(data_type).items()}
 
 
-def _retyped(schema: pa.Schema, other: pa.Schema, combine: Combine) -> pa.Schema:
+def _retyped(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
     if schema.equals(other):
         return schema
     types = dict(zip(other.names, other.types, strict=True))
     fields = [
-        field.with_type(combine(field.type, types[field.name])) if field.name in types else field
+        field.with_type(known_type(field.type, types[field.name])) if field.name in types else field
         for field in schema
     ]
     return pa.schema(fields, schema.metadata)

@@ -25,6 +25,11 @@ class WaitingRows:
         self.rows = 0
         self.bytes = 0
 
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the rows that wait; None if there are none."""
+        return self._tables[0].schema if self._tables else None
+
     def add(self, rows: pa.Table) -> None:
         """Add rows after those that wait already."""
         self._tables.append(rows)
@@ -93,6 +98,12 @@ class SpilledRows:
         self.waiting = WaitingRows()
         self._spill = spill
         self._pieces: list[_Piece] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows; those of another schema than the ones that wait go to another piece."""
+        if self.waiting.schema not in (None, rows.schema):
+            self.flush()
+        self.waiting.add(rows)
 
     def flush(self) -> None:
         """Write what waits in memory to the disk."""

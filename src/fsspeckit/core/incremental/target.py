@@ -18,11 +18,11 @@ from fsspeckit.core.incremental.partitions import (
     typed_values,
 )
 from fsspeckit.core.incremental.pruning import PartitionValues
-from fsspeckit.core.incremental.shared_types import known_schema, shared_schema
+from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fsspeckit.core.incremental.footers import FooterReader
     from fsspeckit.storage.listing import DataFile
@@ -48,8 +48,8 @@ class Target:
     """The same, typed, by column."""
 
     types: pa.Schema
-    """The columns that files store, with types for the values of all files; where no file knows
-    one, that of the source."""
+    """The columns that files store, each with the type of the first file that knows one; where
+    none does, that of the source."""
 
     @property
     def rows(self) -> int:
@@ -64,6 +64,16 @@ class Target:
             for number, known in enumerate(values.known)
             if not known
         }
+
+    def other_types(self) -> dict[str, tuple[pa.DataType, ...]]:
+        """The types that a column has in some files, where not all have that of ``types``."""
+        found: dict[str, list[pa.DataType]] = {}
+        for schema in _schemas(self.footers):
+            for field, kind in zip(self.types, _types_of(schema, self.types), strict=True):
+                known = found.setdefault(field.name, [field.type])
+                if kind not in known:
+                    known.append(kind)
+        return {name: tuple(rest) for name, (_, *rest) in found.items() if rest}
 
     @property
     def key_holds_partitions(self) -> bool:
@@ -116,9 +126,19 @@ def read_target(
 
 
 def _types(footers: Sequence[FileFooter], source: pa.Schema | None) -> pa.Schema:
-    found = {id(footer.schema): footer.schema for footer in footers if footer.error is None}
-    shared = shared_schema(found.values()) if found else pa.schema([])
-    return shared if source is None else known_schema(shared, source)
+    found = list(_schemas(footers)) or [pa.schema([])]
+    return known_schema(*found, *([] if source is None else [source]))
+
+
+def _schemas(footers: Iterable[FileFooter]) -> Iterable[pa.Schema]:
+    """The schemas of files; many files share one."""
+    return {id(f.schema): f.schema for f in footers if f.error is None}.values()
+
+
+def _types_of(schema: pa.Schema, columns: pa.Schema) -> list[pa.DataType]:
+    """The types of columns in a file, NULL of no type as elsewhere."""
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    return [known_type(kinds.get(field.name, field.type), field.type) for field in columns]
 
 
 def partition_values(

@@ -12,12 +12,13 @@ import pyarrow as pa
 from fsspeckit.core.incremental.kernels import take_rows
 from fsspeckit.core.incremental.keys import canonical_keys, key_column
 from fsspeckit.core.incremental.matching import KeyIndex
+from fsspeckit.core.incremental.payload import fitting_schema
 from fsspeckit.core.incremental.rewriting import stored_rows, writing
 from fsspeckit.core.incremental.spill import Spill, SpilledRows, WaitingRows
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow.parquet as pq
 
@@ -89,6 +90,8 @@ class NewFiles:
         directories: Where rows of a partition go.
         limits: How large files may get.
         template: The name of files.
+        other_types: Types that a column has in other files of the dataset, by its name: for values
+            that the layout's type does not hold.
     """
 
     def __init__(
@@ -100,10 +103,13 @@ class NewFiles:
         directories: PartitionDirectories,
         limits: FileLimits,
         template: str | None = None,
+        other_types: Mapping[str, Sequence[pa.DataType]] | None = None,
     ) -> None:
         self._root = root
         self._stage = stage
         self._layout = layout
+        self._layouts = [layout]
+        self._other_types = other_types or {}
         self._partitions = partitions
         self._directories = directories
         self._limits = limits
@@ -135,7 +141,7 @@ class NewFiles:
             directory = self._directories.directory(list(values.values()))
             self._check_length(directory)
             shown = {name: value.as_py() for name, value in values.items()}
-            stored = stored_rows(part, self._layout)
+            stored = self._stored(part)
             if self._is_postponed(directory):
                 self._postpone(directory, shown, stored)
             else:
@@ -152,6 +158,7 @@ class NewFiles:
             self._directories,
             self._limits,
             self._template,
+            self._other_types,
         )
 
     def adopt(self, files: Iterable[NewFile]) -> None:
@@ -182,7 +189,7 @@ class NewFiles:
         if directory is None:
             nulls = [pa.scalar(None, field.type) for field in self._partitions]
             directory = self._directories.directory(nulls) if nulls else ""
-        self._file(directory, {})
+        self._file(directory, {}, self._layout)
 
     def __enter__(self) -> Self:
         return self
@@ -210,6 +217,23 @@ class NewFiles:
             part = ordered.slice(start, end - start)
             yield part, {name: part.column(name)[0] for name in self._partitions.names}
 
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """Rows as the dataset's first types, else as those of other files that hold them."""
+        try:
+            return stored_rows(rows, self._layouts[-1])
+        except SchemaMismatchError:
+            wanted = fitting_schema(rows, self._layout.meaning(), self._other_types)
+            layout = self._layout.with_types(wanted)
+            stored = stored_rows(rows, layout)
+        known = self._layout_of(stored)
+        # The last one is tried first: what was needed once will be needed again.
+        self._layouts = [one for one in self._layouts if one is not known] + [known or layout]
+        return stored
+
+    def _layout_of(self, stored: pa.Table) -> Layout | None:
+        """The layout that rows were stored for."""
+        return next((one for one in self._layouts if one.schema.equals(stored.schema)), None)
+
     def _check_length(self, directory: str) -> None:
         """Refuse a directory that a local disk cannot have, before anything is committed."""
         for name in directory.split("/") if self._root.is_local else ():
@@ -231,17 +255,18 @@ class NewFiles:
             self._spill = Spill(self._stage().path if self._root.is_local else None)
         if directory not in self._postponed:
             self._postponed[directory] = SpilledRows(values, self._spill)
-        waiting = self._postponed[directory].waiting
-        before = waiting.bytes
-        waiting.add(stored)
-        self._waiting_bytes += waiting.bytes - before
+        rows = self._postponed[directory]
+        before = rows.waiting.bytes
+        rows.add(stored)
+        self._waiting_bytes += rows.waiting.bytes - before
 
     def _add(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
         """Add rows to the file of a partition, and to the next ones when it is full."""
+        layout = self._layout_of(stored) or self._layout
         for batch in stored.to_batches():  # to slice a table takes a step for each of its chunks
             start = 0
             while start < batch.num_rows:
-                file = self._file(directory, values)
+                file = self._file(directory, values, layout)
                 most = min(batch.num_rows - start, self._limits.rows_per_file - file.rows)
                 part = batch.slice(start, file.rows_to_add(most))
                 before = file.waiting.bytes
@@ -251,12 +276,15 @@ class NewFiles:
                 if file.rows >= self._limits.rows_per_file:
                     self._close(directory)
 
-    def _file(self, directory: str, values: dict[str, Any]) -> _OpenFile:
+    def _file(self, directory: str, values: dict[str, Any], layout: Layout) -> _OpenFile:
+        if directory in self._open and self._open[directory].layout is not layout:
+            self._close(directory)
         if directory not in self._open:
             number = len(self._done) + len(self._open)
             staged = self._stage().new_file(directory, basename_of(self._template, number))
-            writer = writing(self._root, staged.path, self._layout)
-            self._open[directory] = _OpenFile(staged, values, writer, self._limits.rows_per_group)
+            writer = writing(self._root, staged.path, layout)
+            limit = self._limits.rows_per_group
+            self._open[directory] = _OpenFile(staged, values, layout, writer, limit)
         return self._open[directory]
 
     def _close(self, directory: str) -> None:
@@ -288,6 +316,7 @@ class _OpenFile:
 
     staged: StagedFile
     values: dict[str, Any]
+    layout: Layout
     context: Any
     rows_per_group: int
     rows: int = 0

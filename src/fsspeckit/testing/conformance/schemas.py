@@ -183,6 +183,66 @@ WIDER: dict[str, tuple[pa.Array, pa.Array]] = {
 """Payload of the file that is first by name, and what another file holds."""
 
 
+def _stamps(unit: str, zone: str | None, year: int = 2020) -> pa.Array:
+    return pa.array([dt.datetime(year, 12, 31)], pa.timestamp("us", zone)).cast(
+        pa.timestamp(unit, zone)
+    )
+
+
+KEPT: dict[str, tuple[pa.Array, pa.Array, pa.Array, pa.DataType]] = {
+    "the last day of timestamps": (
+        _stamps("us", None),
+        _stamps("ns", None),
+        _stamps("us", None, 9999),
+        pa.timestamp("us"),
+    ),
+    "the last day of timestamps, fine ones first": (
+        _stamps("ns", None),
+        _stamps("us", None),
+        _stamps("us", None, 9999),
+        pa.timestamp("us"),
+    ),
+    "a zone": (
+        _stamps("us", "Asia/Tokyo"),
+        _stamps("ns", "Asia/Tokyo"),
+        _stamps("us", "Asia/Tokyo"),
+        pa.timestamp("us", "Asia/Tokyo"),
+    ),
+    "signed beside unsigned": (
+        pa.array([-5]),
+        pa.array([2**63], pa.uint64()),
+        pa.array([7]),
+        pa.int64(),
+    ),
+    "unsigned beside signed": (
+        pa.array([-5]),
+        pa.array([2**63], pa.uint64()),
+        pa.array([2**63], pa.uint64()),
+        pa.uint64(),
+    ),
+    "integers beside decimals": (
+        pa.array([-5]),
+        pa.array([1], pa.decimal128(9, 4)),
+        pa.array([7]),
+        pa.int64(),
+    ),
+    "narrow before wide": (pa.array([1], pa.int8()), pa.array([300]), pa.array([7]), pa.int8()),
+    "too wide for the first": (
+        pa.array([1], pa.int8()),
+        pa.array([300]),
+        pa.array([301]),
+        pa.int64(),
+    ),
+    "after nothing but NULL": (
+        pa.nulls(1),
+        pa.array([1], pa.int16()),
+        pa.array([7]),
+        pa.int16(),
+    ),
+}
+"""Payload of two files and of the source, and the type that a new file has."""
+
+
 def _pandas(make: Callable[[Any], Any]) -> Callable[[], Any]:
     return lambda: make(pytest.importorskip("pandas"))
 
@@ -287,14 +347,25 @@ class SchemaTests:
         target.refuses(errors.SchemaMismatchError, with_payload(given), match="'payload'")
 
     @pytest.mark.parametrize("case", WIDER)
-    def test_new_rows_may_have_the_widest_type_of_the_files(
-        self, target: Target, case: str
-    ) -> None:
+    def test_new_rows_may_have_the_type_of_any_file(self, target: Target, case: str) -> None:
         narrow, wide = WIDER[case]
         target.write("a.parquet", with_payload(narrow))
         target.write("b.parquet", pa.table({"id": [8, 9], "payload": wide}))
         result = target.merge(pa.table({"id": [9, 20], "payload": wide}))
         assert (result.updated, result.inserted) == (1, 1)
+
+    @pytest.mark.parametrize("case", KEPT)
+    def test_new_files_have_a_type_that_a_file_has(self, target: Target, case: str) -> None:
+        first, other, given, expected = KEPT[case]
+        target.write("a.parquet", with_payload(first))
+        target.write("b.parquet", pa.table({"id": [8], "payload": other}))
+        result = target.io.merge(
+            pa.table({"id": [20], "payload": given}), target.store.path, "upsert", ["id"]
+        )
+        name = target.store.relative(result.inserted_files[0])
+        assert target.store.schema(name).field("payload").type == expected
+        schema = pa.schema([("id", pa.int64()), ("payload", expected)])
+        assert target.store.read(name, schema).column("payload").to_pylist() == given.to_pylist()
 
     def test_a_missing_source_column_is_named(self, target: Target) -> None:
         target.write("a.parquet", numbers(1))
