@@ -5,18 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import fsspec
+import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
+import fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import open_storage
-from fsspeckit.storage.credentials import passwords_of, without_credentials
+from fsspeckit.storage.credentials import (
+    check_credentials,
+    passwords_of,
+    without_credentials,
+)
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ROWS = pa.table({"id": [1]})
 
 URLS = [
     ("s3://lake/data", "s3://lake/data"),
@@ -58,16 +67,70 @@ def test_no_message_and_no_repr_tells_the_password_of_a_url(password: str) -> No
         assert password not in text
 
 
-@pytest.mark.parametrize("password", ["p/hush", "p@s/hush", "pw/hush@x"])
+UNCLEAR = ["p/hush", "p@s/hush", "pw/hush@x", "12/hush", "p hush", "p h@hush", "p\nhush"]
+
+
+@pytest.mark.parametrize("password", [*UNCLEAR, "p#hush", "p?hush", "[hush"])
 @pytest.mark.parametrize("scheme", ["http", "s3", "unknown"])
-def test_a_password_with_a_slash_is_refused_without_showing_it(scheme: str, password: str) -> None:
+def test_a_password_without_a_clear_end_is_refused_without_showing_it(
+    scheme: str, password: str
+) -> None:
     with pytest.raises(InvalidArgumentError, match="storage_options") as caught:
         open_root(f"{scheme}://user:{password}@127.0.0.1:9/lake/data")
     assert "hush" not in str(caught.value)
 
 
+SECRETS = ["AKIA:hush", "AKIA:a@hush", "AKIA:a%2Fhush", ":hush", "hush"]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "memory", "file", "simplecache::s3"])
+def test_credentials_are_refused_where_no_filesystem_takes_them(scheme: str, secret: str) -> None:
+    url = f"{scheme}://{secret}@lake/data"
+    io = PyarrowDatasetIO()
+    calls: list[Callable[[], object]] = [
+        lambda: io.merge(ROWS, url, "upsert", ["id"]),
+        lambda: io.merge(url, "memory://lake/other", "upsert", ["id"]),
+        lambda: io.read_dataset(url),
+        lambda: io.plan_merge(ROWS, url, "upsert", ["id"]),
+        lambda: fsspeckit.recover(url),
+        lambda: fsspeckit.history(url),
+        lambda: open_root(url, MemoryFileSystem()),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match=r"\*@lake/data.*\nHint.*options") as caught:
+            call()
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert "hush" not in f"{error!r}{getattr(error, '__notes__', '')}"
+            error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("url", ["s3://lake/a@b/data", "s3://lake/day=2020-01-01T00:00/x@y"])
+def test_an_at_sign_in_a_path_is_no_end_of_a_password(url: str) -> None:
+    check_credentials(url)
+    assert without_credentials(url) == url
+
+
+@pytest.mark.parametrize("url", ["hdfs://host:8020/data@2024", "hdfs://me@host:8020/data"])
+def test_a_port_is_no_password(url: str) -> None:
+    check_credentials(url)
+    assert passwords_of(url) == ()
+
+
+def test_a_control_directory_on_another_filesystem_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    io = PyarrowDatasetIO(control_dir="s3://AKIA:hush@lake/control")
+    with pytest.raises(InvalidArgumentError, match="filesystem of the dataset") as caught:
+        io.merge(ROWS, str(tmp_path / "data"), "upsert", ["id"])
+    assert "hush" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_scheme_that_is_not_known_is_told_without_the_password() -> None:
-    with pytest.raises(InvalidArgumentError, match="nowhere://host/x") as caught:
+    with pytest.raises(InvalidArgumentError, match=r"nowhere://.*@host/x") as caught:
         open_root("nowhere://user:p@hush@host/x")
     assert "hush" not in str(caught.value)
 

@@ -419,7 +419,8 @@ def source_root(path: Any, filesystem: Any) -> Root:
 def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchReader:
     """A stream over Parquet files, directories and globs, one after the other."""
     parts = [parquet_dataset(path, filesystem) for path in paths]
-    _check_alike([(str(path), part.schema) for path, part in zip(paths, parts, strict=True)])
+    names = [without_credentials(str(path)) for path in paths]
+    _check_alike([(name, part.schema) for name, part in zip(names, parts, strict=True)])
     schema = one_schema([part.schema for part in parts])
     batches = chain.from_iterable(map(_batches, parts))
     fitted = (_as_schema(batch, schema) for batch in batches)

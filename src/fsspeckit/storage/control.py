@@ -232,6 +232,7 @@ def _default(root: Root) -> ControlDirectory | None:
 
 
 def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
+    _check_same_filesystem(root, str(os.fspath(control_dir)))
     path = open_root(control_dir, root.filesystem).path
     if f"{path}/".startswith(f"{root.path}/"):
         raise InvalidArgumentError(
@@ -239,6 +240,18 @@ def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
             "Hint: readers would take the files in it for data."
         )
     return path
+
+
+def _check_same_filesystem(root: Root, control_dir: str) -> None:
+    """Refuse a URL of another filesystem: the dataset's would take it for a path of its own."""
+    scheme, separator, _ = control_dir.partition("://")
+    known = root.filesystem.protocol
+    own = {known} if isinstance(known, str) else set(known)
+    if separator and scheme not in own and not root.is_arrow:
+        raise InvalidArgumentError(
+            f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
+            f"of {scheme!r}.\nHint: pass a path outside of {root.shown!r} on the same filesystem."
+        )
 
 
 def _in_use(disk: Disk, default: ControlDirectory | None, given: str) -> bool:

@@ -18,7 +18,12 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.credentials import check_credentials, hidden_in, without_credentials
+from fsspeckit.storage.credentials import (
+    check_credentials,
+    hidden_in,
+    passwords_of,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,6 +120,7 @@ def open_root(
         raise InvalidArgumentError(f"path must be a non-empty string, got {path!r}.")
     if "\0" in text:
         raise InvalidArgumentError(f"path must not contain a NUL character, got {text!r}.")
+    check_credentials(text)
     if filesystem is None:
         root = _from_url(text, dict(storage_options or {}))
     else:
@@ -135,16 +141,15 @@ def _check_text(root: Root) -> None:
 
 
 def _from_url(text: str, options: dict[str, Any]) -> Root:
-    check_credentials(text)
     try:
         filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         if "://" not in text:
             raise
         raise InvalidArgumentError(
             f"path {without_credentials(text)!r} cannot be opened: {hidden_in(str(error), text)}.\n"
             "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
-        ) from error
+        ) from (None if passwords_of(text) else error)
     root = _on_filesystem(stripped, filesystem)
     if root.is_local or "://" not in text or "://" in root.path:
         return root
