@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,11 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.datasets.frames import from_pandas, from_stream
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -75,3 +79,42 @@ def test_a_field_may_be_called_object() -> None:
 def test_an_array_is_no_table() -> None:
     with pytest.raises(InvalidArgumentError, match=r"pyarrow\.ChunkedArray .*\nHint: pass a table"):
         from_stream(pa.chunked_array([[1]]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [["a"], None, [float("nan"), "b"]],
+        [np.array([1, 2]), [3]],
+        [{"a": [1]}, {"a": None}, {"a": [2.5]}],
+        [pd.Timestamp("2024-01-01", tz="UTC"), pd.NaT, None],
+    ],
+)
+def test_missing_values_are_of_every_kind(values: list[Any]) -> None:
+    frame = pd.DataFrame({"v": pd.Series(values, dtype=object)})
+    expected = pa.Table.from_pandas(frame, preserve_index=False)
+    assert from_pandas(frame).read_all().equals(expected)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [np.array(["2024-01-01"], "M8[us]"), [dt.date(2024, 1, 1)]],
+        [{"a": [{"b": "x"}]}, {"a": [{"b": b"x"}]}],
+        [np.timedelta64(1, "s"), 5],
+        [[dt.datetime(2024, 1, 1)], [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]],
+    ],
+)
+def test_kinds_that_mix_inside_are_refused(values: list[Any]) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"column 'v' mixes [^\n]*\nHint: "):
+        from_pandas(pd.DataFrame({"v": pd.Series(values, dtype=object)}))
+
+
+def test_a_frame_of_a_class_of_its_own_loses_its_index_too(tmp_path: Path) -> None:
+    class Own(pd.DataFrame):
+        pass
+
+    path = str(tmp_path / "data")
+    io = PyarrowDatasetIO()
+    io.merge(Own({"id": [1]}, index=["x"]), path, "upsert", ["id"])
+    assert io.read_dataset(path).to_pylist() == [{"id": 1}]

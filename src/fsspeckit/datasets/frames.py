@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import date, time, timedelta
+from decimal import Decimal
+from itertools import chain
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.incremental.source import kind_of
+from fsspeckit.core.incremental.source import cut_value, kinds_of
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["from_pandas", "from_stream"]
+__all__ = ["from_pandas", "from_stream", "is_from"]
 
-_SCALARS = (str, bytes, bool, Number, date, time, timedelta)
+_SCALARS = (str, bytes, bool, Number, date, time, timedelta, np.generic)
+_LISTS = (list, tuple, np.ndarray)
+_PLAIN = {str, bytes, bool, int, float, Decimal, date}
+_SEVERAL = 2
 _MOST_TYPES = 5
+
+
+def is_from(data: Any, library: str) -> bool:
+    """Whether data is of a class of a library, or of one that is made from it."""
+    return any(each.__module__.startswith(f"{library}.") for each in type(data).__mro__)
 
 
 def from_pandas(data: Any) -> pa.RecordBatchReader:
@@ -48,7 +60,7 @@ def from_stream(data: Any) -> pa.RecordBatchReader:
         InvalidArgumentError: If it has no named columns.
         SchemaMismatchError: If a column of a Polars frame is of a type that Parquet does not have.
     """
-    is_polars_frame = type(data).__module__.startswith("polars.") and hasattr(data, "schema")
+    is_polars_frame = is_from(data, "polars") and hasattr(data, "schema")
     kinds = data.schema.items() if is_polars_frame else ()
     for name, kind in kinds:
         if str(kind) == "Object":  # Polars gives the addresses of Python's objects
@@ -97,22 +109,49 @@ def _check_pandas_column(name: Any, values: Any) -> None:
             "would be stored as numbers without a meaning.\n"
             "Hint: convert it first, with .dt.to_timestamp() or .astype(str)."
         )
-    if str(kind) == "object" and len(kinds := _kinds(values)) > 1:
+    if str(kind) == "object":
+        _check_objects(name, values)
+
+
+def _check_objects(name: Any, values: Iterable[Any]) -> None:
+    """Refuse Python objects, also inside of lists and dicts, that Arrow would change."""
+    values = list(values)
+    types = set(map(type, values)) - {type(None)}
+    if len(types) < _SEVERAL and types <= _PLAIN:
+        return  # as nearly all columns are
+    held = [value for value in values if not _is_missing(value)]
+    scalars = [value for value in held if isinstance(value, _SCALARS)]
+    if len(kinds := kinds_of(scalars)) > 1:
         raise SchemaMismatchError(
             f"column {name!r} mixes {' and '.join(sorted(kinds))}, which no type of Parquet holds "
             "as they are.\nHint: convert it to one type first, for example with .astype(str)."
         )
+    if (cut := cut_value(scalars)) is not None:
+        raise SchemaMismatchError(
+            f"column {name!r} holds {cut!r} as an object of Python, whose nanoseconds would be "
+            "lost.\nHint: convert it first, for example with pandas.to_datetime or "
+            "pandas.to_timedelta."
+        )
+    lists = [_elements(value) for value in held if isinstance(value, _LISTS)]
+    if lists:
+        _check_objects(name, chain.from_iterable(lists))
+    dicts = [value for value in held if isinstance(value, Mapping)]
+    for key in dict.fromkeys(chain.from_iterable(dicts)):
+        _check_objects(name, [each[key] for each in dicts if key in each])
 
 
-def _kinds(values: Any) -> set[str]:
-    """The kinds of scalars in a column of objects."""
-    found = _scalar_kinds(values)
-    # What is missing may be None, a float or of another type, whatever the values are.
-    return found if len(found) < 2 else _scalar_kinds(values.dropna())
+def _elements(values: Any) -> Iterable[Any]:
+    """The elements of a list; of an array of NumPy's own types one that stands for all."""
+    is_typed = isinstance(values, np.ndarray) and values.dtype != object
+    elements: Iterable[Any] = values.ravel()[:1] if is_typed else values
+    return elements
 
 
-def _scalar_kinds(values: Iterable[object]) -> set[str]:
-    return {kind_of(each) for each in set(map(type, values)) if issubclass(each, _SCALARS)}
+def _is_missing(value: Any) -> bool:
+    """Whether pandas counts a value as missing: None, NaN, NaT or NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, Decimal, np.generic)) and bool(value != value)
 
 
 def _unconverted(data: Any, error: Exception) -> SchemaMismatchError:

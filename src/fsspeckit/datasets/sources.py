@@ -27,12 +27,13 @@ from fsspeckit.core.incremental.kernels import (
     check_storable,
     copied,
     take_rows,
+    with_wide_codes,
     without_views,
 )
 from fsspeckit.core.incremental.payload import check_same_columns, fit_table
 from fsspeckit.core.incremental.shared_types import known_schema, known_type
 from fsspeckit.core.parquet.instants import physical_types, with_int96_as
-from fsspeckit.datasets.frames import from_pandas, from_stream
+from fsspeckit.datasets.frames import from_pandas, from_stream, is_from
 from fsspeckit.datasets.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.credentials import without_credentials
@@ -223,7 +224,7 @@ def open_source(
     reader = _reader(data, filesystem)
     _check_schema(reader.schema)
     pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
-    wanted = schema or without_views(pa.Table.from_batches([], reader.schema)).schema
+    wanted = schema or _plain(pa.Table.from_batches([], reader.schema)).schema
     fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
     if keep and not as_paths(data):  # what is read from Parquet is in memory of our own
         fitted = map(copied, fitted)
@@ -251,12 +252,12 @@ def _table(data: Any) -> pa.Table | None:
     tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in given]
     _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
     known = one_schema([table.schema for table in tables])
-    return _plain(pa.concat_tables([_as_schema(table, known) for table in tables]))
+    return pa.concat_tables([_plain(_as_schema(table, known)) for table in tables])
 
 
 def _plain(table: pa.Table) -> pa.Table:
     """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
-    table = without_views(table)
+    table = with_wide_codes(without_views(table))
     if not any(map(pa.types.is_dictionary, table.schema.types)):
         return table
     return pa.table(list(map(_without_null_values, table.columns)), schema=table.schema)
@@ -340,7 +341,7 @@ def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
         return (data.scanner() if isinstance(data, ds.Dataset) else data).to_reader()
     if paths := as_paths(data):
         return _parquet_reader(paths, filesystem)
-    if type(data).__module__.startswith("pandas."):
+    if is_from(data, "pandas"):
         return from_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return from_stream(data)

@@ -331,6 +331,8 @@ MIXED = [
     ([datetime(2024, 1, 1), INSTANT], "datetimes with zone and datetimes without zone"),
     (["a", b"a"], "bytes and strings"),
     ([True, 2], "booleans and numbers"),
+    ([np.True_, 2], "booleans and numbers"),
+    ([np.timedelta64(1, "s"), 2], "durations and numbers"),
     ([1, "1"], "numbers and strings"),
 ]
 
@@ -377,3 +379,12 @@ def test_a_key_column_that_differs_from_another_by_case_alone_is_refused() -> No
     with pytest.raises(InvalidArgumentError, match="ambiguous") as caught:
         check_columns("key_columns", ["id"], ["id", "ID", "v"])
     assert "['id', 'ID']" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "key", [pd.Timestamp("2024-01-01") + pd.Timedelta(1, "ns"), pd.Timedelta(1)]
+)
+def test_keys_whose_nanoseconds_would_be_lost_are_refused(key: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'id' hold Time.*nanoseconds.*\nHint: "):
+        keys_table([key], ["id"])
+    assert keys_table(pa.array([1], pa.timestamp("ns")), ["id"]).num_rows == 1

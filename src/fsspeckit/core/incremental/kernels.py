@@ -31,12 +31,14 @@ __all__ = [
     "numbered_columns",
     "storage_type",
     "take_rows",
+    "with_wide_codes",
     "without_extensions",
     "without_views",
 ]
 
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
+_CODE_BITS = 32
 _VIEWS = {"string_view": pa.string(), "binary_view": pa.binary()}
 
 
@@ -59,6 +61,15 @@ def numbered_columns(table: pa.Table) -> pa.Table:
 def without_views(table: pa.Table) -> pa.Table:
     """The same rows, with strings and binaries of the view kind as ordinary ones."""
     return cast_table(table, _mapped_schema(table.schema, _ordinary))
+
+
+def with_wide_codes(table: pa.Table) -> pa.Table:
+    """The same rows, with codes of dictionaries that have room for those of other tables.
+
+    Codes of 8 bits, as pandas has them, are enough for each of two tables but not for both. A
+    Parquet file does not store their width.
+    """
+    return cast_table(table, _mapped_schema(table.schema, _wide_codes))
 
 
 def copied(table: pa.Table) -> pa.Table:
@@ -212,7 +223,10 @@ def _not_storable(data_type: pa.DataType) -> str | None:
     """Why a type cannot be stored; None if it can."""
     data_type = _storage_of(data_type)
     if pa.types.is_dictionary(data_type):
-        return _not_storable(data_type.value_type)
+        value = _storage_of(data_type.value_type)
+        if pa.types.is_nested(value):
+            return f"the values of its dictionary are {value}"
+        return _not_storable(value)
     for what, test in (
         ("an interval has no order and no length", pa.types.is_interval),
         ("unions are unknown there", pa.types.is_union),
@@ -229,6 +243,12 @@ def _not_storable(data_type: pa.DataType) -> str | None:
 def _storage_of(data_type: pa.DataType) -> pa.DataType:
     while isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
+    return data_type
+
+
+def _wide_codes(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(data_type) and data_type.index_type.bit_width < _CODE_BITS:
+        return pa.dictionary(pa.int32(), data_type.value_type, data_type.ordered)
     return data_type
 
 

@@ -10,6 +10,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.incremental.invariants import validate_no_null_keys
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental.target import Target
 
-__all__ = ["NullPolicy", "SourceKeys", "keys_table", "kind_of", "no_keys", "source_keys"]
+__all__ = [
+    "NullPolicy",
+    "SourceKeys",
+    "cut_value",
+    "keys_table",
+    "kinds_of",
+    "no_keys",
+    "source_keys",
+]
 
 NullPolicy = Literal["error", "match"]
 
@@ -155,10 +164,12 @@ def _inferred(values: list[Any]) -> pa.Array:
 
 def _check_one_kind(values: list[Any], name: str) -> None:
     """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
-    kinds = {kind_of(python_type) for python_type in {type(v) for v in values if v is not None}}
-    if kinds == {"datetimes"}:
-        zoned = {value.tzinfo is not None for value in values if value is not None}
-        kinds = {"datetimes with zone" if each else "datetimes without zone" for each in zoned}
+    kinds = kinds_of(values)
+    if (cut := cut_value(values)) is not None:
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} hold {cut!r}, whose nanoseconds would be lost.\n"
+            "Hint: pass an Arrow array or table, whose types are given."
+        )
     if len(kinds) > 1:
         raise InvalidArgumentError(
             f"the source_keys of column {name!r} mix {' and '.join(sorted(kinds))}, "
@@ -166,8 +177,33 @@ def _check_one_kind(values: list[Any], name: str) -> None:
         )
 
 
-def kind_of(python_type: type) -> str:
-    """What values of a type are called; values of two kinds are never equal."""
+def kinds_of(values: Iterable[Any]) -> set[str]:
+    """What values other than None are called; values of two kinds are never equal.
+
+    Datetimes with a zone and without are of two kinds too.
+    """
+    values = [value for value in values if value is not None]
+    kinds = {_kind_of(python_type) for python_type in set(map(type, values))}
+    if "datetimes" in kinds:
+        zoned = {value.tzinfo is not None for value in values if isinstance(value, datetime)}
+        if len(zoned) > 1:
+            kinds = kinds - {"datetimes"} | {"datetimes with zone", "datetimes without zone"}
+    return kinds
+
+
+def cut_value(values: Iterable[Any]) -> Any:
+    """A timestamp or duration of pandas whose nanoseconds Arrow would cut off; else None."""
+    names = {each: _FINE.get(each.__name__) for each in set(map(type, values))}
+    if not any(names.values()):
+        return None
+    fine = (value for value in values if getattr(value, names[type(value)] or "", 0) > 0)
+    return next(fine, None)
+
+
+_FINE = {"Timestamp": "nanosecond", "Timedelta": "nanoseconds"}
+
+
+def _kind_of(python_type: type) -> str:
     for name, base in _KINDS:
         if issubclass(python_type, base):
             return name
@@ -176,10 +212,13 @@ def kind_of(python_type: type) -> str:
 
 _KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a date
     ("datetimes", datetime),
+    ("datetimes", np.datetime64),
     ("dates", date),
     ("times", time),
     ("durations", timedelta),
+    ("durations", np.timedelta64),  # NumPy has it for a number
     ("booleans", bool),
+    ("booleans", np.bool_),
     ("numbers", Number),
     ("strings", str),
     ("bytes", bytes),

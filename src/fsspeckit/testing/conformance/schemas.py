@@ -8,6 +8,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -251,7 +252,50 @@ def _polars(make: Callable[[Any], Any]) -> Callable[[], Any]:
     return lambda: make(pytest.importorskip("polars"))
 
 
+def _frame_of(pd: Any, payload: Any, kind: Any = object) -> Any:
+    """A frame of pandas, of a class of its own, with a column of objects."""
+    own = type("Own", (pd.DataFrame,), {})
+    return own({"id": range(len(payload)), "v": pd.Series(payload, dtype=kind)})
+
+
+def _objects(payload: list[Any]) -> Callable[[], Any]:
+    return _pandas(lambda pd: _frame_of(pd, payload))
+
+
+_NAIVE = dt.datetime(2024, 1, 1)
+_ZONED = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+_MIXED = {
+    "datetimes with and without zone": ([_NAIVE, _ZONED], "datetimes with zone and datetimes"),
+    "dates and datetimes in lists": ([[_NAIVE.date()], [_NAIVE]], "dates and datetimes"),
+    "dates and datetimes in dicts": ([{"a": _NAIVE.date()}, {"a": _NAIVE}], "dates and datetimes"),
+    "text and bytes in lists": ([["a"], None, [b"b"]], "bytes and strings"),
+    "numbers and booleans of NumPy": ([np.True_, 5], "booleans and numbers"),
+}
+
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
+    **{
+        what: (
+            _objects(payload),
+            rf"'v' mixes {kinds}.*\nHint: ",
+        )
+        for what, (payload, kinds) in _MIXED.items()
+    },
+    "nanoseconds as objects": (
+        _pandas(lambda pd: _frame_of(pd, [pd.Timestamp("2024-01-01 00:00:00.000000001")])),
+        r"'v' holds Timestamp.*nanoseconds.*\nHint: ",
+    ),
+    "nanoseconds of a duration": (
+        _pandas(lambda pd: _frame_of(pd, [[pd.Timedelta(1, "ns")]])),
+        r"'v' holds Timedelta.*nanoseconds.*\nHint: ",
+    ),
+    "intervals as categories": (
+        _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": pd.cut([1, 2], 2)})),
+        r"'v' .*cannot be stored.*\nHint: ",
+    ),
+    "periods in a frame of another class": (
+        _pandas(lambda pd: _frame_of(pd, pd.period_range("2024", periods=2), "period[D]")),
+        r"'v' holds pandas periods.*\nHint: ",
+    ),
     "a pandas Series": (
         _pandas(lambda pd: pd.Series([1, 2], name="id")),
         r"pandas\.Series.*named columns.*\nHint: .*to_frame",
@@ -274,7 +318,7 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a column of lists of text and of numbers": (
         _pandas(lambda pd: pd.DataFrame({"id": [1, 2], "v": [["a"], [7]]})),
-        r"'v' of the pandas type object.*\nHint: ",
+        r"'v' mixes numbers and strings.*\nHint: ",
     ),
     "pandas periods": (
         _pandas(lambda pd: pd.DataFrame({"id": [1], "v": pd.period_range("2024", periods=1)})),
@@ -460,6 +504,26 @@ class NestedTests:
         )
         old, new = untyped.to_pylist(), typed.to_pylist()
         assert [row["payload"] for row in rows] == [old[0], new[0], old[2], new[1]]
+
+    @pytest.mark.parametrize("form", ["list", "stream", "chunks"])
+    def test_categories_of_which_each_part_has_others(self, target: Target, form: str) -> None:
+        """Codes of 8 bits have room for those of each part, and not for all."""
+        kind = pa.dictionary(pa.int8(), pa.string())
+        tables = [
+            pa.table(
+                {"id": range(k, k + 100), "v": pa.array(map(str, range(k, k + 100))).cast(kind)}
+            )
+            for k in (0, 100, 200)
+        ]
+        whole = pa.concat_tables(tables)
+        data = {
+            "list": tables,
+            "stream": pa.RecordBatchReader.from_batches(whole.schema, whole.to_batches()),
+            "chunks": whole,
+        }[form]
+        target.write("a.parquet", numbers(1, 1000))
+        wanted = pa.table({"id": whole["id"], "v": whole["v"].cast(pa.string())})
+        target.merge(wanted, data=data)
 
     @pytest.mark.parametrize("kind", PAYLOAD)
     def test_payload_of_type(self, target: Target, kind: str) -> None:
