@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.reading import OpenedDataset, as_expression, with_dataset
+from fsspeckit.datasets.reading import OpenedDataset, as_expression, read_table, with_dataset
 from fsspeckit.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -180,3 +180,19 @@ def test_a_file_that_is_no_parquet_is_named(data: Path) -> None:
     (data / "a.parquet").write_bytes(b"nothing of the kind")
     with pytest.raises(UnreadableFileError, match=r"a\.parquet"):
         IO.read_dataset(str(data))
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_years_that_nanoseconds_do_not_reach_are_read_beside_them(
+    tmp_path: Path, zone: str | None
+) -> None:
+    far = pa.array([dt.datetime(9999, 12, 31)], pa.timestamp("us", zone))
+    near = pa.array([dt.datetime(2020, 1, 1)], pa.timestamp("ns", zone))
+    pq.write_table(pa.table({"t": far}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"t": near}), tmp_path / "b.parquet")
+    found = read_table(open_storage(tmp_path))["t"]
+    assert found.type == pa.timestamp("us", zone)
+    assert len(found) == 2
+    pq.write_table(pa.table({"t": pa.array([1], near.type)}), tmp_path / "b.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"no unit holds.*\nHint: "):
+        read_table(open_storage(tmp_path))

@@ -11,7 +11,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fsspeckit.core.incremental.agreement import check_partition_value
-from fsspeckit.core.incremental.casts import common_type
 from fsspeckit.core.incremental.footers import read_footers
 from fsspeckit.core.incremental.kernels import cast_values
 from fsspeckit.core.incremental.keys import as_names, check_names, key_column
@@ -85,9 +84,32 @@ def read_table(
         missing = [name for name in wanted or () if name not in known]
         if missing:
             raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
-        return opened.table(None if wanted is None else list(wanted), expression)
+        return _read_as_fits(opened, None if wanted is None else list(wanted), expression)
 
     return with_dataset(storage, read)
+
+
+def _read_as_fits(
+    opened: OpenedDataset, columns: Sequence[str] | None, expression: ds.Expression | None
+) -> pa.Table:
+    """Read in nanoseconds where a file has them, else, for years they do not reach, without.
+
+    Raises:
+        SchemaMismatchError: If no unit holds the values of all files.
+    """
+    try:
+        return opened.table(columns, expression)
+    except pa.ArrowInvalid as error:
+        schema = opened.schema_without_nanoseconds()
+        if schema.equals(opened.schema):
+            raise
+        try:
+            return opened.as_schema(schema).table(columns, expression)
+        except pa.ArrowInvalid:
+            raise SchemaMismatchError(
+                f"the files have timestamps that no unit holds together: {error}.\n"
+                "Hint: rewrite the files that have the wrong type, or read other columns."
+            ) from error
 
 
 def as_expression(filters: Any) -> ds.Expression | None:
@@ -117,6 +139,26 @@ class OpenedDataset:
     def schema(self) -> pa.Schema:
         """The columns of all files; INT96 columns are instants in UTC."""
         return self.dataset.schema
+
+    def schema_without_nanoseconds(self) -> pa.Schema:
+        """The columns, with microseconds for nanoseconds that not all files have."""
+        stored = [part.physical_schema for part in self.dataset.get_fragments()]
+
+        def coarser(field: pa.Field) -> pa.Field:
+            kind = field.type
+            if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+                return field
+            if all(one.field(field.name).type == kind for one in stored if field.name in one.names):
+                return field
+            return field.with_type(pa.timestamp("us", kind.tz))
+
+        return pa.schema([coarser(field) for field in self.schema], self.schema.metadata)
+
+    def as_schema(self, schema: pa.Schema) -> OpenedDataset:
+        """The same files, read as other types."""
+        parts = list(self.dataset.get_fragments())
+        whole = self.dataset
+        return OpenedDataset(ds.FileSystemDataset(parts, schema, whole.format, whole.filesystem))
 
     def check(self, expression: ds.Expression | None) -> None:
         """Check that a filter fits the columns.
@@ -300,7 +342,7 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
             if known.type.equals(field.type):
                 continue
             try:
-                fields[field.name] = known.with_type(_common_type(known.type, field.type))
+                fields[field.name] = known.with_type(shared_type(known.type, field.type))
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(
                     f"column {field.name!r} is {known.type} in {schemas[0][0]!r} and {field.type} "
@@ -308,18 +350,6 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
                     "wrong type."
                 ) from error
     return pa.schema(list(fields.values()), schema.metadata)
-
-
-def _common_type(known: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds the values of two, also of nested ones that are of one shape.
-
-    Raises:
-        SchemaMismatchError: If there is none.
-    """
-    shared = shared_type(known, other)
-    if pa.types.is_nested(shared) and shared.equals(shared_type(other, known)):
-        return shared
-    return common_type(known, other)
 
 
 def _partition(relative: str, parts: pa.Schema) -> ds.Expression:

@@ -10,6 +10,7 @@ from fsspeckit.core.incremental.shared_types import (
     known_type,
     shared_type,
 )
+from fsspeckit.errors import SchemaMismatchError
 
 NULLS = pa.list_(pa.null())
 NUMBERS = pa.list_(pa.int64())
@@ -56,23 +57,31 @@ def test_what_another_type_knows(
     ("first", "other", "expected"),
     [
         (pa.int8(), pa.int64(), pa.int64()),
-        (pa.int64(), pa.int8(), pa.int64()),
-        (pa.float32(), pa.float64(), pa.float64()),
-        (pa.decimal128(9, 1), pa.decimal128(18, 2), pa.decimal128(18, 2)),
+        (pa.null(), NUMBERS, NUMBERS),
+        (NUMBERS, NULLS, NUMBERS),
+        (pa.int64(), pa.uint64(), pa.decimal128(20, 0)),
         (pa.timestamp("ms", "Europe/Berlin"), STAMP, STAMP),
-        (pa.timestamp("us", "Europe/Berlin"), STAMP, pa.timestamp("us", "Europe/Berlin")),
-        (pa.large_string(), pa.string(), pa.large_string()),
         (
-            pa.dictionary(pa.int32(), pa.string()),
-            pa.string(),
-            pa.dictionary(pa.int32(), pa.string()),
+            pa.timestamp("us", "Asia/Tokyo"),
+            pa.timestamp("ns", "Asia/Tokyo"),
+            pa.timestamp("ns", "Asia/Tokyo"),
         ),
-        (pa.binary(4), pa.binary(8), pa.binary()),
-        (pa.date64(), pa.date32(), pa.date64()),
-        (pa.uuid(), pa.binary(16), pa.uuid()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.string()),
         (pa.list_(pa.int8()), NUMBERS, NUMBERS),
-        (pa.string(), pa.int64(), pa.string()),
-        (pa.decimal256(76, 0), pa.decimal256(76, 76), pa.decimal256(76, 0)),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string())),
+        (pa.large_list(pa.int8()), NUMBERS, pa.large_list(pa.int64())),
+        (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 3), pa.list_(pa.int8())),
+        (NUMBERS, pa.list_(pa.int8(), 3), NUMBERS),
+        (
+            record(a=pa.int8(), b=STAMP),
+            record(b=STAMP, a=pa.int64()),
+            record(a=pa.int64(), b=STAMP),
+        ),
+        (
+            pa.map_(pa.string(), pa.int8()),
+            pa.map_(pa.large_string(), pa.int64()),
+            pa.map_(pa.string(), pa.int64()),
+        ),
     ],
     ids=str,
 )
@@ -80,6 +89,23 @@ def test_a_type_for_the_values_of_both(
     first: pa.DataType, other: pa.DataType, expected: pa.DataType
 ) -> None:
     assert shared_type(first, other) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (pa.string(), pa.int64()),
+        (NUMBERS, pa.int64()),
+        (NUMBERS, record(item=pa.int64())),
+        (record(a=pa.int64()), record(b=pa.int64())),
+        (NUMBERS, pa.list_(pa.string())),
+        (pa.decimal256(76, 0), pa.decimal256(76, 76)),
+    ],
+    ids=str,
+)
+def test_types_that_no_type_holds_together(first: pa.DataType, other: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatchError):
+        shared_type(first, other)
 
 
 def test_schemas_keep_their_order_metadata_and_nullability() -> None:

@@ -7,18 +7,11 @@ NULL. Such a type says nothing: whatever another file or the source knows takes 
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fsspeckit.core.incremental.casts import common_type, comparable, family, plain_type
+from fsspeckit.core.incremental.casts import common_type, plain_type
 from fsspeckit.core.parquet.instants import nested_like
-from fsspeckit.errors import SchemaMismatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Combine = Callable[[pa.DataType, pa.DataType], pa.DataType]
 
 __all__ = ["inner_types", "known_schema", "known_type", "shared_type"]
 
@@ -30,19 +23,44 @@ def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
         >>> known_type(pa.list_(pa.null()), pa.list_(pa.int64()))
         ListType(list<item: int64>)
     """
-    return _combined(found, known, lambda found, known: found)
+    if found.equals(known) or pa.types.is_null(plain_type(known)):
+        return found
+    if pa.types.is_null(plain_type(found)):
+        return known
+    if not _are_of_one_shape(found, known):
+        return found
+    own, others = _inner_fields(found), inner_types(known)
+    fields = [f.with_type(known_type(f.type, others[name])) for name, f in own.items()]
+    same = all(one.type.equals(two.type) for one, two in zip(own.values(), fields, strict=True))
+    return found if same else nested_like(found, fields)
 
 
 def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type for the values of both: the first if it holds them all, or if no type does.
+    """A type that holds the values of both, to read them together.
+
+    Nested types may differ in the kind of their lists, in the order of their fields and inside.
+
+    Raises:
+        SchemaMismatchError: If there is none.
 
     Examples:
-        >>> shared_type(pa.int8(), pa.int64())
-        DataType(int64)
-        >>> shared_type(pa.large_string(), pa.string())
-        DataType(large_string)
+        >>> shared_type(pa.list_(pa.int8()), pa.large_list(pa.int64()))
+        ListType(list<item: int64>)
     """
-    return _combined(first, other, _wider)
+    if first.equals(other) or pa.types.is_null(plain_type(other)):
+        return first
+    if pa.types.is_null(plain_type(first)):
+        return other
+    if not _are_of_one_shape(first, other):
+        return _common(first, other)
+    others = _inner_fields(other)
+    fields = [
+        field.with_type(shared_type(field.type, others[name].type)).with_nullable(
+            field.nullable or others[name].nullable
+        )
+        for name, field in _inner_fields(first).items()
+    ]
+    return nested_like(_with_free_lengths(first, other), fields)
 
 
 def known_schema(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
@@ -66,19 +84,13 @@ def _retyped(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
-def _combined(first: pa.DataType, other: pa.DataType, combine: Combine) -> pa.DataType:
-    if first.equals(other) or pa.types.is_null(plain_type(other)):
-        return first
-    if pa.types.is_null(plain_type(first)):
-        return other
-    if not pa.types.is_nested(first) or not pa.types.is_nested(other):
-        return combine(first, other)
-    own, others = _inner_fields(first), inner_types(other)
-    if own.keys() != others.keys():
-        return first
-    fields = [f.with_type(_combined(f.type, others[name], combine)) for name, f in own.items()]
-    same = all(one.type.equals(two.type) for one, two in zip(own.values(), fields, strict=True))
-    return first if same else nested_like(first, fields)
+def _are_of_one_shape(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether both are structs of the same fields, in any order, or maps, or lists."""
+    if not pa.types.is_nested(one) or not pa.types.is_nested(other):
+        return False
+    if any(test(one) != test(other) for test in (pa.types.is_struct, pa.types.is_map)):
+        return False
+    return _inner_fields(one).keys() == _inner_fields(other).keys()
 
 
 def _inner_fields(data_type: pa.DataType) -> dict[str, pa.Field]:
@@ -89,20 +101,17 @@ def _inner_fields(data_type: pa.DataType) -> dict[str, pa.Field]:
     return {"item": data_type.value_field}
 
 
-def _wider(first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if not comparable(first, other):
-        return first
-    try:
-        common = common_type(first, other)
-    except SchemaMismatchError:  # decimals of more digits than any type has
-        return first
-    return first if _holds(plain_type(first), common) else common
+def _with_free_lengths(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The first type; a list of any length where only one of them has a fixed size."""
+    is_fixed = pa.types.is_fixed_size_list
+    if is_fixed(first) and not (is_fixed(other) and first.list_size == other.list_size):
+        return pa.list_(first.value_field)
+    return first
 
 
-def _holds(data_type: pa.DataType, common: pa.DataType) -> bool:
-    """Whether a type holds every value of the common type of its family."""
-    if data_type.equals(common) or family(data_type) in ("string", "date"):
-        return True
-    if family(data_type) == "binary":
-        return not pa.types.is_fixed_size_binary(data_type)
-    return hasattr(data_type, "unit") and bool(data_type.unit == common.unit)
+def _common(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+    common = common_type(first, other)
+    if pa.types.is_timestamp(common):
+        zones = {plain_type(kind).tz for kind in (first, other)}
+        return pa.timestamp(common.unit, zones.pop()) if len(zones) == 1 else common
+    return common

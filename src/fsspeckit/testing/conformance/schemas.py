@@ -184,6 +184,38 @@ WIDER: dict[str, tuple[pa.Array, pa.Array]] = {
 """Payload of the file that is first by name, and what another file holds."""
 
 
+ALIKE: dict[str, tuple[pa.Array, pa.Array]] = {
+    "lists of texts": (
+        pa.array([["a"]]),
+        pa.array([["b"]], pa.large_list(pa.large_string())),
+    ),
+    "the order of fields": (
+        pa.array([{"a": 1, "b": "x"}]),
+        pa.array([{"b": "y", "a": 2}], pa.struct([("b", pa.string()), ("a", pa.int64())])),
+    ),
+    "the order of fields in lists": (
+        pa.array([[{"a": 1, "b": "x"}]]),
+        pa.array(
+            [[{"b": "y", "a": 2}]],
+            pa.large_list(pa.struct([("b", pa.large_string()), ("a", pa.int8())])),
+        ),
+    ),
+    "maps": (
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
+        pa.array([[("k", 2)]], pa.map_(pa.large_string(), pa.int64())),
+    ),
+    "lists of a fixed size": (
+        pa.array([[1, 2]]),
+        pa.array([[3, 4]], pa.list_(pa.int64(), 2)),
+    ),
+    "dictionaries in lists": (
+        pa.array([["a"]], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        pa.array([["b"]]),
+    ),
+}
+"""Payload of two files that a merge takes for the same type."""
+
+
 def _stamps(unit: str, zone: str | None, year: int = 2020) -> pa.Array:
     return pa.array([dt.datetime(year, 12, 31)], pa.timestamp("us", zone)).cast(
         pa.timestamp(unit, zone)
@@ -264,7 +296,7 @@ def _objects(payload: list[Any]) -> Callable[[], Any]:
 
 _NAIVE = dt.datetime(2024, 1, 1)
 _ZONED = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
-_MIXED = {
+_MIXED: dict[str, tuple[list[Any], str]] = {
     "datetimes with and without zone": ([_NAIVE, _ZONED], "datetimes with zone and datetimes"),
     "dates and datetimes in lists": ([[_NAIVE.date()], [_NAIVE]], "dates and datetimes"),
     "dates and datetimes in dicts": ([{"a": _NAIVE.date()}, {"a": _NAIVE}], "dates and datetimes"),
@@ -410,6 +442,22 @@ class SchemaTests:
         assert target.store.schema(name).field("payload").type == expected
         schema = pa.schema([("id", pa.int64()), ("payload", expected)])
         assert target.store.read(name, schema).column("payload").to_pylist() == given.to_pylist()
+
+    @pytest.mark.parametrize("case", ALIKE)
+    def test_what_merges_can_be_read(self, target: Target, case: str) -> None:
+        """Files that differ in how they store the same values."""
+        first, other = ALIKE[case]
+        target.write("a.parquet", pa.table({"id": [1], "payload": first}))
+        target.write("b.parquet", pa.table({"id": [2], "payload": other}))
+        target.io.merge(
+            pa.table({"id": [2, 3], "payload": pa.concat_arrays([other, other])}),
+            target.store.path,
+            "upsert",
+            ["id"],
+        )
+        found = target.io.read_dataset(target.store.path)
+        rows = found if isinstance(found, pa.Table) else found.toArrow()
+        assert sorted(rows["id"].to_pylist()) == [1, 2, 3]
 
     def test_a_missing_source_column_is_named(self, target: Target) -> None:
         target.write("a.parquet", numbers(1))
