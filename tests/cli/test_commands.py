@@ -69,7 +69,7 @@ def test_options_reach_the_library(done: Run, dataset: Path, tmp_path: Path) -> 
     pq.write_table(table, "odd.parquet")
     done(
         *("merge", "odd.parquet", dataset, "-k", "id", "--strategy", "upsert", *PYARROW),
-        *("--duplicates", "last", "--nulls", "match", "--compression", "zstd", "--bloom", "id"),
+        *("--duplicates", "last", "--nulls", "match", "--compression", "ZSTD", "--bloom", "id"),
         *("--max-rows-per-file", 1, "--row-group-size", 1, "--control-dir", tmp_path / "control"),
     )
     found = content(dataset)

@@ -71,6 +71,17 @@ def test_a_type_inside_of_a_polars_column_is_found() -> None:
         from_stream(frame)
 
 
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [(pl.Object(), "Series"), (pl.List(pl.Int128), "List"), (pl.Int128(), "Int64")],
+)
+def test_the_hint_for_a_polars_type_fits_it(kind: Any, hint: str) -> None:
+    values = [[1]] if kind == pl.List(pl.Int128) else [1]
+    frame = pl.DataFrame({"v": pl.Series(values, dtype=kind)})
+    with pytest.raises(SchemaMismatchError, match=rf"'v' is of the Polars.*\nHint: .*{hint}"):
+        from_stream(frame)
+
+
 def test_a_field_may_be_called_object() -> None:
     frame = pl.DataFrame({"v": [{"Object": 1}]})
     assert from_stream(frame).read_all().to_pylist() == [{"v": {"Object": 1}}]

@@ -234,7 +234,12 @@ WriteModeOption = Annotated[
 ]
 CompressionOption = Annotated[
     Compression,
-    typer.Option("--compression", help="The codec of new files.", rich_help_panel=_FILES),
+    typer.Option(
+        "--compression",
+        help="The codec of new files.",
+        case_sensitive=False,
+        rich_help_panel=_FILES,
+    ),
 ]
 MaxRowsPerFile = Annotated[
     int,

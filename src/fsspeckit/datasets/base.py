@@ -404,11 +404,11 @@ class DatasetIO:
             return writes.run_write(self._engine, storage, source, write)
         request = MergeRequest(
             MergeStrategy.of(strategy),
-            as_names(key_columns or ()),
+            _names(key_columns),
             partitions,
             files,
             schema,
-            order_by=as_names(order_by or ()),
+            order_by=_names(order_by),
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
@@ -545,7 +545,7 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
         arguments["schema"],
         arguments["null_keys"],
         arguments["duplicate_keys"],
-        as_names(arguments["order_by"] or ()),
+        _names(arguments["order_by"]),
         arguments["trust_partitions"],
         arguments["allow_empty"],
         arguments["progress"],
@@ -553,6 +553,11 @@ def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
             arguments.get("max_rewrite_fraction"), arguments.get("max_rewrite_bytes")
         ),
     )
+
+
+def _names(given: Any) -> Any:
+    """Names of columns; none for None, whatever the truth of an array is."""
+    return () if given is None else as_names(given)
 
 
 def _options(
@@ -566,6 +571,6 @@ def _options(
         codec_named(compression),
         NO_LIMIT if max_rows_per_file is None else max_rows_per_file,
         ROW_GROUP_SIZE if row_group_size is None else row_group_size,
-        as_names(bloom_columns or ()),
+        _names(bloom_columns),
         basename_template,
     )

@@ -84,10 +84,15 @@ def _is_known(data: Any) -> bool:
 
 
 def _not_in_parquet(name: str, kind: Any) -> SchemaMismatchError:
+    if str(kind) == "Object":
+        hint = "make it again from its values, for example with polars.Series(values, dtype=...)"
+    elif kind.is_nested():
+        hint = "cast it first to a type with others inside, for example polars.List(polars.Int64)"
+    else:
+        hint = "cast it first, for example to polars.Int64, polars.Decimal(38, 0) or polars.String"
     return SchemaMismatchError(
         f"column {name!r} is of the Polars type {kind}, which Parquet does not have.\n"
-        "Hint: cast it first, for example to polars.Int64, polars.Decimal(38, 0) or "
-        "polars.String, or drop it."
+        f"Hint: {hint}, or drop it."
     )
 
 

@@ -80,10 +80,7 @@ def read_table(
 
     def read(opened: OpenedDataset) -> pa.Table:
         opened.check(expression)
-        known = set(opened.schema.names)
-        missing = [name for name in wanted or () if name not in known]
-        if missing:
-            raise InvalidArgumentError.missing_columns("columns", missing, opened.schema.names)
+        opened.check_columns(wanted or ())
         return _read_as_fits(opened, None if wanted is None else list(wanted), expression)
 
     return with_dataset(storage, read)
@@ -174,6 +171,16 @@ class OpenedDataset:
             raise InvalidArgumentError(
                 f"filters do not fit the columns {self.schema.names!r}: {error}"
             ) from error
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Check that there are such columns.
+
+        Raises:
+            InvalidArgumentError: Naming those that are missing.
+        """
+        known = set(self.schema.names)
+        if missing := [name for name in columns if name not in known]:
+            raise InvalidArgumentError.missing_columns("columns", missing, self.schema.names)
 
     def table(self, columns: Sequence[str] | None, expression: ds.Expression | None) -> pa.Table:
         """All rows."""

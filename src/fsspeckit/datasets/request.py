@@ -78,7 +78,9 @@ class FileOptions:
     @property
     def limits(self) -> FileLimits:
         """How large files may get."""
-        return FileLimits(int(self.max_rows_per_file), int(self.row_group_size))
+        # Arrow counts in 64 bits; a file with as many rows does not exist.
+        counts = (self.max_rows_per_file, self.row_group_size)
+        return FileLimits(*(min(int(count), NO_LIMIT) for count in counts))
 
 
 def _is_count(value: Any) -> bool:

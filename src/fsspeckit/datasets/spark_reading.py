@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fsspeckit.core.incremental.kernels import cast_table
-from fsspeckit.core.incremental.keys import as_names
-from fsspeckit.datasets.reading import with_dataset
+from fsspeckit.core.incremental.keys import as_names, check_names
+from fsspeckit.datasets.reading import as_expression, with_dataset
 from fsspeckit.datasets.spark_types import arrow_schema
 
 if TYPE_CHECKING:
@@ -36,14 +35,19 @@ def read_frame(
 
     Raises:
         FileNotFoundError: If there is no such dataset.
+        InvalidArgumentError: If it has no such columns, or filters do not fit them.
     """
     names = None if columns is None else as_names(columns)
+    if names is not None:
+        check_names("columns", names)
+    expression = as_expression(filters)
 
     def read(opened: OpenedDataset) -> DataFrame:
+        opened.check(expression)
+        opened.check_columns(names or ())
         schema = opened.schema
         wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
         frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
-        expression = None if filters is None else pq.filters_to_expression(filters)
         task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
         return jobs.rows(task, list(range(len(opened.dataset.files))), frame)
 

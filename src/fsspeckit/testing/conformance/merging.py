@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.core.merge import MergeStrategy
-from fsspeckit.errors import RewriteLimitError
+from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import history, recover
 from fsspeckit.testing.conformance.stores import data_files, every_store
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
@@ -360,6 +361,26 @@ class OptionTests:
         assert sorted(footer.num_rows for footer in footers) == [2, 4, 4]
         groups = [f.row_group(n).num_rows for f in footers for n in range(f.num_row_groups)]
         assert groups == [2] * 5
+
+    @pytest.mark.parametrize("limit", ["max_rows_per_file", "row_group_size"])
+    def test_a_limit_beyond_any_count_is_none(self, target: Target, limit: str) -> None:
+        options: dict[str, Any] = {limit: 2**70}
+        target.merge(numbers(1, 2), **options)
+
+    @pytest.mark.parametrize("option", ["order_by", "bloom_columns"])
+    def test_columns_may_be_an_array_and_no_name_is_refused(
+        self, target: Target, option: str
+    ) -> None:
+        options: dict[str, Any] = {option: np.array(["v", "id"])}
+        result = target.io.merge(numbers(1, 2), target.store.path, "upsert", ["id"], **options)
+        assert result.inserted == 2
+        options = {option: ""}
+        target.refuses(ValueError, numbers(3), match=f"{option}.*''", **options)
+
+    def test_reading_a_column_that_is_not_there_is_refused(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        with pytest.raises(InvalidArgumentError, match=r"columns.*'nope'"):
+            target.io.read_dataset(target.store.path, columns="nope")
 
     @pytest.mark.parametrize("codec", ["zstd", "gzip", "ZSTD"])
     def test_inserts_honour_compression(self, target: Target, codec: str) -> None:
