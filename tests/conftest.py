@@ -96,7 +96,10 @@ def short_row_groups_are_probed() -> Iterator[None]:
         yield
 
 
-_BESIDE_SPARK = ("benchmarks", "display", "docs", "repository", "test_utils", "testing")
+_BESIDE_SPARK = (
+    *("benchmarks", "display", "docs", "repository", "test_utils", "testing"),
+    *("storage/test_interleavings.py", "storage/test_object_stores.py"),
+)
 _ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
 
 
