@@ -81,6 +81,11 @@ def without_locks(storage: Storage) -> Storage:
     return replace(storage, capabilities=flags)
 
 
+def remove_from_memory(storage: Storage) -> None:
+    """Listings in memory look at every file there is, those of earlier orders too."""
+    storage.root.filesystem.rm(storage.root.path.rpartition("/")[0], recursive=True)
+
+
 def remove_local(storage: Storage) -> None:
     shutil.rmtree(os.path.dirname(storage.root.path))
 
@@ -100,7 +105,13 @@ def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
         return Store(kind, open_bucket, 25, 10, longer=12)
     if kind == "memory":
         base = f"memory://{uuid.uuid4().hex}"
-        return Store(kind, lambda name: open_storage(f"{base}/{name}/data"), 200, 80)
+        return Store(
+            kind,
+            lambda name: open_storage(f"{base}/{name}/data"),
+            200,
+            80,
+            clear=remove_from_memory,
+        )
     if kind == "disk without locks":
         return Store(
             kind,
