@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
-from fsspeckit.core.incremental.planning import plan_files
-from fsspeckit.core.incremental.pruning import prune
-from fsspeckit.core.incremental.source import source_keys
-from fsspeckit.core.incremental.target import read_target
+from fsspeckit.core.keys.source import source_keys
+from fsspeckit.core.planning.plan import plan_files
+from fsspeckit.core.planning.pruning import prune
+from fsspeckit.core.planning.target import read_target
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
-    from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.core.incremental.target import Target
+    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning.target import Target
 
 _COLUMNS = 12
 _ROUNDS = 5

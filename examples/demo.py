@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from fsspeckit.core.incremental.planning import MergePlan
     from fsspeckit.core.merge import MergeResult
+    from fsspeckit.core.planning.plan import MergePlan
 
 
 def main() -> None:

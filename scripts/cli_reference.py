@@ -13,9 +13,9 @@ from typing import Any
 
 import typer.main
 
-from fsspeckit.cli import config, failures
+from fsspeckit.cli import config, errors
 from fsspeckit.cli.app import COMMANDS, app
-from fsspeckit.cli.helping import facts, spelled, usage
+from fsspeckit.cli.help import facts, spelled, usage
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
@@ -73,7 +73,7 @@ def command_page() -> str:
 
 
 def _exit_codes() -> str:
-    told = " ".join((failures.__doc__ or "").partition("Exit codes: ")[2].split()).rstrip(".")
+    told = " ".join((errors.__doc__ or "").partition("Exit codes: ")[2].split()).rstrip(".")
     rows = [code.strip().partition(" ") for code in told.split(",")]
     return "\n".join(["| Code | Meaning |", "|---|---|", *(f"| {a} | {b} |" for a, _, b in rows)])
 

@@ -89,10 +89,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.fixture(scope="module")
 def short_row_groups_are_probed() -> Iterator[None]:
     """Rewrite row groups of few rows page by page, as those of many are, in this process."""
-    from fsspeckit.core.parquet import probing
+    from fsspeckit.core.parquet.patch import page_reader
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probing, "MANY_ROWS", 0)
+        patch.setattr(page_reader, "MANY_ROWS", 0)
         yield
 
 

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from fsspeckit.display.card import tone_of
-from fsspeckit.display.html import COLOURS
+from fsspeckit.display.render import COLOURS
 
 LINKS = [
     ("partition", "reads the path", "no source key belongs to this partition"),

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from fsspeckit.display import FileGroup
-from fsspeckit.display.html import COLOURS, picture
+from fsspeckit.display.render import COLOURS, picture
 
 GROUPS = (
     FileGroup("affected", "changed", 3),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from fsspeckit.core.incremental.planning import FilePlan, MergePlan
+    from fsspeckit.core.planning.plan import FilePlan, MergePlan
 
 _PLAIN_WIDTH = 100
 _LABEL = 10

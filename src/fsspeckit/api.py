@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.datasets.plans import planned_merge
+from fsspeckit.datasets.pipeline.plans import planned_merge
 from fsspeckit.datasets.registry import open_engine
+from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
-from fsspeckit.storage.recovery import recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.incremental.matching import DuplicatePolicy
-    from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.keys.key_index import DuplicatePolicy
+    from fsspeckit.core.keys.source import NullPolicy
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.datasets.request import Progress, WriteMode
-    from fsspeckit.datasets.results import WriteDatasetResult
+    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
+    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
 
 __all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
 

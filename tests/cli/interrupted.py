@@ -24,12 +24,12 @@ import fsspeckit.cli.interrupts
 import fsspeckit.cli.output
 import fsspeckit.cli.sources
 import fsspeckit.datasets.pyarrow
-from fsspeckit.storage import syscalls
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 
 NEVER = 999_999

@@ -26,7 +26,7 @@ import fsspeckit.cli.app
 import fsspeckit.cli.interrupts
 import fsspeckit.cli.output
 import fsspeckit.cli.sources
-import fsspeckit.datasets.diagnosis
+import fsspeckit.datasets.inspection.diagnosis
 import fsspeckit.datasets.pyarrow
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.cli.failures import explain, in_words_of_options
+from fsspeckit.cli.errors import explain, in_words_of_options
 from fsspeckit.datasets.base import DatasetIO
 
 if TYPE_CHECKING:

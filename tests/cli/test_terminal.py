@@ -12,7 +12,7 @@ import pytest
 from tests.cli.running import content, tree
 from tests.cli.terminal import Terminal
 
-from fsspeckit.storage.recovery import recover
+from fsspeckit.storage.commit.recovery import recover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

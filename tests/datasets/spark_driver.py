@@ -68,7 +68,7 @@ class Driver:
 
         from fsspeckit.datasets.base import DatasetIO
         from fsspeckit.datasets.spark import SparkDatasetIO
-        from fsspeckit.datasets.spark_engine import SparkEngine
+        from fsspeckit.datasets.spark.engine import SparkEngine
 
         os.environ["PYSPARK_PYTHON"] = told["python"]
         self.directory = Path(told["directory"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from fsspeckit.datasets.spark_session import Jobs
+from fsspeckit.datasets.spark.session import Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

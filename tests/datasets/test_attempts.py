@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.attempts import Patience, retried
+from fsspeckit.datasets.pipeline.attempts import Patience, retried
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.snapshot import Difference, Snapshot
-from fsspeckit.storage.store import Storage, open_storage
+from fsspeckit.storage.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.datasets.diagnosis import Diagnosis, Finding, diagnose_dataset
+from fsspeckit.datasets.inspection.diagnosis import Diagnosis, Finding, diagnose_dataset
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 if TYPE_CHECKING:

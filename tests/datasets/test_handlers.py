@@ -15,8 +15,8 @@ from fsspeckit.core.incremental import (
     validate_no_null_keys,
     validate_partition_column_immutability,
 )
-from fsspeckit.datasets.diagnosis import diagnose_dataset
-from fsspeckit.datasets.inspection import inspect_dataset
+from fsspeckit.datasets.inspection.diagnosis import diagnose_dataset
+from fsspeckit.datasets.inspection.report import inspect_dataset
 from fsspeckit.datasets.interfaces import DatasetHandler
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.registry import ENGINES

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.datasets.consistency import TypeDifference
-from fsspeckit.datasets.inspection import Inspection, inspect_dataset
+from fsspeckit.datasets.inspection.consistency import TypeDifference
+from fsspeckit.datasets.inspection.report import Inspection, inspect_dataset
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.incremental import footers as footers_module
+from fsspeckit.core.planning import footers as footers_module
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.storage import ranges
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.fs import ranges
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path

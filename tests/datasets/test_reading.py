@@ -10,15 +10,20 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.datasets.pipeline.reading import (
+    OpenedDataset,
+    as_expression,
+    read_table,
+    with_dataset,
+)
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.reading import OpenedDataset, as_expression, read_table, with_dataset
 from fsspeckit.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
     UnreadableFileError,
     UnsupportedLayoutError,
 )
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,12 +18,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import fsspeckit
-from fsspeckit.datasets import sources
+from fsspeckit.datasets.pipeline import source as sources
+from fsspeckit.datasets.pipeline.source import MemorySource, SpilledSource, open_source
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.sources import MemorySource, SpilledSource, open_source
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
-from fsspeckit.storage.staging import Stage, create_stage
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.commit.staging import Stage, create_stage
+from fsspeckit.storage.storage import open_storage
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 

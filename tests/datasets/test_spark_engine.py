@@ -81,7 +81,7 @@ class TestActions:
         """To insert a few rows, and to look for them where nothing is to be written anew."""
         path = sixteen_files(tmp_path / "data")
         frame = spark.range(1590, 1610, 1, 2).selectExpr("id", "'new' AS v")
-        monkeypatch.setattr("fsspeckit.datasets.spark_engine._LITTLE_BYTES", little)
+        monkeypatch.setattr("fsspeckit.datasets.spark.engine._LITTLE_BYTES", little)
         io.jobs.prepare()
         before = io.jobs.actions
         result = io.merge(frame, path, strategy, ["id"])
@@ -408,7 +408,7 @@ def large_io(spark: SparkSession, *, joined: bool = True) -> SparkDatasetIO:
     """An engine that takes every source with keys for a large one, or for a very large one."""
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.datasets.spark import SparkDatasetIO
-    from fsspeckit.datasets.spark_engine import STAGED_KEY_BYTES, SparkEngine
+    from fsspeckit.datasets.spark.engine import STAGED_KEY_BYTES, SparkEngine
 
     io = SparkDatasetIO(spark)
     staged = 0 if joined else STAGED_KEY_BYTES
@@ -428,24 +428,24 @@ class TestSessions:
 
     @pytest.mark.parametrize("version", ["3.5.4", "4.0.1"])
     def test_an_old_pyspark_is_refused(self, version: str) -> None:
-        from fsspeckit.datasets.spark_session import check_version
+        from fsspeckit.datasets.spark.session import check_version
 
         with pytest.raises(ImportError, match=rf"4\.1 or newer, found {version}.*\n.*pip install"):
             check_version(version)
 
     def test_an_old_server_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before it is asked to do anything."""
-        from fsspeckit.datasets import spark_session
+        from fsspeckit.datasets.spark import session
 
         class Session:
             version = "4.0.1"
 
-        monkeypatch.setattr(spark_session, "is_connect", lambda spark: True)
+        monkeypatch.setattr(session, "is_connect", lambda spark: True)
         old: Any = Session()
         with pytest.raises(
             ImportError, match=r"a server of Spark 4\.1 or newer, found 4\.0\.1"
         ) as e:
-            spark_session.Jobs(old).prepare()
+            session.Jobs(old).prepare()
         assert "connect to a newer server" in str(e.value)
 
     @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ class TestSessions:
     def test_java_that_is_missing_or_too_old(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, expected: str
     ) -> None:
-        from fsspeckit.datasets.spark_session import check_java
+        from fsspeckit.datasets.spark.session import check_java
 
         if told:
             (tmp_path / "bin").mkdir()
@@ -469,7 +469,7 @@ class TestSessions:
         assert "'duckdb' and 'pyarrow' need no Java" in str(caught.value)
 
     def test_the_java_here_will_do(self) -> None:
-        from fsspeckit.datasets.spark_session import check_java
+        from fsspeckit.datasets.spark.session import check_java
 
         check_java()
 
@@ -482,13 +482,13 @@ class TestSessions:
         ],
     )
     def test_a_worker_that_cannot_work_is_one_sentence(self, text: str, expected: str) -> None:
-        from fsspeckit.datasets.spark_session import unfit_worker
+        from fsspeckit.datasets.spark.session import unfit_worker
 
         assert expected in str(unfit_worker(text))
 
 
 def test_errors_of_tasks_are_what_they_were() -> None:
-    from fsspeckit.datasets.spark_tasks import carried_error, messages
+    from fsspeckit.datasets.spark.tasks import carried_error, messages
 
     def fail() -> Iterator[int]:
         yield 1

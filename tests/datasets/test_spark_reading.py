@@ -16,9 +16,8 @@ from fsspeckit import errors
 
 pytest.importorskip("pyspark")
 
-from fsspeckit.datasets import spark_session
-from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark_reading import _nearest
+from fsspeckit.datasets.spark import SparkDatasetIO, session
+from fsspeckit.datasets.spark.reading import _nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +71,9 @@ def test_types_that_spark_does_not_have_are_read(spark: SparkSession, tmp_path: 
 
 
 def test_the_package_for_workers_holds_every_module() -> None:
-    with zipfile.ZipFile(spark_session._zipped()) as archive:
+    with zipfile.ZipFile(session._zipped()) as archive:
         names = archive.namelist()
-    assert "fsspeckit/core/incremental/rewriting.py" in names
+    assert "fsspeckit/core/rewrite/rewrite.py" in names
     assert not [name for name in names if not name.endswith(".py")]
 
 
@@ -88,14 +87,14 @@ def test_the_package_for_workers_holds_every_module() -> None:
 )
 def test_workers_that_lack_something(found: dict[str, Any], match: str) -> None:
     with pytest.raises(errors.EngineNotInstalledError, match=match):
-        spark_session._check_worker(found)
+        session._check_worker(found)
 
 
 def test_workers_that_have_everything() -> None:
-    spark_session._check_worker({"fsspeckit": fsspeckit.__version__})
+    session._check_worker({"fsspeckit": fsspeckit.__version__})
 
 
 def test_no_java_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert spark_session.java_version() is None
+    assert session.java_version() is None

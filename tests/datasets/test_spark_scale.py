@@ -185,11 +185,10 @@ class TestManyPartitions:
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """More partitions than files that one writer keeps open, in every row group all of them."""
-        from fsspeckit.datasets import spark_engine, spark_work
-        from fsspeckit.datasets.spark import SparkDatasetIO
+        from fsspeckit.datasets.spark import SparkDatasetIO, engine, scheduling
 
-        monkeypatch.setattr(spark_engine, "_HELD_INSERT_ROWS", 0)
-        monkeypatch.setattr(spark_work, "INSERT_ROWS", 500)
+        monkeypatch.setattr(engine, "_HELD_INSERT_ROWS", 0)
+        monkeypatch.setattr(scheduling, "INSERT_ROWS", 500)
         frame = spark.range(0, 1500, 1, 4).selectExpr("id", "int(id % 75) AS p", "'v' AS v")
         result = SparkDatasetIO(spark).write_dataset(frame, str(tmp_path / "x"), partition_by=["p"])
         assert sorted(file.partition_values["p"] for file in result.files) == list(range(75))
@@ -200,10 +199,9 @@ class TestManyPartitions:
     def test_a_large_partition_is_cut_by_max_rows_per_file(
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from fsspeckit.datasets import spark_engine
-        from fsspeckit.datasets.spark import SparkDatasetIO
+        from fsspeckit.datasets.spark import SparkDatasetIO, engine
 
-        monkeypatch.setattr(spark_engine, "_HELD_INSERT_ROWS", 0)
+        monkeypatch.setattr(engine, "_HELD_INSERT_ROWS", 0)
         frame = spark.range(0, 1000, 1, 2).selectExpr("id", "int(id % 2) AS p")
         result = SparkDatasetIO(spark).write_dataset(
             frame, str(tmp_path / "x"), partition_by=["p"], max_rows_per_file=200

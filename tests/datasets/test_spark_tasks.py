@@ -13,21 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.core.incremental.footers import FileFooter, RowGroup
-from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.incremental.target import read_target
-from fsspeckit.datasets.spark_keys import (
-    CountRows,
-    KeyColumns,
-    ReadFooters,
-    ReadKeyFile,
-    ReadKeys,
-    ResolveAtOnce,
-    ResolveKeys,
-    ScanFiles,
-    WritePairs,
-)
-from fsspeckit.datasets.spark_routing import (
+from fsspeckit.core.keys.canonical import key_column
+from fsspeckit.core.planning.footers import FileFooter, RowGroup
+from fsspeckit.core.planning.target import read_target
+from fsspeckit.datasets.spark.inserting import (
     PartitionPieces,
     Piece,
     PieceWriter,
@@ -38,8 +27,29 @@ from fsspeckit.datasets.spark_routing import (
     SplitByPartition,
     read_piece,
 )
-from fsspeckit.datasets.spark_source import Part, SourceRows, stage_part
-from fsspeckit.datasets.spark_tasks import (
+from fsspeckit.datasets.spark.keys import (
+    CountRows,
+    KeyColumns,
+    ReadFooters,
+    ReadKeyFile,
+    ReadKeys,
+    ResolveAtOnce,
+    ResolveKeys,
+    ScanFiles,
+    WritePairs,
+)
+from fsspeckit.datasets.spark.scheduling import (
+    INSERT_ROWS,
+    footer_work,
+    insert_work,
+    partition_work,
+    shares,
+    task_rows,
+    together,
+    windows,
+)
+from fsspeckit.datasets.spark.source import Part, SourceRows, stage_part
+from fsspeckit.datasets.spark.tasks import (
     InsertShare,
     Mailbox,
     RewriteFile,
@@ -56,16 +66,6 @@ from fsspeckit.datasets.spark_tasks import (
     rows_of_each,
     rows_over,
     unpacked,
-)
-from fsspeckit.datasets.spark_work import (
-    INSERT_ROWS,
-    footer_work,
-    insert_work,
-    partition_work,
-    shares,
-    task_rows,
-    together,
-    windows,
 )
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import open_root

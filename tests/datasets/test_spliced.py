@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsspeckit.core.incremental import choice
-from fsspeckit.core.incremental.choice import Costs
+from fsspeckit.core.rewrite import choice
+from fsspeckit.core.rewrite.choice import Costs
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.testing.conformance import EngineTests
 

@@ -19,23 +19,23 @@ import pytest
 from rich.console import Console
 
 import fsspeckit
-from fsspeckit.core.incremental.planning import FilePlan, MergePlan
-from fsspeckit.core.incremental.pruning import Evidence
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
+from fsspeckit.core.planning.plan import FilePlan, MergePlan
+from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.display.card import MOST_LINES, shortened, size
-from fsspeckit.display.html import COLOURS
 from fsspeckit.display.plain import plain
+from fsspeckit.display.render import COLOURS
 from fsspeckit.display.terminal import STYLES
+from fsspeckit.storage.commit.recovery import RecoveredCommit, RecoveryReport
 from fsspeckit.storage.history import History, HistoryEntry
-from fsspeckit.storage.recovery import RecoveredCommit, RecoveryReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from fsspeckit.core.incremental.planning import Decision
-    from fsspeckit.core.incremental.pruning import EvidenceKind
+    from fsspeckit.core.planning.plan import Decision
+    from fsspeckit.core.planning.pruning import EvidenceKind
 
 ODD = "<script>&\"'[red]ä"
 """A text that HTML and rich would take for something else."""

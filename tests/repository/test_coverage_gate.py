@@ -28,7 +28,7 @@ def _summary(statements: int, covered: int, branches: int, taken: int) -> dict[s
 @pytest.mark.parametrize(
     ("path", "part"),
     [
-        ("src/fsspeckit/core/incremental/keys.py", "core"),
+        ("src/fsspeckit/core/keys/canonical.py", "core"),
         ("src/fsspeckit/storage/__init__.py", "storage"),
         ("src/fsspeckit/datasets/spark.py", "datasets/spark.py"),
         ("src/fsspeckit/errors.py", "errors.py"),

@@ -13,7 +13,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from fsspeckit.storage import stable_files
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from tests.storage.scenario import Scenario, State

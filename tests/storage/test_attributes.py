@@ -11,7 +11,7 @@ from tests.storage.checks import read_plainly
 from tests.storage.scenario import PARTITIONED, fresh, parquet_bytes, put, run_commit
 
 from fsspeckit.storage import Change, commit, open_storage, staging, take_snapshot
-from fsspeckit.storage.attributes import follow_directory, follow_file
+from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -45,13 +45,13 @@ from fsspeckit.storage import (
     recover_storage,
     stable_files,
     staging,
-    syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.log import numbers, read_record
+from fsspeckit.storage.commit.staging import staged_places
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.listing import DataFile
-from fsspeckit.storage.lock import locked
-from fsspeckit.storage.records import numbers, read_record
-from fsspeckit.storage.staging import staged_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 STEP = 1 if os.environ.get("TORTURE") else 4
 BOTH = pytest.mark.parametrize("publish", ["auto", "plain"])

@@ -35,11 +35,11 @@ from fsspeckit.storage import (
     commit,
     open_storage,
     recover_storage,
-    recovery,
     staging,
-    syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.commit import recovery
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,

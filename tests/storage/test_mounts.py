@@ -22,8 +22,10 @@ from tests.storage.scenario import FLAT, PARTITIONED, fresh, run_commit
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import CommitIncompleteError, LostFileError
-from fsspeckit.storage import history, open_storage, recover, syscalls, trash
-from fsspeckit.storage.records import pending_numbers
+from fsspeckit.storage import history, open_storage, recover
+from fsspeckit.storage.commit import trash
+from fsspeckit.storage.commit.log import pending_numbers
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -36,17 +36,16 @@ from fsspeckit.storage import (
     history,
     history_of,
     open_storage,
-    processes,
     recover_storage,
-    recovery,
     stable_files,
     staging,
-    syscalls,
     take_snapshot,
 )
-from fsspeckit.storage.processes import state_of, this_process
-from fsspeckit.storage.ranges import read_range
-from fsspeckit.storage.records import numbers
+from fsspeckit.storage.commit import processes, recovery
+from fsspeckit.storage.commit.log import numbers
+from fsspeckit.storage.commit.processes import state_of, this_process
+from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.ranges import read_range
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from tests.storage.scenario import Scenario
 
     from fsspeckit.storage import Storage
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 SCENARIOS = pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE], ids=lambda item: item.name

@@ -28,18 +28,18 @@ from fsspeckit.storage import (
     open_storage,
     recover_storage,
     staging,
-    syscalls,
     take_snapshot,
 )
-from fsspeckit.storage.lock import locked
-from fsspeckit.storage.staging import create_stage
+from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.staging import create_stage
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from fsspeckit.storage import Storage
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 
 def open_use_and_discard(storage: Storage) -> None:

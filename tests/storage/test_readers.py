@@ -21,7 +21,7 @@ from tests.storage.reader import READERS
 from tests.storage.scenario import FLAT, PARTITIONED, build, fresh, rewrite, run_commit
 
 from fsspeckit.storage import Change, commit, open_storage, stable_files, staging, take_snapshot
-from fsspeckit.storage.recovery import recover
+from fsspeckit.storage.commit.recovery import recover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

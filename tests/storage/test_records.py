@@ -26,8 +26,8 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.commit.log import sealed
 from fsspeckit.storage.names import check_basename, check_data_name, check_relative, unique_basename
-from fsspeckit.storage.records import sealed
 
 if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer

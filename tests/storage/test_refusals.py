@@ -15,7 +15,7 @@ from pyarrow import fs as arrow_fs
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.failures import meaning_of, naming_failure
+from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:

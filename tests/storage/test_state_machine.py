@@ -33,16 +33,16 @@ from fsspeckit.storage import (
     recover_storage,
     stable_files,
     staging,
-    syscalls,
     take_snapshot,
 )
-from fsspeckit.storage.records import pending_numbers, read_record
+from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fsspeckit.storage import Snapshot, Stage, Storage
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 TORTURE = bool(os.environ.get("TORTURE"))
 PARTITIONS = ("", "p=0", "p=1", "q=1/r=2")

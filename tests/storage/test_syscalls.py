@@ -13,7 +13,8 @@ import pytest
 from tests.storage.scenario import FLAT, IN_PLACE, PARTITIONED, SHRINKING, fresh, stage_change
 
 import fsspeckit.storage
-from fsspeckit.storage import commit, open_storage, staging, syscalls, take_snapshot
+from fsspeckit.storage import commit, open_storage, staging, take_snapshot
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGING = (

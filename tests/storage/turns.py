@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import listing, snapshot, verification
-from fsspeckit.storage.store import open_disk
+from fsspeckit.storage import listing, snapshot
+from fsspeckit.storage.commit import verification
+from fsspeckit.storage.storage import open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,14 +29,14 @@ from fsspeckit.storage import (
     commit,
     open_storage,
     staging,
-    syscalls,
     take_snapshot,
 )
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 _STEPS = {
     "lock": r"flock .*/lock$",

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fsspeckit.cli.failures import FAILED, report
-from fsspeckit.cli.helping import Command, help_of
-from fsspeckit.cli.looking import doctor, engines, history, inspect
-from fsspeckit.cli.merging import merge, plan
-from fsspeckit.cli.recovering import recover
-from fsspeckit.cli.writing import write
+from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect
+from fsspeckit.cli.commands.merge import merge, plan
+from fsspeckit.cli.commands.recovering import recover
+from fsspeckit.cli.commands.writing import write
+from fsspeckit.cli.errors import FAILED, report
+from fsspeckit.cli.help import Command, help_of
 
 __all__ = ["COMMANDS", "app"]
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fsspeckit.cli.failures import FAILED, PENDING
+from fsspeckit.cli.errors import FAILED, PENDING
 from fsspeckit.errors import CommitPendingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.store import Storage
+    from fsspeckit.storage.storage import Storage
 
     Report = Callable[[str, int, int], None]
 
@@ -178,7 +178,7 @@ def _settled(
 
 
 def _last_commit(storage: Storage) -> int:
-    from fsspeckit.storage.records import pending_numbers
+    from fsspeckit.storage.commit.log import pending_numbers
 
     return pending_numbers(storage)[0]
 
@@ -189,7 +189,7 @@ def _complete(storage: Storage) -> None:
     Raises:
         CommitPendingError: If that cannot be done now.
     """
-    from fsspeckit.storage.recovery import recover_storage
+    from fsspeckit.storage.commit.recovery import recover_storage
 
     try:
         recover_storage(storage)

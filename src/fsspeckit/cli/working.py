@@ -11,10 +11,10 @@ from fsspeckit.display.progress import reporting
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fsspeckit.cli.session import Session
+    from fsspeckit.cli.runner import Session
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.display.progress import Progress
-    from fsspeckit.storage.store import Storage
+    from fsspeckit.storage.storage import Storage
 
 __all__ = ["Work", "work_on"]
 

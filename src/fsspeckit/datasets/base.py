@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.incremental.keys import as_names
+from fsspeckit.core.keys.canonical import as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.datasets import pipeline, writes
-from fsspeckit.datasets.reading import read_table
-from fsspeckit.datasets.request import (
+from fsspeckit.datasets.pipeline import merge, write
+from fsspeckit.datasets.pipeline.reading import read_table
+from fsspeckit.datasets.pipeline.request import (
     NO_LIMIT,
     ROW_GROUP_SIZE,
     FileOptions,
@@ -21,23 +21,23 @@ from fsspeckit.datasets.request import (
     codec_named,
     one_spelling,
 )
-from fsspeckit.datasets.sources import located
+from fsspeckit.datasets.pipeline.source import located
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.incremental.matching import DuplicatePolicy
-    from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.keys.key_index import DuplicatePolicy
+    from fsspeckit.core.keys.source import NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
+    from fsspeckit.core.planning.plan import MergePlan
     from fsspeckit.datasets.engine import Engine
-    from fsspeckit.datasets.request import Progress, WriteMode
-    from fsspeckit.datasets.results import WriteDatasetResult
-    from fsspeckit.storage.store import PublishMode, Storage
+    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
+    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
+    from fsspeckit.storage.storage import PublishMode, Storage
 
 __all__ = ["DatasetIO"]
 
@@ -165,7 +165,7 @@ class DatasetIO:
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
         source = self._located(data, storage, filesystem)
-        return pipeline.run_merge(self._engine, storage, source, request)
+        return merge.run_merge(self._engine, storage, source, request)
 
     def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         self,
@@ -209,7 +209,7 @@ class DatasetIO:
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
         source = self._located(data, storage, filesystem)
-        return pipeline.plan(self._engine, storage, source, request)
+        return merge.plan(self._engine, storage, source, request)
 
     def execute(self, plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
         """Do what a plan says, or nothing if the files have changed since it was made.
@@ -237,7 +237,7 @@ class DatasetIO:
             >>> io.execute(plan).inserted
             2
         """
-        return pipeline.run_plan(self._engine, plan, progress)
+        return merge.run_plan(self._engine, plan, progress)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -294,7 +294,7 @@ class DatasetIO:
             progress,
         )
         storage = self._storage(path, None)
-        return writes.run_write(self._engine, storage, self._located(data, storage), request)
+        return write.run_write(self._engine, storage, self._located(data, storage), request)
 
     @overload
     def write_parquet_dataset(
@@ -400,8 +400,8 @@ class DatasetIO:
         storage = self._storage(path, None)
         source = self._located(data, storage)
         if strategy is None:
-            write = WriteRequest(mode, partitions, files, schema, progress)
-            return writes.run_write(self._engine, storage, source, write)
+            written = WriteRequest(mode, partitions, files, schema, progress)
+            return write.run_write(self._engine, storage, source, written)
         request = MergeRequest(
             MergeStrategy.of(strategy),
             _names(key_columns),
@@ -412,7 +412,7 @@ class DatasetIO:
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
-        return pipeline.run_merge(self._engine, storage, source, request)
+        return merge.run_merge(self._engine, storage, source, request)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -480,7 +480,7 @@ class DatasetIO:
             request = replace(request, rewrite_all=True)
         storage = self._storage(target_path, None)
         data = self._located(source, storage)
-        return pipeline.run_merge(self._engine, storage, data, request)
+        return merge.run_merge(self._engine, storage, data, request)
 
     def read_dataset(
         self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fsspeckit.core.incremental.footers import FileFooter
-    from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.core.incremental.rewriting import Rewritten
-    from fsspeckit.core.incremental.source import SourceKeys
-    from fsspeckit.core.incremental.target import Target
-    from fsspeckit.core.incremental.writing import NewFile, NewFiles
-    from fsspeckit.datasets.request import MergeRequest, Progress
+    from fsspeckit.core.keys.source import SourceKeys
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
+    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.staging import Stage, StagedFile
 
 __all__ = ["Engine", "FileMatch", "Matches", "OpenStage", "Source"]
 
@@ -103,7 +103,7 @@ class Engine(Protocol):
     ) -> list[FileFooter]:
         """Read the footers of the target's files, in their order.
 
-        The same as :func:`~fsspeckit.core.incremental.footers.read_footers`; an engine may have
+        The same as :func:`~fsspeckit.core.planning.footers.read_footers`; an engine may have
         other processes do it.
         """
         ...

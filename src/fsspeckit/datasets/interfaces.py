@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fsspeckit.core.incremental.matching import DuplicatePolicy
-    from fsspeckit.core.incremental.planning import MergePlan
-    from fsspeckit.core.incremental.source import NullPolicy
+    from fsspeckit.core.keys.key_index import DuplicatePolicy
+    from fsspeckit.core.keys.source import NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
-    from fsspeckit.datasets.request import Progress, WriteMode
-    from fsspeckit.datasets.results import WriteDatasetResult
+    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
+    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
 
 __all__ = ["DatasetHandler"]
 

@@ -40,6 +40,6 @@ class Displayed:
         return as_rich(self._card())
 
     def _repr_html_(self) -> str:
-        from fsspeckit.display.html import as_html
+        from fsspeckit.display.render import as_html
 
         return as_html(self._card())

@@ -6,21 +6,21 @@ Readers ask :func:`stable_files`. :func:`recover` and :func:`history` are for pe
 
 from __future__ import annotations
 
-from fsspeckit.storage.capabilities import Capabilities
-from fsspeckit.storage.commit import Change, CommitOutcome, Replan, commit
-from fsspeckit.storage.history import History, HistoryEntry, history, history_of
-from fsspeckit.storage.reading import PinnedFile, StableFiles, stable_files
-from fsspeckit.storage.records import CommitFacts
-from fsspeckit.storage.recovery import (
+from fsspeckit.storage.commit.log import CommitFacts
+from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
     recover,
     recover_storage,
     take_snapshot,
 )
+from fsspeckit.storage.commit.staging import Stage, StagedFile, staging
+from fsspeckit.storage.commit.transaction import Change, CommitOutcome, Replan, commit
+from fsspeckit.storage.fs.capabilities import Capabilities
+from fsspeckit.storage.history import History, HistoryEntry, history, history_of
+from fsspeckit.storage.reading import PinnedFile, StableFiles, stable_files
 from fsspeckit.storage.snapshot import Difference, Snapshot
-from fsspeckit.storage.staging import Stage, StagedFile, staging
-from fsspeckit.storage.store import PublishMode, Retention, Storage, open_storage
+from fsspeckit.storage.storage import PublishMode, Retention, Storage, open_storage
 
 __all__ = [
     "Capabilities",

@@ -37,7 +37,7 @@ from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
-    from fsspeckit.storage.disks import Disk
+    from fsspeckit.storage.fs.backends import Disk
     from fsspeckit.storage.roots import Root
 
 __all__ = ["ControlDirectory", "find_control_directory"]

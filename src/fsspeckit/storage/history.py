@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.display.card import MOST_LINES, counted
 from fsspeckit.errors import CorruptRecordError
-from fsspeckit.storage.records import numbers, read_completion, read_record
-from fsspeckit.storage.store import open_storage
+from fsspeckit.storage.commit.log import numbers, read_completion, read_record
+from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from fsspeckit.storage.records import CommitRecord, Completion
-    from fsspeckit.storage.store import Storage
+    from fsspeckit.storage.commit.log import CommitRecord, Completion
+    from fsspeckit.storage.storage import Storage
 
 __all__ = ["History", "HistoryEntry", "history", "history_of"]
 

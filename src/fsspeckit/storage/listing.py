@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsspec import AbstractFileSystem
 
 from fsspeckit.errors import UnsupportedLayoutError
-from fsspeckit.storage.capabilities import capabilities_of
-from fsspeckit.storage.failures import meaning_of, naming_failure
-from fsspeckit.storage.status import file_status
+from fsspeckit.storage.fs.capabilities import capabilities_of
+from fsspeckit.storage.fs.reads import meaning_of, naming_failure
+from fsspeckit.storage.fs.status import file_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, LostFileError
-from fsspeckit.storage.records import pending_numbers, read_record
+from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.commit.staging import find_staged, staged_places
 from fsspeckit.storage.snapshot import list_snapshot
-from fsspeckit.storage.staging import find_staged, staged_places
 
 if TYPE_CHECKING:
+    from fsspeckit.storage.commit.log import CommitRecord
     from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.records import CommitRecord
-    from fsspeckit.storage.store import Storage
+    from fsspeckit.storage.storage import Storage
 
 __all__ = ["PinnedFile", "StableFiles", "stable_files"]
 

@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage.commit.log import pending_numbers
 from fsspeckit.storage.listing import Listing, list_files
-from fsspeckit.storage.records import pending_numbers
 
 if TYPE_CHECKING:
     from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.store import Storage
+    from fsspeckit.storage.storage import Storage
 
 __all__ = ["Difference", "Snapshot"]
 

@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from fsspeckit.core.incremental.kernels import cast_table
-from fsspeckit.core.parquet.thrift import decode
-from fsspeckit.core.parquet.thriftwriter import encode
+from fsspeckit.core.arrow_compat import cast_table
+from fsspeckit.core.parquet.format.thrift import decode
+from fsspeckit.core.parquet.format.thriftwriter import encode
 from fsspeckit.errors import FsspeckitError
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.core.parquet.thrift_writer import encode, footer_of
 
-from fsspeckit.core.incremental.keys import canonical_keys
-from fsspeckit.core.incremental.pruning import Verdict, prune
-from fsspeckit.core.incremental.source import keys_table
-from fsspeckit.core.incremental.target import read_target
-from fsspeckit.core.parquet.thrift import Spec, Struct, decode
+from fsspeckit.core.keys.canonical import canonical_keys
+from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.parquet.format.thrift import Spec, Struct, decode
+from fsspeckit.core.planning.pruning import Verdict, prune
+from fsspeckit.core.planning.target import read_target
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 

@@ -12,21 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.incremental.pruned import column, edit_footer, remove
 
-from fsspeckit.core.incremental.bounds import (
-    ColumnBounds,
-    constant_bounds,
-    inexact_row_groups,
-    statistics_bounds,
-)
-from fsspeckit.core.incremental.footers import (
+from fsspeckit.core.keys.canonical import key_column
+from fsspeckit.core.parquet.format.thrift import BOOL, BYTES, FALSE, TRUE, Spec
+from fsspeckit.core.planning.footers import (
     ChunkStatistics,
     FileFooter,
     Leaf,
     RowGroup,
     read_footers,
 )
-from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.parquet.thrift import BOOL, BYTES, FALSE, TRUE, Spec
+from fsspeckit.core.planning.key_ranges import (
+    ColumnBounds,
+    constant_bounds,
+    inexact_row_groups,
+    statistics_bounds,
+)
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS

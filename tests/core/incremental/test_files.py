@@ -13,12 +13,13 @@ import pytest
 
 from fsspeckit.core.incremental.files import IncrementalFileManager
 from fsspeckit.errors import CommitPendingError
-from fsspeckit.storage import history, recover, syscalls
+from fsspeckit.storage import history, recover
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from tests.core.incremental.pruned import CountingFileSystem, edit_footer, remove
 
-from fsspeckit.core.incremental import footers as module
-from fsspeckit.core.incremental.footers import FileFooter, Leaf, read_footer, read_footers
+from fsspeckit.core.planning import footers as module
+from fsspeckit.core.planning.footers import FileFooter, Leaf, read_footer, read_footers
 from fsspeckit.errors import UnreadableFileError
+from fsspeckit.storage.fs.ranges import read_tail
 from fsspeckit.storage.listing import DataFile, list_files
-from fsspeckit.storage.ranges import read_tail
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.incremental.changes import Change, Replacement
-from fsspeckit.core.incremental.keys import check_columns
-from fsspeckit.core.incremental.payload import check_same_columns
-from fsspeckit.core.incremental.rewriting import file_layout
+from fsspeckit.core.keys.canonical import check_columns
+from fsspeckit.core.rewrite.diff import Change, Replacement
+from fsspeckit.core.rewrite.rewrite import file_layout
+from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:

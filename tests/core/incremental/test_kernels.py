@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.incremental.kernels import cast_array, copied, numbered_columns
+from fsspeckit.core.arrow_compat import cast_array, copied, numbered_columns
 from fsspeckit.testing.conformance.schemas import NESTED, PAYLOAD
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core.incremental.casts import common_type, plain
-from fsspeckit.core.incremental.keys import (
+from fsspeckit.core.keys.canonical import (
     NAN_CODE,
     canonical_keys,
     check_columns,
     key_column,
 )
-from fsspeckit.core.incremental.source import keys_table
+from fsspeckit.core.keys.casts import common_type, plain
+from fsspeckit.core.keys.source import keys_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.testing.strategies import KEY_TYPES, values
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.incremental.keys import canonical_keys, key_column
-from fsspeckit.core.incremental.matching import KeyIndex, winning_rows
+from fsspeckit.core.keys.canonical import canonical_keys, key_column
+from fsspeckit.core.keys.key_index import KeyIndex, winning_rows
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
 from fsspeckit.testing.model import merge_rows, values_of
 from fsspeckit.testing.strategies import KEY_TYPES, DatasetSchema, tables, values

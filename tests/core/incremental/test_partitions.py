@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.incremental.partitions import (
+from fsspeckit.core.keys.canonical import key_column
+from fsspeckit.core.planning.hive_partitions import (
     NULL_TOKEN,
     PartitionDirectories,
     detect_partition_columns,

@@ -14,17 +14,22 @@ from hypothesis import strategies as st
 from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, dissected
 
-from fsspeckit.core.incremental import changes
-from fsspeckit.core.parquet import indexed, probing
-from fsspeckit.core.parquet.pages import DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages_of
-from fsspeckit.core.parquet.thrift import I64, INT, decode
-from fsspeckit.core.parquet.thriftwriter import encode, set_field
+from fsspeckit.core.parquet.format.page_headers import (
+    DICTIONARY_ENCODINGS,
+    DICTIONARY_PAGE,
+    Page,
+    pages_of,
+)
+from fsspeckit.core.parquet.format.thrift import I64, INT, decode
+from fsspeckit.core.parquet.format.thriftwriter import encode, set_field
+from fsspeckit.core.parquet.patch import indexed, page_reader
+from fsspeckit.core.rewrite import diff
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fsspeckit.core.parquet.anatomy import Chunk
-    from fsspeckit.core.parquet.thrift import Struct
+    from fsspeckit.core.parquet.format.layout import Chunk
+    from fsspeckit.core.parquet.format.thrift import Struct
 
 EXAMPLES = int(250 * float(os.environ.get("FSSPECKIT_EXAMPLES", "1")))
 ROWS, GROUP, PAGE = 400, 200, 20
@@ -98,7 +103,7 @@ def test_short_row_groups_are_encoded_as_a_whole(
     edit = _edit([45], n=[8.5])
     encoded = []
     for rows in (GROUP, GROUP + 1):
-        monkeypatch.setattr(probing, "MANY_ROWS", rows)
+        monkeypatch.setattr(page_reader, "MANY_ROWS", rows)
         encoded.append(edit.on_disk(path, tmp_path / f"{rows}.parquet").encoded_bytes)
         assert same(read(tmp_path / f"{rows}.parquet"), edit.in_memory(TABLE))
     assert encoded[0] < encoded[1] / 5
@@ -223,16 +228,16 @@ def test_rows_that_were_compared_as_a_whole_are_not_kept_beyond_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where many rows change, old and new ones of all row groups would be in memory at once."""
-    monkeypatch.setattr(changes, "_REMEMBERED_BYTES", 10_000)
+    monkeypatch.setattr(diff, "_REMEMBERED_BYTES", 10_000)
     path = _write(tmp_path)
     kept: list[int] = []
-    keep = changes._Memory.keep
+    keep = diff._Memory.keep
 
     def count(self: Any, number: int, thing: Any, size: int) -> None:
         keep(self, number, thing, size)
         kept.append(size)
 
-    monkeypatch.setattr(changes._Memory, "keep", count)
+    monkeypatch.setattr(diff._Memory, "keep", count)
     places = list(range(ROWS))
     edit = _edit(places, n=[n + 0.25 for n in places])
     edit.on_disk(path, tmp_path / "new.parquet")

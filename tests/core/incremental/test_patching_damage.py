@@ -11,18 +11,18 @@ import pytest
 from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 
-from fsspeckit.core.parquet.anatomy import Range, length_of
-from fsspeckit.core.parquet.bodies import IndexPage, codec_of
-from fsspeckit.core.parquet.pages import DICTIONARY_PAGE, Page, pages_of
-from fsspeckit.core.parquet.thrift import INT, decode
-from fsspeckit.core.parquet.thriftwriter import encode
+from fsspeckit.core.parquet.format.layout import Range, length_of
+from fsspeckit.core.parquet.format.page_headers import DICTIONARY_PAGE, Page, pages_of
+from fsspeckit.core.parquet.format.pages import IndexPage, codec_of
+from fsspeckit.core.parquet.format.thrift import INT, decode
+from fsspeckit.core.parquet.format.thriftwriter import encode
 from fsspeckit.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fsspeckit.core.parquet.thrift import Struct
+    from fsspeckit.core.parquet.format.thrift import Struct
 
 ROWS, PAGE = 300, 100
 NUMBERS = pa.array([n % 10 + 100 for n in range(ROWS)], pa.int64())

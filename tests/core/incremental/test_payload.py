@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.incremental.payload import (
+from fsspeckit.core.schema_conform import (
     check_same_columns,
     different_values,
     fit_table,

@@ -21,9 +21,9 @@ from fsspeckit.core.incremental import (
     list_dataset_files,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.incremental.planning import plan_files
-from fsspeckit.core.incremental.source import source_keys
-from fsspeckit.core.incremental.target import read_target
+from fsspeckit.core.keys.source import source_keys
+from fsspeckit.core.planning.plan import plan_files
+from fsspeckit.core.planning.target import read_target
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root

@@ -24,9 +24,9 @@ from fsspeckit.core.incremental import (
     ParquetMetadataAnalyzer,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.incremental.casts import family
-from fsspeckit.core.incremental.pruning import Evidence
-from fsspeckit.core.parquet.thrift import BINARY, BYTES
+from fsspeckit.core.keys.casts import family
+from fsspeckit.core.parquet.format.thrift import BINARY, BYTES
+from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.testing.model import values_of
 from fsspeckit.testing.strategies import KEY_TYPES, arrays, source_keys
 from fsspeckit.testing.writers import WRITERS, WriteOptions, WriterCannotError, drop_statistics

@@ -19,13 +19,13 @@ from fsspec.spec import AbstractBufferedFile
 from hypothesis import given, settings
 
 from fsspeckit.core.incremental import confirm_affected_files
-from fsspeckit.core.incremental.footers import read_footer
-from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.incremental.scan import scan_keys, sieve_for
-from fsspeckit.core.parquet.anatomy import FILE_SPEC
-from fsspeckit.core.parquet.smallfile import struct
-from fsspeckit.core.parquet.thrift import I32, STRUCT, decode
-from fsspeckit.core.parquet.thriftwriter import encode
+from fsspeckit.core.keys.canonical import key_column
+from fsspeckit.core.matching.key_scan import scan_keys, sieve_for
+from fsspeckit.core.parquet.format.layout import FILE_SPEC
+from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode
+from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.values import struct
+from fsspeckit.core.planning.footers import read_footer
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root

@@ -17,19 +17,19 @@ from tests.core.incremental.spliced import ALWAYS, NEVER, Edit, read, same
 from tests.core.parquet.altered import alter, dissected, metadata
 from tests.core.parquet.thrift_writer import footer_of
 
-from fsspeckit.core.incremental import splicing
-from fsspeckit.core.incremental.choice import Costs
-from fsspeckit.core.incremental.rewriting import Replacement, rewrite
-from fsspeckit.core.parquet import splice
-from fsspeckit.core.parquet.anatomy import CannotSpliceError, Chunk
-from fsspeckit.core.parquet.columns import columns_of
-from fsspeckit.core.parquet.copying import open_original, open_sink
-from fsspeckit.core.parquet.encoding import chunk_options, encode_columns, page_options
-from fsspeckit.core.parquet.properties import Layout
-from fsspeckit.core.parquet.selfcheck import check_spliced
-from fsspeckit.core.parquet.splice import Splicer
-from fsspeckit.core.parquet.thrift import I16, I32, INT, STRUCT, Struct, decode
-from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.core.parquet.format.columns import columns_of
+from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk
+from fsspeckit.core.parquet.format.thrift import I16, I32, INT, STRUCT, Struct, decode
+from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.core.parquet.splice import assembler
+from fsspeckit.core.parquet.splice.assembler import Splicer
+from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
+from fsspeckit.core.parquet.splice.copying import open_original, open_sink
+from fsspeckit.core.parquet.splice.selfcheck import check_spliced
+from fsspeckit.core.parquet.splice.writer_properties import Layout
+from fsspeckit.core.rewrite import splice
+from fsspeckit.core.rewrite.choice import Costs
+from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -232,7 +232,7 @@ def test_row_groups_are_all_numbered_or_none_is(tmp_path: Path) -> None:
 
 
 def test_many_row_groups_are_not_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splice, "_LARGEST_ORDINAL", 3)
+    monkeypatch.setattr(assembler, "_LARGEST_ORDINAL", 3)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     alter(path, _number)
     _patch([150], n=[0.1]).on_disk(path, new)
@@ -268,7 +268,7 @@ def test_small_row_groups_are_joined(tmp_path: Path) -> None:
 def test_row_groups_of_some_size_are_not_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splicing, "_SMALL_ROWS", 0)
+    monkeypatch.setattr(splice, "_SMALL_ROWS", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
     Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.incremental import summaries
-from fsspeckit.core.incremental.footers import FileFooter, footer_bytes, read_footers
-from fsspeckit.core.incremental.summaries import decode_summaries, encode_summaries, is_settled
+from fsspeckit.core.planning import footer_cache
+from fsspeckit.core.planning.footer_cache import decode_summaries, encode_summaries, is_settled
+from fsspeckit.core.planning.footers import FileFooter, footer_bytes, read_footers
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import open_root
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fsspeckit.core.incremental.summaries import Summaries
+    from fsspeckit.core.planning.footer_cache import Summaries
 
 VALUES: dict[str, list[Any]] = {
     "whole": [1, -5, None],
@@ -155,8 +155,8 @@ def test_another_number_of_row_groups_is_refused(
     """A file that is known with fewer row groups than it has would be merged wrong."""
     by_pyarrow(tmp_path / "one.parquet")
     footers = footers_of(tmp_path, NAMES)
-    whole = summaries._groups_batch
-    monkeypatch.setattr(summaries, "_groups_batch", lambda files: whole(files).slice(1))
+    whole = footer_cache._groups_batch
+    monkeypatch.setattr(footer_cache, "_groups_batch", lambda files: whole(files).slice(1))
     data = encode_summaries(footers, NAMES, open_root(tmp_path).relative, lambda _: None)
     with pytest.raises(ValueError, match="row groups"):
         decode_summaries(data)

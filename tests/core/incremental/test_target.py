@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.incremental.keys import KeyColumn
-from fsspeckit.core.incremental.source import no_keys, source_keys
-from fsspeckit.core.incremental.target import Target, read_target
+from fsspeckit.core.keys.canonical import KeyColumn
+from fsspeckit.core.keys.source import no_keys, source_keys
+from fsspeckit.core.planning.target import Target, read_target
 from fsspeckit.errors import (
     InvalidArgumentError,
     NullKeyError,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tests.core.parquet.thrift_writer import encode, footer_of
 
-from fsspeckit.core.parquet.anatomy import FILE_SPEC, Anatomy, dissect, read_footer
-from fsspeckit.core.parquet.thrift import Struct, decode
+from fsspeckit.core.parquet.format.layout import FILE_SPEC, Anatomy, dissect, read_footer
+from fsspeckit.core.parquet.format.thrift import Struct, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.parquet.altered import alter, chunk, dissected, metadata
 
-from fsspeckit.core.parquet.anatomy import CannotSpliceError
-from fsspeckit.core.parquet.columns import check_columns, columns_of
-from fsspeckit.core.parquet.pages import check_chunks
-from fsspeckit.core.parquet.thrift import BINARY, I32, STRUCT, Struct
-from fsspeckit.core.parquet.thriftwriter import drop_fields, set_field
+from fsspeckit.core.parquet.format.columns import check_columns, columns_of
+from fsspeckit.core.parquet.format.layout import CannotSpliceError
+from fsspeckit.core.parquet.format.page_headers import check_chunks
+from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct
+from fsspeckit.core.parquet.format.thriftwriter import drop_fields, set_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.parquet.thrift_writer import encode
 
-from fsspeckit.core.parquet.bloom import (
+from fsspeckit.core.parquet.format.bloom_filter import (
     BloomFilter,
     hash_values,
     header_and_bitset_length,
     xxh64,
 )
-from fsspeckit.core.parquet.thrift import I32, STRUCT, Struct, ThriftError
+from fsspeckit.core.parquet.format.thrift import I32, STRUCT, Struct, ThriftError
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pytest
 
-from fsspeckit.core.parquet import copying
-from fsspeckit.core.parquet.anatomy import Range
-from fsspeckit.core.parquet.copying import open_original, open_sink
+from fsspeckit.core.parquet.format.layout import Range
+from fsspeckit.core.parquet.splice import copying
+from fsspeckit.core.parquet.splice.copying import open_original, open_sink
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import Root, open_root
 

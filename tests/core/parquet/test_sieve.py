@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.incremental.keys import key_column
-from fsspeckit.core.incremental.scan import sieve_for
-from fsspeckit.core.parquet.sieve import Sieve, Sifted, sift_chunk
+from fsspeckit.core.keys.canonical import key_column
+from fsspeckit.core.matching.key_scan import sieve_for
+from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.parquet.thrift_writer import encode, footer_of
 
-from fsspeckit.core.parquet import thrift
-from fsspeckit.core.parquet.thrift import (
+from fsspeckit.core.parquet.format import thrift
+from fsspeckit.core.parquet.format.thrift import (
     BOOL,
     BYTES,
     INT,

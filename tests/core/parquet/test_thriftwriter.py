@@ -8,9 +8,19 @@ import pyarrow as pa
 import pytest
 from tests.core.parquet.thrift_writer import footer_of
 
-from fsspeckit.core.parquet.anatomy import FILE_SPEC
-from fsspeckit.core.parquet.thrift import BOOL, BYTES, I32, I64, INT, RAW, Spec, Struct, decode
-from fsspeckit.core.parquet.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.core.parquet.format.layout import FILE_SPEC
+from fsspeckit.core.parquet.format.thrift import (
+    BOOL,
+    BYTES,
+    I32,
+    I64,
+    INT,
+    RAW,
+    Spec,
+    Struct,
+    decode,
+)
+from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
 from fsspeckit.testing.writers import WRITERS, WriteOptions
 
 if TYPE_CHECKING:

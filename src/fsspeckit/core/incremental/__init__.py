@@ -5,28 +5,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.incremental.files import IncrementalFileManager
-from fsspeckit.core.incremental.invariants import (
-    validate_no_null_keys,
-    validate_partition_column_immutability,
-)
-from fsspeckit.core.incremental.metadata import (
+from fsspeckit.core.incremental.building_blocks import (
     ConservativeMembershipChecker,
     ParquetFileMetadata,
     ParquetMetadataAnalyzer,
     PartitionPruner,
     list_dataset_files,
 )
-from fsspeckit.core.incremental.partitions import parse_hive_partition_path
-from fsspeckit.core.incremental.planning import (
+from fsspeckit.core.incremental.files import IncrementalFileManager
+from fsspeckit.core.keys.invariants import (
+    validate_no_null_keys,
+    validate_partition_column_immutability,
+)
+from fsspeckit.core.matching.key_scan import confirm_affected_files
+from fsspeckit.core.merge import MergeFileMetadata, MergeResult
+from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path
+from fsspeckit.core.planning.plan import (
     FilePlan,
     IncrementalRewritePlan,
     MergePlan,
     PlanReason,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.incremental.scan import confirm_affected_files
-from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 
 if TYPE_CHECKING:
     from fsspeckit import merge

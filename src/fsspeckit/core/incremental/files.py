@@ -1,7 +1,7 @@
 """Replacing files under their own names, all or nothing: a thin door to the commit.
 
-Merges publish new names (see :mod:`fsspeckit.storage.commit`). Some callers rewrite files and want
-them back under the names they had. The journal, the recovery and the promises are the same.
+Merges publish new names (see :mod:`fsspeckit.storage.commit.transaction`). Some callers rewrite
+files and want them back under the names they had. Journal, recovery and promises are the same.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.commit import Change, commit
+from fsspeckit.storage.commit.log import CommitFacts
+from fsspeckit.storage.commit.recovery import take_snapshot
+from fsspeckit.storage.commit.staging import Stage, create_stage, staging
+from fsspeckit.storage.commit.transaction import Change, commit
 from fsspeckit.storage.names import check_data_name
-from fsspeckit.storage.records import CommitFacts
-from fsspeckit.storage.recovery import take_snapshot
 from fsspeckit.storage.roots import Root, open_root
-from fsspeckit.storage.staging import Stage, create_stage, staging
-from fsspeckit.storage.store import Storage, open_storage
+from fsspeckit.storage.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

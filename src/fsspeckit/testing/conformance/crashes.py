@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 )
 
 from fsspeckit import errors
-from fsspeckit.storage import recover, syscalls
+from fsspeckit.storage import recover
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.planning import KEPT
 from fsspeckit.testing.conformance.stores import (
@@ -43,7 +44,7 @@ from fsspeckit.testing.strategies import datasets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.syscalls import Call
+    from fsspeckit.storage.fs.syscalls import Call
     from fsspeckit.testing.model import Row
 
 __all__ = ["CrashTests", "GeneratedTests"]

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.core.parquet.thrift import INT, decode
-from fsspeckit.datasets import targets
+from fsspeckit.core.parquet.format.thrift import INT, decode
+from fsspeckit.datasets.pipeline import target_checks
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
 from fsspeckit.testing.conformance.stores import data_files
@@ -371,7 +371,7 @@ class UnreadableTests:
     def test_a_young_file_without_a_footer_is_being_written(
         self, target: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(targets, "PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(target_checks, "PATIENCE_SECONDS", 0.5)
         self._damage(target, lambda data: data[:-20], age=0)
         target.refuses(errors.ConcurrentModificationError, numbers(1, v="new"), match=r"b\.parquet")
 

@@ -1,0 +1,3 @@
+"""The commands of the command line."""
+
+from __future__ import annotations

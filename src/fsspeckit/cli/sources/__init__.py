@@ -1,0 +1,296 @@
+"""SOURCE: Parquet, CSV or JSON-lines files, globs, directories, or ``-`` for stdin.
+
+Parquet is handed to the library as paths, which an engine may read where they are. Text is read
+here, with the target's types, as a stream of Arrow batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from fsspeckit.cli.choices import Format
+from fsspeckit.cli.sources.csv import csv_batches, csv_schema, inferred_csv
+from fsspeckit.cli.sources.json import inferred_json, json_batches, json_schema
+from fsspeckit.cli.sources.streams import Stream, file_stream, stdin_stream
+from fsspeckit.datasets.pipeline.reading import with_dataset
+from fsspeckit.datasets.pipeline.source import SourcePath, parquet_dataset
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.storage.listing import DATA_SUFFIXES
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
+
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["OpenedSource", "SourceOptions", "open_source"]
+
+_STDIN = "-"
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_STREAM_START = b"\xff\xff\xff\xff"
+_FILE_START = b"ARROW1"
+_SNIFFED = 64
+
+
+_SUFFIXES = {
+    **dict.fromkeys(DATA_SUFFIXES, Format.PARQUET),
+    **dict.fromkeys((".csv", ".tsv"), Format.CSV),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), Format.JSON),
+    **dict.fromkeys((".arrow", ".arrows", ".ipc"), Format.ARROW),
+}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How sources are read."""
+
+    format: Format | None = None
+    """None to tell it from names, and on stdin from the first bytes."""
+
+    delimiter: str | None = None
+    """Between the fields of CSV; None for a comma, and a tab in ``.tsv`` files."""
+
+    storage_options: Callable[[str], Mapping[str, Any]] = lambda path: {}
+    """What fsspec needs to open the filesystem of a path."""
+
+
+@dataclass(frozen=True)
+class OpenedSource:
+    """A source as the library takes it."""
+
+    data: Any
+    inferred: pa.Schema | None = None
+    """The columns, if their types were found from the text because there is no target yet."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file of a source, or stdin."""
+
+    stream: Stream
+    format: Format
+    delimiter: str = ","
+
+
+def open_source(
+    paths: Sequence[str],
+    target: Storage,
+    options: SourceOptions,
+    stack: ExitStack,
+    *,
+    infer: bool = False,
+) -> OpenedSource:
+    """Open what the caller named as source.
+
+    Args:
+        paths: Files, globs and directories, or ``-``.
+        target: The dataset whose types text is read with.
+        options: How to read.
+        stack: Lets go of what is opened, when the rows have been read.
+        infer: Whether to find the types of text from its values, whatever the target has.
+
+    Raises:
+        FileNotFoundError: If there is nothing at a path.
+        InvalidArgumentError: If the format of a source cannot be told, or differs among them.
+        SchemaMismatchError: If text does not fit the target.
+    """
+    parts = [part for path in paths for part in _parts(path, options, stack)]
+    formats = sorted({part.format.value for part in parts})
+    if len(formats) > 1:
+        raise InvalidArgumentError(
+            f"the sources are of several formats: {', '.join(formats)}.\n"
+            "Hint: merge them one after the other."
+        )
+    if parts[0].format is Format.PARQUET:
+        return OpenedSource(_parquet(paths, target, options))
+    if parts[0].format is Format.ARROW:
+        return OpenedSource(_chained([_arrow_reader(part.stream) for part in parts]))
+    schema = None if infer else _target_schema(target)
+    if schema is None:
+        return _inferred_all(parts)
+    return OpenedSource(_chained([_text_reader(part, schema) for part in parts]))
+
+
+def _target_schema(target: Storage) -> pa.Schema | None:
+    """The columns of a dataset, or None if it has no files yet."""
+    try:
+        return with_dataset(target, lambda opened: opened.schema)
+    except FileNotFoundError:
+        return None
+
+
+def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Part]:
+    if path == _STDIN:
+        stream = stdin_stream(stack)
+        yield _Part(stream, options.format or _sniffed(stream), options.delimiter or ",")
+        return
+    root = open_root(path, None, options.storage_options(path))
+    for file in _files(root, path):
+        found = options.format or _format_of(file)
+        usual = "\t" if _plain_name(file).endswith(".tsv") else ","
+        yield _Part(file_stream(root, file), found, options.delimiter or usual)
+
+
+def _files(root: Root, path: str) -> list[str]:
+    """The files at a path; a name that exists is taken literally, globs only otherwise."""
+    filesystem = root.filesystem
+    if filesystem.isdir(root.path):
+        found = [file for file in sorted(filesystem.find(root.path)) if _is_source(root, file)]
+    elif filesystem.exists(root.path):
+        found = [root.path]
+    else:
+        found = sorted(filesystem.glob(root.path)) if any(c in path for c in "*?[") else []
+    if not found:
+        raise FileNotFoundError(
+            f"there is no source at {root.spelled(root.path)!r}.\nHint: a source is a Parquet, CSV "
+            "or JSON-lines file, a directory or a quoted glob of them, or '-' for stdin."
+        )
+    return found
+
+
+def _is_source(root: Root, file: str) -> bool:
+    relative = root.relative(file)
+    hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
+    return not hidden and _known_format(file) is not None
+
+
+def _plain_name(file: str) -> str:
+    lowered = file.lower()
+    for suffix in _COMPRESSED:
+        lowered = lowered.removesuffix(suffix)
+    return lowered
+
+
+def _known_format(file: str) -> Format | None:
+    name = _plain_name(file)
+    return next((found for suffix, found in _SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def _format_of(file: str) -> Format:
+    found = _known_format(file)
+    if found is None:
+        raise InvalidArgumentError(
+            f"the name of the source {file!r} does not tell its format.\n"
+            "Hint: pass --format parquet, csv, json or arrow."
+        )
+    return found
+
+
+def _sniffed(stream: Stream) -> Format:
+    with stream.open() as handle:
+        start = handle.read(_SNIFFED)
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith((_STREAM_START, _FILE_START)):
+        return Format.ARROW
+    if text.startswith((b"{", b"[")) or not text:
+        return Format.JSON
+    what = "Parquet" if start.startswith(b"PAR1") else "neither an Arrow stream nor JSON lines"
+    raise InvalidArgumentError(
+        f"stdin is {what}; it begins with {start[:16]!r}.\n"
+        "Hint: pass --format csv for CSV; save Parquet to a file and name that."
+    )
+
+
+def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> Any:
+    """Paths, so that an engine may read them in place; opened here if it could not reach them."""
+    schemes = {open_root(path, None, options.storage_options(path)).protocol for path in paths}
+    if _STDIN in paths:
+        raise InvalidArgumentError(
+            "Parquet cannot be read from stdin: it is read from its end.\n"
+            "Hint: save it to a file and name that."
+        )
+    if schemes <= {target.root.protocol, "file", "local"}:
+        return list(paths)
+    located = [SourcePath(path, None, options.storage_options(path)) for path in paths]
+    return _chained([parquet_dataset(path, None).scanner().to_reader() for path in located])
+
+
+def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
+    """An Arrow stream; the other format of Arrow, made for files, is read too."""
+    handle = stream.open()
+    try:
+        if handle.read(len(_FILE_START)) == _FILE_START:
+            with stream.open() as whole:
+                return pa.ipc.open_file(pa.py_buffer(whole.read())).read_all().to_reader()
+        handle = stream.open()
+        reader = pa.ipc.open_stream(handle)
+    except (pa.ArrowInvalid, OSError) as error:
+        _raise_broken(stream, error)
+    return pa.RecordBatchReader.from_batches(reader.schema, _whole(stream, reader))
+
+
+def _whole(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from reader
+    except (pa.ArrowInvalid, OSError) as error:
+        _raise_broken(stream, error)
+
+
+def _raise_broken(stream: Stream, error: Exception) -> NoReturn:
+    raise SchemaMismatchError(
+        f"{stream.name} is not a whole Arrow stream: {error}.\n"
+        "Hint: check that the program that writes it ended well."
+    ) from error
+
+
+def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
+    """Text with types that the values of all files have; a misfit is told with its place."""
+    tables = [_inferred(part) for part in parts]
+    for part, table in zip(parts, tables, strict=True):
+        if set(table.column_names) != set(tables[0].column_names):
+            raise SchemaMismatchError(
+                f"{part.stream.name} has the columns {table.column_names!r}, but "
+                f"{parts[0].stream.name} has {tables[0].column_names!r}.\n"
+                "Hint: give all files the same columns, or take them one after the other."
+            )
+    try:
+        schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # then one of them does not fit the first
+        schema = tables[0].schema
+    wanted = {(field.name, field.type) for field in schema}
+    alike = [
+        table
+        if {(field.name, field.type) for field in table.schema} == wanted
+        else _text_reader(part, schema).read_all()
+        for part, table in zip(parts, tables, strict=True)
+    ]
+    return OpenedSource(alike, schema)
+
+
+def _inferred(part: _Part) -> pa.Table:
+    if part.format is Format.CSV:
+        return inferred_csv(part.stream, part.delimiter)
+    return inferred_json(part.stream)
+
+
+def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
+    if part.format is Format.CSV:
+        schema = csv_schema(part.stream, part.delimiter, target)
+        batches = csv_batches(part.stream, part.delimiter, schema)
+    else:
+        schema = json_schema(target)
+        batches = json_batches(part.stream, schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _chained(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    """One stream after the other; the columns may stand in another order in each."""
+    schema = readers[0].schema
+    for reader in readers[1:]:
+        if {(f.name, f.type) for f in reader.schema} != {(f.name, f.type) for f in schema}:
+            raise SchemaMismatchError(
+                "the sources do not have the same columns and types.\n"
+                "Hint: merge them one after the other."
+            )
+    batches = chain.from_iterable(readers)
+    alike = (
+        pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+        for batch in batches
+    )
+    return pa.RecordBatchReader.from_batches(schema, alike)

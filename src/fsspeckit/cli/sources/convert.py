@@ -1,0 +1,240 @@
+"""Values of text and JSON as Arrow values of a wanted type, exactly or not at all.
+
+Nothing is rounded, cut or guessed: what is not a value of the type is a :class:`Misfit` that knows
+its place.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys.casts import Family, family, plain_type
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Misfit", "check_readable", "expected", "from_json", "from_text"]
+
+_T = TypeVar("_T")
+
+_ERRORS = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
+_AS_TEXT: tuple[Family, ...] = (
+    "date",
+    "time",
+    "timestamp without zone",
+    "timestamp with zone",
+)
+_READABLE: tuple[Family, ...] = (*_AS_TEXT, "bool", "integer", "decimal", "float", "string", "null")
+
+_EXPECTED: dict[Family, str] = {
+    "bool": "write true or false.",
+    "integer": "write a whole number in the range of {type}.",
+    "decimal": "write a number with at most {scale} digits after the point and {precision} in all.",
+    "float": "write a number, with a point if need be.",
+    "string": "write a text in quotes.",
+    "date": "write a date like 2024-01-31.",
+    "time": "write a time like 12:30:00.",
+    "timestamp without zone": "write a time like 2024-01-31T12:30:00, without an offset and no "
+    "finer than {unit}.",
+    "timestamp with zone": "write a time with its offset, like 2024-01-31T12:30:00Z, and no finer "
+    "than {unit}.",
+    "null": "leave it empty: no file of the target holds a value in that column.",
+}
+
+
+class Misfit(Exception):
+    """A value that is none of its column's type."""
+
+    def __init__(self, index: int, value: Any) -> None:
+        super().__init__(index, value)
+        self.index = index
+        self.value = value
+
+
+def check_readable(name: str, data_type: pa.DataType, *, nested: bool) -> None:
+    """Refuse a column that text or JSON has no way to spell.
+
+    Raises:
+        SchemaMismatchError: Naming the column.
+    """
+    kind = plain_type(data_type)
+    if nested and pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        for inner in _inner(kind):
+            check_readable(name, inner, nested=nested)
+        return
+    if family(kind) not in _READABLE:
+        raise SchemaMismatchError(
+            f"column {name!r} is {kind} in the target, which {'JSON' if nested else 'CSV'} cannot "
+            "spell without doubt.\nHint: bring the rows as Parquet, or as an Arrow stream on stdin."
+        )
+
+
+def _inner(kind: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_struct(kind):
+        return [field.type for field in kind]
+    if pa.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [kind.value_type]
+
+
+def expected(data_type: pa.DataType) -> str:
+    """What a value of a type looks like, for a hint."""
+    kind = plain_type(data_type)
+    name = family(kind)
+    if name is None:
+        return f"write a JSON value that is a {kind}."
+    facts = {key: getattr(kind, key, "") for key in ("scale", "precision", "unit")}
+    return _EXPECTED.get(name, "").format(type=kind, **facts)
+
+
+def from_text(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Texts as values of a type; NULL stays NULL, and so does no text where text is none.
+
+    Raises:
+        Misfit: At the first text that is no value of the type.
+    """
+    if family(data_type) != "string":
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return _all_or_first(texts, lambda part: _text_values(part, data_type))
+
+
+def _text_values(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    kind = family(data_type)
+    if kind == "bool":
+        lowered = pc.utf8_lower(texts)
+        if not pc.all(pc.is_in(lowered, pa.array(["true", "false", None]))).as_py():
+            raise ValueError
+        return lowered.cast(pa.bool_())
+    if kind == "null":
+        if texts.null_count < len(texts):
+            raise ValueError
+        return pa.nulls(len(texts))
+    if kind == "time":
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp(data_type.unit)).cast(data_type)
+    values = texts.cast(data_type)
+    if kind == "float" and not _same_infinities(texts, values):
+        raise OverflowError
+    return values
+
+
+def _same_infinities(texts: pa.Array, values: pa.Array) -> bool:
+    """Whether only what says so has become infinite: Arrow lets 1e999 pass as infinity."""
+    said = pc.match_substring(pc.utf8_lower(texts), "inf")
+    became = pc.is_inf(values.cast(pa.float64()))
+    return not pc.any(pc.and_not(became, said)).as_py()
+
+
+def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    """Values of JSON, with numbers as ints and decimals, as values of a type.
+
+    Raises:
+        Misfit: At the first that is no value of the type.
+    """
+    if family(data_type) in _AS_TEXT:
+        for index, value in enumerate(values):
+            if value is not None and not isinstance(value, str):
+                raise Misfit(index, value)
+        return _all_or_first(
+            values, lambda part: _text_values(pa.array(part, pa.string()), data_type)
+        )
+    return _all_or_first(values, lambda part: _json_values(part, data_type))
+
+
+def _json_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    kind = family(data_type)
+    if kind is not None and set(map(type, values)) <= _TAKEN_AS_THEY_ARE.get(kind, set()):
+        return pa.array(values, data_type)
+    converted = [None if value is None else _python(value, data_type) for value in values]
+    return pa.array(converted, data_type)
+
+
+def _python(value: Any, data_type: pa.DataType) -> Any:
+    """A value of JSON as the Python value that Arrow takes for the type.
+
+    Raises:
+        TypeError: If it is of another kind.
+        ValueError: If it would have to be changed.
+    """
+    kind = family(data_type)
+    if kind is None:
+        return _nested(value, data_type)
+    if kind in _AS_TEXT:
+        if not isinstance(value, str):
+            raise TypeError
+        return _text_values(pa.array([value]), data_type)[0].as_py()
+    is_kind: bool = isinstance(value, _JSON_KINDS[kind])
+    if not is_kind or (isinstance(value, bool) != (kind == "bool")):
+        raise TypeError
+    if kind == "integer":
+        if value != int(value):
+            raise ValueError
+        return int(value)
+    if kind == "float":
+        number = float(value)
+        if number in (float("inf"), float("-inf")) and not isinstance(value, float):
+            raise OverflowError
+        return number
+    return Decimal(value) if kind == "decimal" else value
+
+
+_TAKEN_AS_THEY_ARE: dict[Family, set[type]] = {
+    "bool": {bool, type(None)},
+    "integer": {int, type(None)},
+    "decimal": {Decimal, type(None)},
+    "string": {str, type(None)},
+}
+"""What Arrow takes for a type exactly or not at all, so that no value has to be looked at."""
+
+_JSON_KINDS: dict[Family, tuple[type, ...]] = {
+    "bool": (bool,),
+    "integer": (int, Decimal),
+    "decimal": (int, Decimal, str),
+    "float": (int, Decimal, float),
+    "string": (str,),
+    "null": (),
+}
+
+
+def _nested(value: Any, data_type: pa.DataType) -> Any:
+    def inner(part: Any, kind: pa.DataType) -> Any:
+        return None if part is None else _python(part, plain_type(kind))
+
+    if pa.types.is_struct(data_type):
+        names = [field.name for field in data_type]
+        if not isinstance(value, dict) or set(value) != set(names):
+            raise TypeError
+        return {field.name: inner(value[field.name], field.type) for field in data_type}
+    if pa.types.is_map(data_type):
+        if not isinstance(value, dict):
+            raise TypeError
+        return [
+            (inner(key, data_type.key_type), inner(item, data_type.item_type))
+            for key, item in value.items()
+        ]
+    if not isinstance(value, list):
+        raise TypeError
+    return [inner(item, data_type.value_type) for item in value]
+
+
+def _all_or_first(values: Any, convert: Callable[[Any], _T]) -> _T:
+    """Convert all values; where that fails, find the first one that fails alone."""
+    try:
+        return convert(values)
+    except _ERRORS as error:
+        first, last = 0, len(values)
+        # The first failing value is in [first, last): halve until it is alone.
+        while last - first > 1:
+            middle = (first + last) // 2
+            try:
+                convert(values[first:middle])
+                first = middle
+            except _ERRORS:
+                last = middle
+        value = values[first]
+        raise Misfit(first, value.as_py() if isinstance(value, pa.Scalar) else value) from error

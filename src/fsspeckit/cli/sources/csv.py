@@ -1,0 +1,229 @@
+"""CSV as Arrow batches with the target's types; a misfit is told with its line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+
+from fsspeckit.cli.sources.convert import Misfit, check_readable, expected, from_text
+from fsspeckit.cli.sources.streams import Lent
+from fsspeckit.core.keys.casts import plain_type
+from fsspeckit.core.schema_conform import check_same_columns
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fsspeckit.cli.sources.streams import Stream
+
+__all__ = ["csv_batches", "csv_schema", "inferred_csv"]
+
+_BLOCK = 4 * 1024 * 1024
+_LINES = 4096
+_LARGEST_EXACT = 2.0**53
+"""From here on floats leave out whole numbers."""
+
+csv.field_size_limit(2**31 - 1)
+
+
+def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
+    """The columns of a CSV file with the target's types, in the order of the file.
+
+    Raises:
+        SchemaMismatchError: If its header does not name the target's columns.
+    """
+    names = _header(stream, delimiter)
+    check_same_columns(names, target.names)
+    for name in names:
+        check_readable(name, target.field(name).type, nested=False)
+    return pa.schema([(name, plain_type(target.field(name).type)) for name in names])
+
+
+def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a CSV file.
+
+    Raises:
+        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
+    """
+    try:
+        with stream.open() as handle:
+            lent = Lent(handle)
+            for texts in _text_batches(lent, delimiter, schema.names):
+                yield _typed(texts, schema)
+        if lent.quotes % 2:
+            # Arrow takes a quote that is never closed for one that is closed at the end.
+            for _ in _records(stream, delimiter):
+                pass
+    except csv.Error as error:
+        raise _broken(stream, error) from error
+    except (Misfit, pa.ArrowInvalid) as error:
+        _raise_located(stream, delimiter, schema, error)
+
+
+def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
+    """The rows of a CSV file with types that all of its values have, with all of their digits.
+
+    Raises:
+        SchemaMismatchError: If it cannot be read as CSV.
+    """
+    names = _header(stream, delimiter)
+    try:
+        table = _read(stream, delimiter)
+        texts = _rounded(table, stream, delimiter)
+        return _read(stream, delimiter, texts) if texts else table
+    except pa.ArrowInvalid as error:
+        strings = pa.schema([(name, pa.string()) for name in names])
+        _raise_located(stream, delimiter, strings, error)
+
+
+def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table:
+    with stream.open() as handle, Lent(handle) as file:
+        return arrow_csv.read_csv(
+            file(), parse_options=_parsing(delimiter), convert_options=_as_texts(texts)
+        )
+
+
+def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
+    """The columns that Arrow takes for floats although they hold whole numbers of many digits."""
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    large = [
+        name
+        for name in floats
+        if pc.any(pc.greater_equal(pc.abs(table[name]), _LARGEST_EXACT)).as_py()
+    ]
+    if not large:
+        return []
+    texts = _read(stream, delimiter, large)
+    return [name for name in large if pc.any(_is_whole(texts[name])).as_py()]
+
+
+def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.match_substring_regex(texts, r"^[+-]?\d{16,}$")
+
+
+def _text_batches(lent: Lent, delimiter: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Every field as the text it is."""
+    with lent as file:
+        # Without a name for the reader, which would keep it until the wait for it is over.
+        yield from arrow_csv.open_csv(
+            file(),
+            arrow_csv.ReadOptions(block_size=_BLOCK),
+            _parsing(delimiter),
+            _as_texts(names),
+        )
+
+
+def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
+    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+
+def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
+    """No field is NULL, a pair of quotes is the empty text: the difference only CSV knows."""
+    return arrow_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+
+
+def _typed(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [from_text(texts.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _header(stream: Stream, delimiter: str) -> list[str]:
+    try:
+        names = next(_records(stream, delimiter), (1, []))[1]
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"{stream.name} is not UTF-8 text.\nHint: convert it, or name the right file."
+        ) from error
+    if not any(names):
+        raise SchemaMismatchError(
+            f"{stream.name} is empty; the first line of CSV must name the columns.\n"
+            "Hint: write a header, even where there are no rows."
+        )
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SchemaMismatchError(
+            f"{stream.name}, line 1: the columns {twice!r} occur twice.\n"
+            "Hint: name each column once."
+        )
+    return names
+
+
+def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Records with the number of the line where each begins; empty lines are none."""
+    with stream.open() as handle:
+        raw: Any = handle
+        with io.TextIOWrapper(io.BufferedReader(raw), "utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            begin = 1
+            for record in reader:
+                if record:
+                    yield begin, record
+                begin = reader.line_num + 1
+
+
+def _raise_located(
+    stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException
+) -> NoReturn:
+    """Find the line of the first record that does not fit, the slow way."""
+    records = _records(stream, delimiter)
+    try:
+        next(records, None)
+        while block := list(islice(records, _LINES)):
+            _check_widths(stream, block, schema)
+            _check_values(stream, block, schema)
+    except UnicodeDecodeError as error:
+        raise SchemaMismatchError(
+            f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
+            f"{error.reason}.\nHint: convert it to UTF-8."
+        ) from cause
+    except csv.Error as error:
+        raise _broken(stream, error) from cause
+    raise _broken(stream, cause) from cause
+
+
+def _broken(stream: Stream, reason: BaseException) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"{stream.name} cannot be read as CSV: {reason}.\n"
+        "Hint: check the quotes, the end of the file, and --delimiter."
+    )
+
+
+def _check_widths(
+    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
+) -> None:
+    wide = len(schema.names)
+    for line, record in block:
+        if len(record) != wide:
+            raise SchemaMismatchError(
+                f"{stream.name}, line {line}: {len(record)} fields, but the header names {wide}.\n"
+                "Hint: check the line for missing quotes, and --delimiter."
+            )
+
+
+def _check_values(
+    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
+) -> None:
+    misfits = []
+    for number, field in enumerate(schema):
+        texts = pa.array([record[number] for _, record in block], pa.string())
+        try:
+            from_text(texts, field.type)
+        except Misfit as misfit:
+            misfits.append((misfit.index, number, misfit.value, field))
+    if misfits:
+        index, _, value, field = min(misfits, key=lambda found: found[:2])
+        raise SchemaMismatchError(
+            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is no "
+            f"{field.type}.\nHint: {expected(field.type)}"
+        )

@@ -1,0 +1,255 @@
+"""The building blocks of planning under the names that callers import.
+
+Each is a door to the evidence chain of the merge itself, for callers who want one link of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys.canonical import as_names, canonical_keys, key_column
+from fsspeckit.core.keys.casts import common_type
+from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.planning.footers import FileFooter, read_footers
+from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path
+from fsspeckit.core.planning.key_ranges import ColumnBounds, constant_bounds, statistics_bounds
+from fsspeckit.core.planning.overlap import KeyOverlap
+from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
+from fsspeckit.core.planning.target import partition_values
+from fsspeckit.storage.listing import list_files
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.keys.canonical import KeyColumn
+
+__all__ = [
+    "ConservativeMembershipChecker",
+    "ParquetFileMetadata",
+    "ParquetMetadataAnalyzer",
+    "PartitionPruner",
+    "list_dataset_files",
+]
+
+
+@dataclass
+class ParquetFileMetadata:
+    """What is known of one data file without reading its data."""
+
+    path: str
+    """The file."""
+
+    row_group_count: int
+    """Its row groups."""
+
+    total_rows: int
+    """Its rows."""
+
+    column_stats: dict[str, dict[str, Any]]
+    """By column ``min``, ``max`` and ``null_count``, each only where every row group has it."""
+
+    partition_values: dict[str, Any] | None = None
+    """The values in the path as text, None for NULL; None if nothing is known."""
+
+    footer: FileFooter | None = None
+    """The footer these facts come from, with statistics for each row group."""
+
+
+def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
+    """List the data files of a dataset, sorted.
+
+    Data files end in ``.parquet``, ``.pq`` or ``.parq``; neither they nor a directory below the
+    root start with ``.`` or ``_``.
+
+    Args:
+        dataset_path: The dataset's directory, path or URL.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+
+    Returns:
+        Paths that the same filesystem understands; none if there is no such directory.
+    """
+    root = open_root(dataset_path, filesystem)
+    return [root.spelled(file.path) for file in list_files(root).files]
+
+
+class ParquetMetadataAnalyzer:
+    """Reads what the footers of a dataset say."""
+
+    def analyze_dataset_files(
+        self, dataset_path: str, filesystem: Any = None
+    ) -> list[ParquetFileMetadata]:
+        """Read the footers of all data files of a dataset.
+
+        A file that cannot be read has no statistics, and its ``footer.error`` says why.
+        """
+        root = open_root(dataset_path, filesystem)
+        footers = read_footers(root, list_files(root).files, None)
+        return [
+            ParquetFileMetadata(
+                root.spelled(footer.file.path),
+                len(footer.row_groups),
+                footer.rows,
+                {name: stats for name in footer.leaves if (stats := _column_stats(footer, name))},
+                parse_hive_partition_path(root.relative(footer.file.path)),
+                footer,
+            )
+            for footer in footers
+        ]
+
+
+def _column_stats(footer: FileFooter, name: str) -> dict[str, Any]:
+    """The statistics of a column over all row groups, each only where every one has it."""
+    stats: dict[str, Any] = {}
+    counts = [group.columns[name].null_count for group in footer.row_groups]
+    if counts and None not in counts:
+        stats["null_count"] = sum(count for count in counts if count is not None)
+    bounds = _bounds_of(footer, name)
+    if bounds is None:
+        return stats
+    needed = bounds.may_hold_values
+    known = np.asarray(bounds.low.is_valid())
+    if needed.any() and known[needed].all():
+        ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
+        try:
+            stats["min"], stats["max"] = bounds.column.original(ends).to_pylist()
+        except (ValueError, OverflowError):
+            return stats  # no Python value stands for the bound
+    return stats
+
+
+def _bounds_of(footer: FileFooter, name: str) -> ColumnBounds | None:
+    try:
+        column = key_column(name, footer.leaves[name].type)
+    except ValueError:
+        return None  # a type without an order
+    return statistics_bounds(column, [footer])
+
+
+class PartitionPruner:
+    """Finds candidate files by the values in their paths."""
+
+    def identify_candidate_files(
+        self,
+        file_metadata: list[ParquetFileMetadata],
+        key_columns: str | Sequence[str],
+        source_keys: Sequence[Any],
+        partition_schema: pa.Schema | None = None,
+    ) -> list[str]:
+        """The files whose partition may hold one of the keys.
+
+        Only key columns that are partition columns can rule a file out. A value that is missing,
+        or is no value of its type, rules nothing out.
+
+        Args:
+            file_metadata: The files.
+            key_columns: The key columns.
+            source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+            partition_schema: The types of the partition columns; by default those of the keys.
+        """
+        key_columns = as_names(key_columns)
+        keys = keys_table(source_keys, key_columns)
+        columns = [
+            key_column(name, _type_of(name, partition_schema, keys))
+            for name in key_columns
+            if any(_has_partition(file, name) for file in file_metadata)
+        ]
+        if not columns:
+            return [file.path for file in file_metadata]
+        bounds = [_partition_bounds(column, file_metadata) for column in columns]
+        may_hold = KeyOverlap(canonical_keys(keys, columns), bounds).may_hold
+        return [file.path for file, hit in zip(file_metadata, may_hold, strict=True) if hit]
+
+
+class ConservativeMembershipChecker:
+    """Tells by statistics whether a file can be ruled out."""
+
+    def file_might_contain_keys(
+        self,
+        file_metadata: ParquetFileMetadata,
+        key_columns: str | Sequence[str],
+        source_keys: Sequence[Any],
+    ) -> bool:
+        """Whether the file may hold one of the keys; False only if it is proved not to.
+
+        Args:
+            file_metadata: The file. With its footer each row group is looked at on its own;
+                without, the statistics of the whole file are.
+            key_columns: The key columns.
+            source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+
+        Raises:
+            SchemaMismatchError: If the keys cannot be compared with the file's. A key that only
+                the file's type cannot hold is not in the file.
+        """
+        key_columns = as_names(key_columns)
+        keys = keys_table(source_keys, key_columns)
+        footer = file_metadata.footer
+        if footer is not None and footer.error is not None:
+            return True
+        if footer is None:
+            bounds = [_whole_file_bounds(file_metadata, name, keys) for name in key_columns]
+            overlap = KeyOverlap(canonical_keys(keys, [each.column for each in bounds]), bounds)
+            return bool(overlap.may_hold.any())
+        if not footer.rows:
+            return False
+        columns = [_column_of(footer, name, keys) for name in key_columns]
+        in_path = {
+            column.name: partition_values(column, [file_metadata.partition_values])
+            for column in columns
+            if _has_partition(file_metadata, column.name) and column.name not in footer.leaves
+        }
+        bounds = key_bounds([footer], columns, in_path)
+        canonical = canonical_keys(keys, columns)
+        _, overlap = trusted_overlap([footer], canonical, bounds, lambda known: known.raw)
+        return bool(overlap.may_hold.any())
+
+
+def _column_of(footer: FileFooter, name: str, keys: pa.Table) -> KeyColumn:
+    if name in footer.leaves:
+        stored = footer.leaves[name].type
+        return key_column(name, common_type(stored, keys.schema.field(name).type))
+    return key_column(name, keys.schema.field(name).type)
+
+
+def _type_of(name: str, schema: pa.Schema | None, keys: pa.Table) -> pa.DataType:
+    known = schema if schema is not None and name in schema.names else keys.schema
+    return known.field(name).type
+
+
+def _has_partition(file: ParquetFileMetadata, name: str) -> bool:
+    return file.partition_values is not None and name in file.partition_values
+
+
+def _partition_bounds(column: KeyColumn, files: Sequence[ParquetFileMetadata]) -> ColumnBounds:
+    """The bounds of a partition column, each file as one row group."""
+    values = partition_values(column, [file.partition_values for file in files])
+    return constant_bounds(column, values.values, values.known, [1] * len(files))
+
+
+def _whole_file_bounds(file: ParquetFileMetadata, name: str, keys: pa.Table) -> ColumnBounds:
+    """The bounds of a column from the statistics of the whole file, as one row group."""
+    if _has_partition(file, name):
+        return _partition_bounds(key_column(name, keys.schema.field(name).type), [file])
+    stats = file.column_stats.get(name, {})
+    ends = [stats.get("min"), stats.get("max")]
+    known = None not in ends and all(end == end for end in ends)
+    wanted = keys.schema.field(name).type
+    values = keys_table(ends, [name]).column(name) if known else pa.nulls(2, wanted)
+    column = key_column(name, common_type(values.type, wanted))
+    canonical = column.canonical(values).combine_chunks()
+    if known and canonical[0].as_py() > canonical[1].as_py():
+        canonical = pa.nulls(2, canonical.type)  # bounds that cannot be bound nothing
+    nulls = stats.get("null_count")
+    return ColumnBounds(
+        column,
+        canonical[:1],
+        canonical[1:],
+        np.array([nulls is None or nulls != file.total_rows]),
+        np.array([nulls != 0]),
+    )

@@ -1,0 +1,275 @@
+"""Exact comparison of canonical keys: groups of equal keys, and which row holds which key.
+
+Keys of any number of columns are reduced to one integer each: values to their rank among the
+distinct values of the source, pairs of ranks to their rank among the distinct pairs, and so on.
+NULL is a value like any other here; whether NULL keys may match is decided before.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.arrow_compat import numbered_columns
+from fsspeckit.core.keys.canonical import canonical_keys, check_names, key_column
+from fsspeckit.core.keys.casts import family, python_value
+from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["DuplicatePolicy", "KeyIndex", "sample_keys", "winning_rows"]
+
+DuplicatePolicy = Literal["error", "first", "last"]
+
+_SAMPLES = 5
+
+
+class KeyIndex:
+    """The keys of a source, ready to be looked up.
+
+    Args:
+        keys: Canonical key columns.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        column = keys.column(0)
+        is_number = len(keys.column_names) == 1 and pa.types.is_int64(column.type)
+        self._index: _NumberIndex | _TupleIndex = (
+            _NumberIndex(column.to_numpy())
+            if is_number and not column.null_count
+            else _TupleIndex(keys)
+        )
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no key occurs twice."""
+        return self._index.is_unique
+
+    @cached_property
+    def groups(self) -> Numbers:
+        """For each source row the number of its key; equal keys have equal numbers."""
+        return self._index.groups()
+
+    def lookup(self, keys: pa.Table) -> Numbers:
+        """For each key the first source row that has it, or -1."""
+        return self._index.lookup(keys)
+
+
+class _NumberIndex:
+    """Keys of one number each: the sorted numbers, and where they stood; no more memory."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._order: NDArray[np.unsignedinteger[Any]] | None = None
+        if (numbers[:-1] > numbers[1:]).any():
+            order = np.argsort(numbers, kind="stable")
+            self._order = order.astype(np.min_scalar_type(len(numbers)))
+            numbers = numbers[order]
+        self._ordered = numbers
+
+    @property
+    def is_unique(self) -> bool:
+        return not (self._ordered[:-1] == self._ordered[1:]).any()
+
+    def groups(self) -> Numbers:
+        starts = np.concatenate([[False], self._ordered[:-1] != self._ordered[1:]])
+        ranks: Numbers = np.cumsum(starts[: len(self._ordered)])
+        if self._order is None:
+            return ranks
+        groups = np.empty(len(ranks), np.int64)
+        groups[self._order] = ranks
+        return groups
+
+    def lookup(self, keys: pa.Table) -> Numbers:
+        column = keys.column(0)
+        place = _find(self._ordered, column.fill_null(0).to_numpy())
+        if self._order is not None:
+            place = np.where(place < 0, -1, self._order[place].astype(np.int64))
+        return np.where(np.asarray(column.is_null()), -1, place) if column.null_count else place
+
+
+class _TupleIndex:
+    """Keys of any columns, reduced to one integer each."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self._columns = [_Ranks(keys.column(name)) for name in keys.column_names]
+        self._pairs: list[Numbers] = []
+        groups = self._columns[0].of(keys.column(0))
+        for number, ranks in enumerate(self._columns[1:], start=1):
+            pairs = groups * ranks.count + ranks.of(keys.column(number))
+            distinct, groups = np.unique(pairs, return_inverse=True)
+            self._pairs.append(distinct)
+        self._groups = groups
+        self._row = _first_row_of_each(groups)
+
+    @property
+    def is_unique(self) -> bool:
+        return not len(self._groups) or bool((np.bincount(self._groups) <= 1).all())
+
+    def groups(self) -> Numbers:
+        return self._groups
+
+    def lookup(self, keys: pa.Table) -> Numbers:
+        found = self._columns[0].of(keys.column(0))
+        for number, (ranks, distinct) in enumerate(
+            zip(self._columns[1:], self._pairs, strict=True), start=1
+        ):
+            ranked = ranks.of(keys.column(number))
+            absent = (found < 0) | (ranked < 0)
+            found = np.where(absent, -1, _find(distinct, found * ranks.count + ranked))
+        return np.where(found < 0, -1, self._row[found]) if len(self._row) else found
+
+
+class _Ranks:
+    """The distinct values of one column in order; NULL comes after all of them."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self._is_number = pa.types.is_int64(values.type)
+        distinct = pc.unique(values).drop_null()
+        self._ordered: Any = (
+            np.sort(distinct.to_numpy())
+            if self._is_number
+            else distinct.take(pc.array_sort_indices(distinct))
+        )
+        self._null_rank = len(distinct) if values.null_count else -1
+        self.count = len(distinct) + 1
+
+    def of(self, values: pa.ChunkedArray) -> Numbers:
+        """The rank of each value; -1 for values that are not among them."""
+        chunks = [self._of(chunk) for chunk in values.chunks]
+        return np.concatenate([*chunks, np.empty(0, np.int64)])
+
+    def _of(self, values: pa.Array) -> Numbers:
+        if self._is_number:
+            ranks = _find(self._ordered, values.fill_null(0).to_numpy())
+        else:
+            ranks = self._find_bytes(values.fill_null(b""))
+        if values.null_count:
+            ranks = np.where(np.asarray(values.is_null()), self._null_rank, ranks)
+        return ranks
+
+    def _find_bytes(self, values: pa.Array) -> Numbers:
+        if not len(self._ordered):
+            return np.full(len(values), -1)
+        if len(self._ordered) < len(values):
+            # By hashes, of which a table is made in each call: not for a source of many keys.
+            found = pc.index_in(values, value_set=self._ordered).fill_null(-1)
+            return np.asarray(found, np.int64)
+        place = np.asarray(pc.search_sorted(self._ordered, values, side="left")).astype(np.int64)
+        clipped = np.minimum(place, len(self._ordered) - 1)
+        same = np.asarray(pc.equal(self._ordered.take(pa.array(clipped)), values))
+        return np.where(same, clipped, -1)
+
+
+def _find(ordered: Numbers, values: Numbers) -> Numbers:
+    """The place of each value in a sorted array, or -1."""
+    if not len(ordered):
+        return np.full(len(values), -1)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[place] == values, place, -1)
+
+
+def _first_row_of_each(groups: Numbers) -> Numbers:
+    rows = np.zeros(int(groups.max()) + 1 if len(groups) else 0, np.int64)
+    rows[groups[::-1]] = np.arange(len(groups))[::-1]  # of several the last assignment stays
+    return rows
+
+
+def winning_rows(
+    source: pa.Table,
+    groups: NDArray[np.int64],
+    key_columns: Sequence[str],
+    policy: DuplicatePolicy = "error",
+    order_by: Sequence[str] | None = None,
+) -> NDArray[np.int64]:
+    """The source rows that remain when every key may occur once, in their order.
+
+    Args:
+        source: The source, for ``order_by`` and for sample keys in the error.
+        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
+        key_columns: The key columns.
+        policy: What to do with a key that occurs more than once.
+        order_by: Keep the row with the greatest value of these columns, the first column first.
+            NULL is below every value and NaN above; of equal rows the later one stays.
+
+    Raises:
+        DuplicateKeyError: If a key occurs more than once and nothing says which row to keep.
+        InvalidArgumentError: If ``policy`` or ``order_by`` is not understood.
+    """
+    if policy not in ("error", "first", "last"):
+        raise InvalidArgumentError.choice("duplicate_keys", policy, ("error", "first", "last"))
+    ranked = _ranked(source, order_by) if order_by else None
+    counts = np.bincount(groups)
+    repeated = np.flatnonzero(counts > 1)
+    if not len(repeated):
+        return np.arange(len(groups))
+    if ranked is not None:
+        order = _ascending(ranked)
+    elif policy == "error":
+        raise _duplicates(source, groups, repeated, key_columns)
+    else:
+        order = np.arange(len(groups))[:: -1 if policy == "first" else 1]
+    winners = np.zeros(len(counts), np.int64)
+    winners[groups[order]] = order
+    return np.sort(winners)
+
+
+def _ranked(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
+    """The columns to order by as canonical values: their order has a place for NaN, above all."""
+    check_names("order_by", order_by)
+    missing = [name for name in order_by if name not in source.column_names]
+    if missing:
+        raise InvalidArgumentError.missing_columns("order_by", missing, source.column_names)
+    for name in order_by:
+        if family(source.schema.field(name).type) is None:
+            raise InvalidArgumentError(
+                f"order_by {name!r} of type {source.schema.field(name).type} has no order.\n"
+                "Hint: order by numbers, strings, binaries, booleans, dates, times or timestamps."
+            )
+    columns = [key_column(name, source.schema.field(name).type) for name in order_by]
+    return canonical_keys(source, columns)
+
+
+def _ascending(ranked: pa.Table) -> NDArray[np.int64]:
+    """The rows in order, NULL first; equal ones stay as they are."""
+    columns = numbered_columns(ranked)
+    keys = [(name, "ascending", "at_start") for name in columns.column_names]
+    return np.asarray(pc.sort_indices(columns, sort_keys=keys)).astype(np.int64)
+
+
+def _duplicates(
+    source: pa.Table,
+    groups: NDArray[np.int64],
+    repeated: NDArray[np.intp],
+    key_columns: Sequence[str],
+) -> DuplicateKeyError:
+    samples = sample_keys(source, key_columns, groups, repeated)
+    return DuplicateKeyError.found(key_columns, len(repeated), samples)
+
+
+def sample_keys(
+    source: pa.Table,
+    key_columns: Sequence[str],
+    groups: NDArray[np.int64],
+    wanted: NDArray[np.integer[Any]],
+) -> list[tuple[Any, ...]]:
+    """A few of the wanted keys, for an error message.
+
+    Args:
+        source: The rows.
+        key_columns: The key columns.
+        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
+        wanted: The numbers of keys.
+    """
+    _, first = np.unique(groups, return_index=True)
+    rows = source.select(list(key_columns)).take(pa.array(first[wanted[:_SAMPLES]]))
+    columns = [[python_value(value) for value in column] for column in rows.columns]
+    return list(zip(*columns, strict=True))

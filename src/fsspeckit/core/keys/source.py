@@ -1,0 +1,225 @@
+"""The source as planning sees it: its keys, whatever a caller passes as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.keys.canonical import as_names, canonical_keys, check_columns, check_names
+from fsspeckit.core.keys.invariants import validate_no_null_keys
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.planning.target import Target
+
+__all__ = [
+    "NullPolicy",
+    "SourceKeys",
+    "cut_value",
+    "keys_table",
+    "kinds_of",
+    "no_keys",
+    "source_keys",
+]
+
+NullPolicy = Literal["error", "match"]
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """The canonical keys of a source, and the partitions its rows belong to."""
+
+    keys: pa.Table
+    """The key columns and the partition columns, canonical, one row for each source row."""
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return int(self.keys.num_rows)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether ``keys`` are all of them.
+
+        An engine whose source is too large for one machine gives enough keys to compare with
+        bounds: inside each row group's bounds one, if any is, and of each partition one.
+        """
+        return True
+
+
+def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error") -> SourceKeys:
+    """Take the keys of a source for planning against a target.
+
+    Raises:
+        InvalidArgumentError: If a key or partition column is missing.
+        NullKeyError: If a key is NULL and ``null_keys`` is ``"error"``.
+        SchemaMismatchError: If a value cannot be a key of the target.
+    """
+    if null_keys not in ("error", "match"):
+        raise InvalidArgumentError.choice("null_keys", null_keys, ("error", "match"))
+    names = [column.name for column in target.key_columns]
+    check_columns("key_columns", names, source.column_names)
+    if target.partition_columns:
+        parts = [column.name for column in target.partition_columns]
+        check_columns("partition_columns", parts, source.column_names)
+    if null_keys == "error":
+        validate_no_null_keys(source, names)
+    columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
+    return SourceKeys(canonical_keys(source, list(columns.values())))
+
+
+def no_keys(target: Target) -> SourceKeys:
+    """The keys of an empty source."""
+    columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
+    fields = [(column.name, column.canonical_type) for column in columns.values()]
+    return SourceKeys(pa.schema(fields).empty_table())
+
+
+def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
+    """Turn what a caller may pass as keys into a table of key columns.
+
+    Args:
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        key_columns: The names of the key columns.
+
+    Raises:
+        InvalidArgumentError: If the keys do not have one value per key column, or the values of
+            a column are not of one kind.
+    """
+    key_columns = as_names(key_columns)
+    check_names("key_columns", key_columns)
+    source_keys = _collected(source_keys)
+    if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
+        check_columns("key_columns", key_columns, source_keys.schema.names)
+        columns = [source_keys.column(name) for name in key_columns]
+        return pa.table(columns, names=list(key_columns))
+    if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
+        if len(key_columns) != 1:
+            raise InvalidArgumentError(
+                f"source_keys is one array, but there are {len(key_columns)} key columns: "
+                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
+            )
+        return pa.table([source_keys], names=list(key_columns))
+    arrays = map(_array, _transposed(source_keys, key_columns), key_columns)
+    return pa.table(list(arrays), names=list(key_columns))
+
+
+def _collected(source_keys: Any) -> Any:
+    """Keys as an Arrow object or a list."""
+    if isinstance(source_keys, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
+        return source_keys
+    if isinstance(source_keys, pa.RecordBatchReader):
+        return source_keys.read_all()
+    if hasattr(source_keys, "__arrow_c_stream__") and hasattr(source_keys, "columns"):
+        return pa.table(source_keys)  # a data frame; as a sequence it would be its column names
+    single = isinstance(source_keys, (str, bytes, Mapping))
+    if single or not isinstance(source_keys, Iterable):
+        raise InvalidArgumentError(
+            "source_keys must be a sequence of keys, an Arrow array or a table, "
+            f"got {type(source_keys).__name__}: {source_keys!r}.\nHint: pass [key] for one key."
+        )
+    return list(source_keys)
+
+
+def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
+    if len(key_columns) == 1:
+        return [[key[0] if isinstance(key, tuple) and len(key) == 1 else key for key in keys]]
+    for key in keys:
+        if not isinstance(key, (tuple, list)) or len(key) != len(key_columns):
+            raise InvalidArgumentError(
+                f"each source key must be a tuple of {len(key_columns)} values, one for each of "
+                f"{list(key_columns)!r}, got {key!r}."
+            )
+    return [list(column) for column in zip(*keys, strict=True)] or [[] for _ in key_columns]
+
+
+def _array(values: list[Any], name: str) -> pa.Array:
+    _check_one_kind(values, name)
+    values = [value.bytes if isinstance(value, UUID) else value for value in values]
+    try:
+        return _inferred(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} are no values of one type: {error}.\n"
+            "Hint: pass an Arrow array or table, whose types are given."
+        ) from error
+
+
+def _inferred(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # integers beyond the range of int64
+        return pa.array([None if value is None else Decimal(value) for value in values])
+
+
+def _check_one_kind(values: list[Any], name: str) -> None:
+    """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
+    kinds = kinds_of(values)
+    if (cut := cut_value(values)) is not None:
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} hold {cut!r}, whose nanoseconds would be lost.\n"
+            "Hint: pass an Arrow array or table, whose types are given."
+        )
+    if len(kinds) > 1:
+        raise InvalidArgumentError(
+            f"the source_keys of column {name!r} mix {' and '.join(sorted(kinds))}, "
+            "which are never equal.\nHint: pass values of one kind."
+        )
+
+
+def kinds_of(values: Iterable[Any]) -> set[str]:
+    """What values other than None are called; values of two kinds are never equal.
+
+    Datetimes with a zone and without are of two kinds too.
+    """
+    values = [value for value in values if value is not None]
+    kinds = {_kind_of(python_type) for python_type in set(map(type, values))}
+    if "datetimes" in kinds:
+        zoned = {value.tzinfo is not None for value in values if isinstance(value, datetime)}
+        if len(zoned) > 1:
+            kinds = kinds - {"datetimes"} | {"datetimes with zone", "datetimes without zone"}
+    return kinds
+
+
+def cut_value(values: Iterable[Any]) -> Any:
+    """A timestamp or duration of pandas whose nanoseconds Arrow would cut off; else None."""
+    names = {each: _FINE.get(each.__name__) for each in set(map(type, values))}
+    if not any(names.values()):
+        return None
+    fine = (value for value in values if getattr(value, names[type(value)] or "", 0) > 0)
+    return next(fine, None)
+
+
+_FINE = {"Timestamp": "nanosecond", "Timedelta": "nanoseconds"}
+
+
+def _kind_of(python_type: type) -> str:
+    for name, base in _KINDS:
+        if issubclass(python_type, base):
+            return name
+    return python_type.__name__
+
+
+_KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a date
+    ("datetimes", datetime),
+    ("datetimes", np.datetime64),
+    ("dates", date),
+    ("times", time),
+    ("durations", timedelta),
+    ("durations", np.timedelta64),  # NumPy has it for a number
+    ("booleans", bool),
+    ("booleans", np.bool_),
+    ("numbers", Number),
+    ("strings", str),
+    ("bytes", bytes),
+)

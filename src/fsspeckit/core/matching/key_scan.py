@@ -1,0 +1,254 @@
+"""The key scan: the last link of the evidence chain.
+
+Reads key columns only, of the row groups that nothing else has ruled out, and never holds more
+than one row group. Where a sieve can tell which rows may matter, the others are not decoded.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.instants import key_instants
+from fsspeckit.core.keys.canonical import canonical_keys, key_column
+from fsspeckit.core.keys.casts import common_type, family
+from fsspeckit.core.keys.key_index import KeyIndex
+from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
+from fsspeckit.core.planning.footers import read_footer
+from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path, typed_values
+from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.storage.fs.inputs import open_input
+from fsspeckit.storage.fs.ranges import read_range
+from fsspeckit.storage.fs.reads import naming_failure
+from fsspeckit.storage.listing import DataFile
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.storage.roots import Root
+
+    Rows = NDArray[np.int64]
+
+__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys", "sieve_for"]
+
+# Fewer rows are decoded in the time that it takes to look at their pages one by one.
+_MANY_ROWS: Final = 10_000
+
+
+@contextmanager
+def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
+    """Open a data file for reading, the same way everywhere.
+
+    INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
+    outside their range into other dates without an error.
+
+    Raises:
+        UnreadableFileError: If it is not Parquet.
+        OSError: What the filesystem raised, naming the file.
+    """
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": int96_unit, "pre_buffer": True}
+    with ExitStack() as stack:
+        source: Any = path
+        if not root.is_local:
+            # fsspec's own cache would read ahead, into columns that nobody asked for.
+            source = stack.enter_context(open_input(root, path, cache_type="none"))
+        with naming_damage(root, path):
+            # Read, not mapped: a mapped file would stay in this process's memory page by page.
+            file = stack.enter_context(pq.ParquetFile(source, memory_map=False, **options))
+        yield file
+
+
+@contextmanager
+def naming_damage(root: Root, path: str) -> Iterator[None]:
+    """Tell which file it was whose pages could not be decoded.
+
+    Raises:
+        UnreadableFileError: Naming the file.
+        OSError: What the filesystem raised, naming the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        # pyarrow reports damaged bytes as an OSError without an errno. One of a filesystem has
+        # an errno: that of a disk by itself, others by the way files are opened.
+        if type(error) is not OSError or error.errno is not None:
+            with naming_failure(root, path, "reading"):
+                raise
+        raise _damaged(root, path, error) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _damaged(root, path, error) from error
+
+
+def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
+        "Hint: restore the file, or move it out of the dataset if it is not data."
+    )
+
+
+def sieve_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> Sieve | None:
+    """A sieve that lets some canonical keys pass; None where there is none for such keys."""
+    (name, *more) = [column.name for column in columns]
+    is_text = family(columns[0].type) in ("string", "binary")
+    return Sieve.of(keys.column(name)) if is_text and not more else None
+
+
+def scan_keys(
+    root: Root,
+    footer: FileFooter,
+    row_groups: Sequence[int],
+    columns: Sequence[KeyColumn],
+    constants: Mapping[str, pa.Scalar],
+    sieve: Sieve | None = None,
+) -> Iterator[tuple[int, Rows, pa.Table]]:
+    """Read the canonical keys of some row groups of a file.
+
+    Args:
+        root: Where the file is.
+        footer: The file.
+        row_groups: The row groups to read.
+        columns: The key columns.
+        constants: The value of each key column that is in the path and not in the file.
+        sieve: Lets the keys pass that are looked for; others may be left out then.
+
+    Yields:
+        The number of the row group, some of its rows by their places in it, and their keys.
+    """
+    stored = [column.name for column in columns if column.name not in constants]
+    int96 = [c for c in columns if c.name in stored and _is_int96(footer, c.name)]
+    with open_data_file(root, footer.file.path) as file:
+        for number in row_groups:
+            rows = footer.row_groups[number].rows
+            if sieve is not None and not constants and root.is_local and rows >= _MANY_ROWS:
+                sifted = _sifted(root, footer, file, number, stored[0], sieve)
+                if sifted is not None:
+                    yield number, sifted.places, pa.table([sifted.values], names=stored)
+                    continue
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            with naming_damage(root, footer.file.path):
+                table = file.read_row_group(number, columns=stored).select(stored)
+                if stored and table.num_rows != rows:
+                    raise pa.ArrowInvalid(f"a column has {table.num_rows:,} of {rows:,} rows")
+            found = dict(zip(stored, table.columns, strict=True))
+            if int96:
+                found |= _instants(root, footer, number, table, int96)
+            for name, value in constants.items():
+                found[name] = pa.repeat(value, rows)
+            yield number, np.arange(rows), canonical_keys(pa.table(found), columns)
+
+
+def _sifted(
+    root: Root, footer: FileFooter, file: pq.ParquetFile, number: int, name: str, sieve: Sieve
+) -> Sifted | None:
+    """The rows of a row group that pass; None if the sieve cannot tell."""
+    # By its index: a leaf inside of another column may have the same path.
+    leaf = footer.leaves[name].index
+    chunk = file.metadata.row_group(number).column(leaf)
+    rows, path = footer.row_groups[number].rows, footer.file.path
+    with naming_damage(root, path):
+        read = partial(read_range, root, path)
+        return sift_chunk(chunk, file.schema.column(leaf), rows, footer.file.size, read, sieve)
+
+
+def _is_int96(footer: FileFooter, name: str) -> bool:
+    return footer.leaves[name].physical == "INT96"
+
+
+def _instants(
+    root: Root, footer: FileFooter, number: int, coarse: pa.Table, columns: Sequence[KeyColumn]
+) -> dict[str, pa.ChunkedArray]:
+    """The INT96 key columns of a row group as the instants they are, nanoseconds included."""
+    names = [column.name for column in columns]
+    with open_data_file(root, footer.file.path, int96_unit="ns") as file:
+        fine = file.read_row_group(number, columns=names)
+    return {
+        c.name: key_instants(coarse.column(c.name), fine.column(c.name), c.type) for c in columns
+    }
+
+
+def confirm_affected_files(
+    candidate_files: list[str],
+    key_columns: str | Sequence[str],
+    source_keys: Sequence[Any],
+    filesystem: Any = None,
+) -> list[str]:
+    """Find the candidates that really hold one of the keys, reading key columns only.
+
+    Args:
+        candidate_files: Paths of data files.
+        key_columns: The key columns.
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the paths.
+
+    Returns:
+        The files that hold a key, in the order given. A file that cannot be read as Parquet, or
+        does not have a key column, counts as affected. A key that the type of a file's column
+        cannot hold is not in that file.
+
+    Raises:
+        OSError: What the filesystem raised, naming the file.
+        SchemaMismatchError: If the keys cannot be compared with a file's.
+    """
+    if isinstance(candidate_files, str):
+        raise InvalidArgumentError(
+            f"candidate_files must be a list of paths, got the string {candidate_files!r}.\n"
+            f"Hint: pass [{candidate_files!r}]."
+        )
+    keys = keys_table(source_keys, key_columns)
+    return [path for path in candidate_files if _is_affected(path, keys, filesystem)]
+
+
+def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
+    key_columns = keys.column_names
+    root = open_root(path, filesystem)
+    size = root.filesystem.size(root.path)
+    try:
+        footer = read_footer(root, DataFile(root.path, size), key_columns)
+    except UnreadableFileError:
+        return True
+    types = [footer.leaves[name].type if name in footer.leaves else None for name in key_columns]
+    constants = _path_constants(path, footer, keys)
+    if any(name not in footer.leaves and name not in constants for name in key_columns):
+        return True  # nothing is known about a key column that is not there
+    columns = [
+        key_column(name, common_type(kind or constants[name].type, keys.schema.field(name).type))
+        for name, kind in zip(key_columns, types, strict=True)
+    ]
+    index = KeyIndex(canonical_keys(keys, columns))
+    try:
+        return _holds_key(root, footer, index, columns, constants)
+    except UnreadableFileError:
+        return True
+
+
+def _holds_key(
+    root: Root,
+    footer: FileFooter,
+    index: KeyIndex,
+    columns: Sequence[KeyColumn],
+    constants: Mapping[str, pa.Scalar],
+) -> bool:
+    scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
+    return any(bool((index.lookup(found) >= 0).any()) for _, _, found in scanned)
+
+
+def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, pa.Scalar]:
+    """The key columns that only the path holds, typed like the keys."""
+    constants = {}
+    for name, text in parse_hive_partition_path(path, keys.column_names).items():
+        if name not in footer.leaves:
+            values, (known,) = typed_values([text], keys.schema.field(name).type)
+            if known:
+                constants[name] = values[0]
+    return constants

@@ -1,0 +1,252 @@
+"""Puts a Parquet file together from parts of an old one and from new column chunks.
+
+Pages hold no absolute offsets, so a chunk can be moved as bytes; what points at it is in the footer
+and in the offset indexes, and is fixed here. Everything else in the footer stays: readers use
+``created_by`` to tell which old statistics to distrust, and the key-value metadata is not ours.
+Bloom filters, column indexes and offset indexes follow the data, each kind in one piece, because
+readers fetch them as one range.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from fsspeckit.core.parquet.format.layout import MAGIC, CannotSpliceError, Chunk, Range
+from fsspeckit.core.parquet.format.thrift import (
+    I16,
+    I32,
+    I64,
+    INT,
+    Spec,
+    Struct,
+    ThriftError,
+    decode,
+)
+from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fsspeckit.core.parquet.format.layout import Anatomy, Group
+    from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk
+    from fsspeckit.core.parquet.splice.copying import Original, Sink
+
+__all__ = ["Splicer"]
+
+_OFFSETS: Final = (9, 10, 11)
+_SORTING_COLUMNS: Final = 4
+_ORDINAL: Final = 7
+_LARGEST_ORDINAL: Final = 32767
+_KNOWN_OF_A_GROUP: Final = frozenset(range(1, 8))
+_OFFSET_INDEX: Final[Spec] = {1: [{1: INT}]}
+
+
+class _Placed:
+    """A chunk in the new file, and what will follow the data on its behalf."""
+
+    def __init__(self, source: Chunk | EncodedChunk, start: int) -> None:
+        self.old = _chunk_of(source)
+        self.start = start
+        self.metadata = self.old.metadata.copy()
+        for number in _OFFSETS:
+            if self.metadata.values.get(number, 0) > 0:
+                self.metadata.values[number] += start - self.old.data.start
+        self.struct = self.old.struct.copy()
+        self.struct.values[3] = self.metadata
+        set_field(self.struct, 2, 0, I64)  # deprecated, and wrong in the files of some writers
+        self.bloom: Range | bytes | None
+        self.column_index: Range | bytes | None
+        self.offset_index: Range | bytes | None
+        self.bloom, self.column_index, self.offset_index = (
+            source.bloom,
+            source.column_index,
+            source.offset_index,
+        )
+
+
+class Splicer:
+    """Writes one file; row groups are given in their order.
+
+    Args:
+        original: The old file.
+        anatomy: Its parts.
+        sink: Where the new file goes.
+    """
+
+    def __init__(self, original: Original, anatomy: Anatomy, sink: Sink) -> None:
+        self._original = original
+        self._anatomy = anatomy
+        self._sink = sink
+        self._pending: Range | None = None
+        self._groups: list[Struct] = []
+        self._placed: list[_Placed] = []
+        self.rows = 0
+        self.copied_bytes = 0
+        self.indexes: list[Range] = []
+        sink.write(MAGIC)
+
+    def keep(self, group: Group) -> None:
+        """Add a row group as it is."""
+        self._add(group.struct.copy(), group.rows, group.chunks, group.chunks)
+
+    def change(
+        self,
+        group: Group,
+        rows: int,
+        chunks: Sequence[Chunk | EncodedChunk],
+        unsorted: Collection[int] = (),
+    ) -> None:
+        """Add a row group of which some chunks are new.
+
+        Args:
+            group: The old row group, or the first of several that become one.
+            rows: Its rows now.
+            chunks: A chunk for each leaf column.
+            unsorted: The leaf columns that may have lost a sort order.
+        """
+        struct = group.struct.copy()
+        # What a later version of the format says about a row group may be about its values.
+        drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
+        _cut_sort_order(struct, unsorted)
+        metadata = [_chunk_of(source).metadata.values for source in chunks]
+        set_field(struct, 3, rows, I64)
+        set_field(struct, 2, sum(values[6] for values in metadata), I64)
+        if 6 in struct.kinds:
+            set_field(struct, 6, sum(values[7] for values in metadata), I64)
+        self._add(struct, rows, chunks, group.chunks)
+
+    def finish(self) -> None:
+        """Write what follows the data.
+
+        Raises:
+            CannotSpliceError: If an index of the old file is damaged.
+        """
+        self._write_blooms()
+        self._write_column_indexes()
+        self._write_offset_indexes()
+        self._number_groups()
+        footer = self._anatomy.footer.copy()
+        set_field(footer, 3, self.rows, I64)
+        footer.values[4] = self._groups
+        data = encode(footer)
+        self._write(data + len(data).to_bytes(4, "little") + MAGIC)
+
+    def _add(
+        self,
+        struct: Struct,
+        rows: int,
+        sources: Sequence[Chunk | EncodedChunk],
+        old: Sequence[Chunk],
+    ) -> None:
+        # In the order in which the old file had them: adjacent chunks are then copied as one.
+        order = sorted(range(len(old)), key=lambda number: old[number].data.start)
+        placed = {number: self._place(sources[number]) for number in order}
+        chunks = [placed[number] for number in range(len(old))]
+        struct.values[1] = [chunk.struct for chunk in chunks]
+        if 5 in struct.kinds:
+            struct.values[5] = min(chunk.start for chunk in chunks)
+        self.rows += rows
+        self._groups.append(struct)
+        self._placed += chunks
+
+    def _place(self, source: Chunk | EncodedChunk) -> _Placed:
+        if isinstance(source, Chunk):
+            return _Placed(source, self._copy_later(source.data))
+        starts = [
+            self._copy_later(part) if isinstance(part, Range) else self._write(part)
+            for part in source.pages
+        ]
+        return _Placed(source, starts[0])
+
+    def _copy_later(self, part: Range) -> int:
+        """Copy a part of the old file with what follows it; returns where it will be."""
+        pending = self._pending
+        if pending is not None and pending.end == part.start:
+            self._pending = Range(pending.start, pending.length + part.length)
+            return self._sink.position + pending.length
+        self._flush()
+        self._pending = part
+        return self._sink.position
+
+    def _write(self, data: bytes | memoryview) -> int:
+        """Write bytes; returns where they are."""
+        self._flush()
+        start = self._sink.position
+        self._sink.write(data)
+        return start
+
+    def _flush(self) -> None:
+        if self._pending is not None:
+            self._sink.copy(self._pending)
+            self.copied_bytes += self._pending.length
+            self._pending = None
+
+    def _write_blooms(self) -> None:
+        for chunk in self._placed:
+            part = chunk.bloom
+            if part is not None:
+                start = self._copy_later(part) if isinstance(part, Range) else self._write(part)
+                length = part.length if isinstance(part, Range) else len(part)
+                self._point(chunk.metadata, 14, Range(start, length))
+
+    def _write_column_indexes(self) -> None:
+        for chunk in self._placed:
+            if chunk.column_index is not None:
+                data = self._bytes(chunk.column_index)
+                self._point(chunk.struct, 6, Range(self._write(data), len(data)))
+
+    def _write_offset_indexes(self) -> None:
+        for chunk in self._placed:
+            if chunk.offset_index is not None:
+                pages = chunk.old.data
+                data = _shifted(self._bytes(chunk.offset_index), pages, chunk.start - pages.start)
+                self._point(chunk.struct, 4, Range(self._write(data), len(data)))
+
+    def _point(self, struct: Struct, number: int, part: Range) -> None:
+        """Say in the footer where an index is; its length is in the next field."""
+        set_field(struct, number, part.start, I64)
+        set_field(struct, number + 1, part.length, I32)
+        self.indexes.append(part)
+
+    def _bytes(self, part: Range | bytes) -> bytes:
+        return self._original.read(part.start, part.length) if isinstance(part, Range) else part
+
+    def _number_groups(self) -> None:
+        """Number all row groups or none: some readers refuse a file that has both."""
+        had_all = all(_ORDINAL in group.struct.kinds for group in self._anatomy.groups)
+        if not had_all or len(self._groups) > _LARGEST_ORDINAL:
+            for struct in self._groups:
+                drop_fields(struct, [_ORDINAL])
+            return
+        for number, struct in enumerate(self._groups):
+            set_field(struct, _ORDINAL, number, I16)
+
+
+def _cut_sort_order(struct: Struct, unsorted: Collection[int]) -> None:
+    """Promise a sort order as far as it is by columns that keep it."""
+    order = struct.values.get(_SORTING_COLUMNS, [])
+    kept = list(takewhile(lambda column: column.values[1] not in unsorted, order))
+    if kept:
+        struct.values[_SORTING_COLUMNS] = kept
+    else:
+        drop_fields(struct, [_SORTING_COLUMNS])
+
+
+def _chunk_of(source: Chunk | EncodedChunk) -> Chunk:
+    return source if isinstance(source, Chunk) else source.chunk
+
+
+def _shifted(data: bytes, pages: Range, delta: int) -> bytes:
+    """An offset index whose pages have moved."""
+    try:
+        index, end = decode(data, _OFFSET_INDEX)
+        locations = index.values[1]
+        inside = all(pages.start <= one.values[1] < pages.end for one in locations)
+        if end != len(data) or not inside:
+            raise CannotSpliceError("an offset index points outside of its column chunk")
+        for location in locations:
+            location.values[1] += delta
+    except (ThriftError, KeyError) as error:
+        raise CannotSpliceError(f"an offset index is damaged: {error}") from error
+    return encode(index)

@@ -1,0 +1,360 @@
+"""How a file was written, so that a file that replaces it looks the same.
+
+pyarrow decodes a file without telling how it was encoded. Codec, encodings, page version, physical
+types, blooms, page index and metadata are read from the footer here and become the options of
+pyarrow's writer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.instants import (
+    Unit,
+    has_nanoseconds,
+    int96_columns,
+    physical_types,
+    with_int96_as,
+)
+from fsspeckit.core.parquet.format.thrift import INT, Spec, ThriftError, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+__all__ = [
+    "Layout",
+    "dictionary_pays",
+    "layout_of",
+    "layout_of_new_files",
+    "sort_order",
+    "sorting_columns",
+]
+
+_PAGE_HEADER: Spec = {1: INT, 4: INT}
+_PAGE_HEADER_BYTES = 4096
+_DATA_PAGE_V2 = 3
+_WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Bytes of a plain value, where all have the same."""
+
+# What a codec makes of plain values is often as small as what it makes of such a dictionary.
+_PAYING_SHARE = 0.75
+_DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_SPECIAL_ENCODINGS = (
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "DELTA_BYTE_ARRAY",
+    "BYTE_STREAM_SPLIT",
+)
+_CODECS = {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4", "LZ4_HADOOP": "LZ4"}
+BLOOM_FPP = 0.01
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The schema of a file, and the options that make pyarrow write one like it."""
+
+    schema: pa.Schema
+    """What is written; INT96 timestamps without zone."""
+
+    options: dict[str, Any]
+    """Keyword arguments of ``pyarrow.parquet.ParquetWriter``."""
+
+    int96: frozenset[str] = frozenset()
+    """Top-level columns that the file stores as INT96, or with INT96 inside."""
+
+    key_values: dict[bytes, bytes] = field(default_factory=dict)
+    """Metadata of the file that is not part of its Arrow schema."""
+
+    physical: tuple[str, ...] = ()
+    """The physical type of each leaf column of the file."""
+
+    unit: Unit = "us"
+    """The unit in which INT96 is decoded."""
+
+    def meaning(self) -> pa.Schema:
+        """The schema with INT96 columns as the instants they are."""
+        return with_int96_as(self.schema, self.physical, pa.timestamp(self.unit, "UTC"))
+
+    @property
+    def writes_int96(self) -> bool:
+        """Whether INT96 columns stay INT96.
+
+        pyarrow writes all timestamps of a file as INT96, or none. Beside others INT96 becomes
+        INT64 with the zone UTC: the same instants for every reader.
+        """
+        return bool(self.options.get("use_deprecated_int96_timestamps"))
+
+    def with_types(self, schema: pa.Schema) -> Layout:
+        """The same layout with other types of its columns; those with INT96 keep theirs."""
+        leaves = iter(self.physical)
+        fields: list[pa.Field] = []
+        physical: list[str] = []
+        for old, new in zip(self.schema, schema, strict=True):
+            stored = [next(leaves) for _ in range(_leaf_count(old.type))]
+            stays = old.name in self.int96 or old.type.equals(new.type)
+            fields.append(old if stays else new)
+            physical += stored if stays else [""] * _leaf_count(new.type)
+        found = pa.schema(fields, self.schema.metadata)
+        return replace(self, schema=found, physical=tuple(physical))
+
+    def with_unit(self, unit: Unit) -> Layout:
+        """The same layout with INT96 decoded in another unit."""
+        stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
+        schema = with_int96_as(self.schema, self.physical, stored)
+        return replace(self, schema=schema, unit=unit)
+
+
+def _leaf_count(data_type: pa.DataType) -> int:
+    """How many leaf columns a column of a type has."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _leaf_count(data_type.storage_type)
+    if pa.types.is_map(data_type):
+        return _leaf_count(data_type.key_type) + _leaf_count(data_type.item_type)
+    if not pa.types.is_nested(data_type):
+        return 1
+    return sum(_leaf_count(data_type.field(n).type) for n in range(data_type.num_fields))
+
+
+def layout_of(
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    read: Callable[[int, int], bytes],
+    *,
+    unchanged: Collection[str] = (),
+) -> Layout:
+    """Find out how a file was written.
+
+    Args:
+        metadata: The footer.
+        schema: The Arrow schema as the file is read.
+        read: Reads bytes of the file: offset, length.
+        unchanged: Columns that will keep their values: the promise of a sort order stays as far
+            as it is about these.
+    """
+    chunks = _example_chunks(metadata)
+    physical = physical_types(metadata.schema)
+    int96 = int96_columns(schema, physical)
+    stays_int96 = bool(int96) and not _has_other_timestamps(schema, physical)
+    options: dict[str, Any] = {
+        "version": "1.0" if metadata.format_version == "1.0" else "2.6",
+        "store_schema": b"ARROW:schema" in (metadata.metadata or {}),
+        "use_deprecated_int96_timestamps": stays_int96,
+        "compression": {path: _codec(chunk) for path, chunk in chunks.items()} or "snappy",
+        "write_statistics": _with_statistics(chunks, stays_int96) or False,
+        "write_page_index": any(chunk.has_offset_index for chunk in chunks.values()),
+        "bloom_filter_options": _bloom_options(metadata),
+        "sorting_columns": sorting_columns(metadata, unchanged),
+        **_encodings(chunks),
+        **_type_options(metadata.schema),
+        **_page_options(chunks, read),
+    }
+    if options["version"] == "1.0" and not _same_types(metadata.schema, schema, options):
+        options["version"] = "2.6"
+    key_values = _key_values(metadata, schema, options)
+    return Layout(_roomy(schema), options, int96, key_values, physical).with_unit("us")
+
+
+def _roomy(schema: pa.Schema) -> pa.Schema:
+    """A schema whose dictionaries have room for more values; files store plain ones anyway."""
+    fields = [
+        f.with_type(pa.dictionary(pa.int32(), f.type.value_type, f.type.ordered))
+        if pa.types.is_dictionary(f.type)
+        else f
+        for f in schema
+    ]
+    return pa.schema(fields, schema.metadata)
+
+
+def _key_values(
+    metadata: pq.FileMetaData, schema: pa.Schema, options: dict[str, Any]
+) -> dict[bytes, bytes]:
+    """What pyarrow does not write by itself: without a stored schema, not even its metadata."""
+    written = (schema.metadata or {}) if options["store_schema"] else {}
+    found = metadata.metadata or {}
+    return {k: v for k, v in found.items() if k != b"ARROW:schema" and k not in written}
+
+
+def layout_of_new_files(
+    like: Layout | None,
+    schema: pa.Schema,
+    compression: str,
+    blooms: Mapping[str, int],
+) -> Layout:
+    """The layout of new files: physical types as in the dataset, the rest as the caller says.
+
+    Args:
+        like: The layout of a file of the dataset; None if there is none yet.
+        schema: What new files store, if there is no file yet.
+        compression: The codec.
+        blooms: Columns that get bloom filters, with the most values a row group can hold.
+    """
+    kept = ("use_deprecated_int96_timestamps", "store_decimal_as_integer", "write_page_index")
+    options = {name: like.options[name] for name in kept if like and name in like.options}
+    options["compression"] = compression
+    options["bloom_filter_options"] = {
+        name: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for name, rows in blooms.items()
+    } or None
+    if like is None:
+        return Layout(schema, options)
+    layout = Layout(like.schema, options, like.int96, physical=like.physical)
+    finer = any(has_nanoseconds(f.type) for f in schema if f.name in like.int96)
+    return layout.with_unit("ns" if finer and layout.writes_int96 else "us")
+
+
+def _example_chunks(metadata: pq.FileMetaData) -> dict[str, pq.ColumnChunkMetaData]:
+    """A chunk of each column from a row group that holds rows."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows:
+            chunks = (group.column(index) for index in range(group.num_columns))
+            return {chunk.path_in_schema: chunk for chunk in chunks}
+    return {}
+
+
+def _codec(chunk: pq.ColumnChunkMetaData) -> str:
+    return _CODECS.get(chunk.compression, str(chunk.compression))
+
+
+def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
+    if not chunks:
+        return {}
+    encodings = {path: set(chunk.encodings) for path, chunk in chunks.items()}
+    with_dictionary = [
+        path for path, chunk in chunks.items() if _DICTIONARY & encodings[path] and _pays(chunk)
+    ]
+    special = {
+        path: encoding
+        for path in encodings.keys() - set(with_dictionary)
+        for encoding in _SPECIAL_ENCODINGS
+        if encoding in encodings[path]
+    }
+    return {"use_dictionary": with_dictionary or False, "column_encoding": special or None}
+
+
+def _pays(chunk: pq.ColumnChunkMetaData) -> bool:
+    width = _WIDTHS.get(chunk.physical_type)
+    return dictionary_pays(chunk.total_uncompressed_size, chunk.num_values, width)
+
+
+def dictionary_pays(raw_bytes: int, values: int, width: int | None) -> bool:
+    """Whether the dictionary of a chunk saves much over plain values.
+
+    Where nearly every value is another it does not, and building it is most of the work of
+    encoding: writers make one by default, and keep it while it is small enough to try.
+
+    Args:
+        raw_bytes: The size of the chunk before compression.
+        values: How many values it has.
+        width: The bytes of each; None where that differs, and then nobody can tell.
+    """
+    return width is None or raw_bytes <= _PAYING_SHARE * values * width
+
+
+def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:
+    """The filters that pyarrow can write: those of booleans, which arrow-rs writes, it cannot."""
+    options: dict[str, dict[str, float]] = {}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            if chunk.bloom_filter_offset is not None and chunk.physical_type != "BOOLEAN":
+                path = chunk.path_in_schema
+                rows = max(group.num_rows, 1, int(options.get(path, {}).get("ndv", 0)))
+                options[path] = {"ndv": rows, "fpp": BLOOM_FPP}
+    return options or None
+
+
+def sort_order(metadata: pq.FileMetaData) -> list[tuple[str | None, pq.SortingColumn]]:
+    """The sort order, as far as all row groups have the same.
+
+    Returns:
+        Each column with its name; None for one that is inside of another.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    orders = [group.sorting_columns for group in groups]
+    shared = takewhile(lambda columns: len(set(columns)) == 1, zip(*orders, strict=False))
+    leaves = [(metadata.schema.column(c.column_index), c) for c, *_ in shared]
+    return [(leaf.name if leaf.path == leaf.name else None, c) for leaf, c in leaves]
+
+
+def sorting_columns(
+    metadata: pq.FileMetaData, unchanged: Collection[str]
+) -> list[pq.SortingColumn] | None:
+    """The part of the sort order, from its start, that is about columns which do not change."""
+    kept = takewhile(lambda column: column[0] in unchanged, sort_order(metadata))
+    return [column for _, column in kept] or None
+
+
+def _type_options(schema: pq.ParquetSchema) -> dict[str, bool]:
+    leaves = [schema.column(index) for index in range(len(schema))]
+    logical = [(leaf, json.loads(leaf.logical_type.to_json())) for leaf in leaves]
+    return {
+        "store_decimal_as_integer": any(
+            kind.get("Type") == "Decimal" and leaf.physical_type in ("INT32", "INT64")
+            for leaf, kind in logical
+        ),
+        "write_time_adjusted_to_utc": any(
+            kind.get("Type") == "Time" and kind.get("isAdjustedToUTC") for _, kind in logical
+        ),
+        "use_compliant_nested_type": not any(".list.item" in leaf.path for leaf in leaves),
+    }
+
+
+def _page_options(
+    chunks: dict[str, pq.ColumnChunkMetaData], read: Callable[[int, int], bytes]
+) -> dict[str, Any]:
+    """Page version and checksums, from the header of one data page."""
+    for chunk in chunks.values():
+        try:
+            header, _ = decode(read(chunk.data_page_offset, _PAGE_HEADER_BYTES), _PAGE_HEADER)
+        except ThriftError:
+            continue  # a header longer than what was read
+        version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
+        return {"data_page_version": version, "write_page_checksum": 4 in header.values}
+    return {}
+
+
+def _has_other_timestamps(schema: pa.Schema, physical: Sequence[str]) -> bool:
+    """Whether a file with INT96 also holds timestamps that are stored otherwise."""
+    rest = with_int96_as(schema, physical, pa.null())
+    return any(_holds_timestamp(field.type) for field in rest)
+
+
+def _holds_timestamp(data_type: pa.DataType) -> bool:
+    if not pa.types.is_nested(data_type):
+        return bool(pa.types.is_timestamp(data_type))
+    return any(_holds_timestamp(data_type.field(n).type) for n in range(data_type.num_fields))
+
+
+def _with_statistics(chunks: dict[str, pq.ColumnChunkMetaData], stays_int96: bool) -> list[str]:
+    """The columns with statistics; INT96 has none that are of use, but what it becomes does."""
+    return [
+        path
+        for path, chunk in chunks.items()
+        if chunk.is_stats_set or (chunk.physical_type == "INT96" and not stays_int96)
+    ]
+
+
+def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str, Any]) -> bool:
+    """Whether the options keep how every column is stored, tried on an empty file."""
+    sink = pa.BufferOutputStream()
+    simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
+    with pq.ParquetWriter(sink, schema, **simple) as writer:
+        writer.write_table(pa.Table.from_batches([], schema))
+    written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return len(written) == len(parquet) and all(
+        _stored_as(written.column(index)) == _stored_as(parquet.column(index))
+        for index in range(len(parquet))
+    )
+
+
+def _stored_as(leaf: pq.ColumnSchema) -> tuple[str, str | None]:
+    """The physical type, and the unit of a time: the old version has no nanoseconds."""
+    logical = json.loads(leaf.logical_type.to_json())
+    return leaf.physical_type, logical.get("timeUnit")

@@ -1,0 +1,284 @@
+"""Summaries of footers, so that a merge into many files reads only the footers it has not seen.
+
+A summary holds what :class:`~fsspeckit.core.planning.footers.FileFooter` does, of one set of
+columns. It belongs to a file by name, size, times of creation and of the last change and inode, or
+by ETag. A file is left out that was changed in the last moments before its footer was read, because
+a second change might not show in any of these; and one without an ETag on a filesystem that does
+not record when it was created, because another file may have taken its inode.
+
+The summaries are an Arrow stream for each schema that files have, behind a checksum: what is
+damaged, or was written by another version, is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf, RowGroup
+from fsspeckit.core.planning.key_ranges import inexact_row_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from fsspeckit.storage.listing import DataFile
+
+__all__ = ["Summaries", "decode_summaries", "encode_summaries", "is_settled"]
+
+_FORMAT: Final = "fsspeckit-footers"
+_VERSION: Final = 2
+_DIGEST_BYTES: Final = 32
+_MOST_SCHEMAS: Final = 16
+_SETTLED_NS: Final = 2_000_000_000
+"""A file that was changed less than this before its footer was read may change unseen."""
+
+_STORED: Final = {
+    "BOOLEAN": pa.bool_(),
+    "INT32": pa.int64(),
+    "INT64": pa.int64(),
+    "FLOAT": pa.float64(),
+    "DOUBLE": pa.float64(),
+    "BYTE_ARRAY": pa.binary(),
+    "FIXED_LEN_BYTE_ARRAY": pa.binary(),
+}
+"""How the bounds of each physical type are stored; of INT96 there are none that mean anything."""
+
+_FILES: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("mtime_ns", pa.int64()),
+        ("inode", pa.uint64()),
+        ("etag", pa.string()),
+        ("birth_ns", pa.int64()),
+        ("rows", pa.int64()),
+        ("created_by", pa.dictionary(pa.int32(), pa.string())),
+        ("groups", pa.int64()),
+    ]
+)
+
+
+class _Summary(NamedTuple):
+    """What is known of one file; a footer is made of it when it is found to be the same."""
+
+    identity: tuple[Any, ...]
+    rows: int
+    row_groups: tuple[RowGroup, ...]
+    schema: pa.Schema
+    created_by: str
+    leaves: dict[str, Leaf]
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """What is known of files, by their paths below the root; these are also in their footers."""
+
+    columns: tuple[str, ...]
+    """The columns whose statistics are known."""
+
+    by_path: dict[str, _Summary]
+
+    def find(self, relative: str, file: DataFile) -> FileFooter | None:
+        """The footer of a file, if it is the one that was seen."""
+        known = self.by_path.get(relative)
+        if known is None or known.identity != file[1:]:
+            return None
+        return FileFooter(file, *known[1:], is_checked=True)
+
+
+def is_settled(file: DataFile, read_ns: int) -> bool:
+    """Whether a later change of a file would show."""
+    if file.etag is not None:
+        return True
+    if file.birth_ns is None:
+        return False
+    return file.mtime_ns is not None and file.mtime_ns <= read_ns - _SETTLED_NS
+
+
+def encode_summaries(
+    footers: Iterable[FileFooter],
+    columns: Sequence[str],
+    relative: Callable[[str], str],
+    raw: Callable[[FileFooter], bytes | None],
+) -> bytes:
+    """Write summaries as bytes.
+
+    Args:
+        footers: The footers of settled files; those that cannot be summarised are left out.
+        columns: The columns whose statistics they hold.
+        relative: Makes paths below the root.
+        raw: Gives the bytes of a footer; asked where bounds may have been cut.
+    """
+    parts: dict[tuple[bytes, str], list[FileFooter]] = {}
+    keys: dict[int, tuple[bytes, str]] = {}
+    for footer in footers:
+        if footer.error is None and _is_storable(footer):
+            key = keys.get(id(footer.schema))
+            if key is None:
+                key = (footer.schema.serialize().to_pybytes(), _leaves_as_json(footer.leaves))
+                keys[id(footer.schema)] = key
+            parts.setdefault(key, []).append(_without_cut_bounds(footer, raw))
+    sink = pa.BufferOutputStream()
+    for schema, leaves in list(parts)[:_MOST_SCHEMAS]:
+        about = {"format": _FORMAT, "version": _VERSION, "columns": list(columns)}
+        _write_part(sink, parts[schema, leaves], about, schema, leaves, relative)
+    data: bytes = sink.getvalue().to_pybytes()
+    return _digest(data) + data
+
+
+def _is_storable(footer: FileFooter) -> bool:
+    return all(leaf.physical in _STORED for leaf in footer.leaves.values())
+
+
+def _without_cut_bounds(
+    footer: FileFooter, raw: Callable[[FileFooter], bytes | None]
+) -> FileFooter:
+    """The footer without bounds that may have been cut: its own bytes will not be there to ask."""
+    groups = list(footer.row_groups)
+    for name in footer.leaves:
+        for number in inexact_row_groups(footer, name, raw):
+            known = groups[number].columns
+            cut = replace(known[name], low=None, high=None)
+            groups[number] = replace(groups[number], columns={**known, name: cut})
+    return replace(footer, row_groups=tuple(groups))
+
+
+def _leaves_as_json(leaves: dict[str, Leaf]) -> str:
+    shown = {
+        name: {
+            "physical": leaf.physical,
+            "type": pa.schema([(name, leaf.type)]).serialize().to_pybytes().hex(),
+            "index": leaf.index,
+            "length": leaf.length,
+        }
+        for name, leaf in leaves.items()
+    }
+    return json.dumps(shown)
+
+
+def _leaves_from_json(text: str) -> dict[str, Leaf]:
+    return {
+        name: Leaf(
+            leaf["physical"],
+            pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(leaf["type"]))).field(0).type,
+            leaf["index"],
+            leaf["length"],
+        )
+        for name, leaf in json.loads(text).items()
+    }
+
+
+def _write_part(
+    sink: pa.BufferOutputStream,
+    footers: list[FileFooter],
+    about: dict[str, Any],
+    schema: bytes,
+    leaves: str,
+    relative: Callable[[str], str],
+) -> None:
+    """Write the files of one schema: a stream with one batch of files and one of row groups."""
+    files = _files_batch(footers, relative)
+    groups = _groups_batch(footers)
+    for batch, metadata in (
+        (files, {b"about": json.dumps(about), b"schema": schema, b"leaves": leaves}),
+        (groups, {}),
+    ):
+        with pa.ipc.new_stream(sink, batch.schema.with_metadata(metadata)) as writer:
+            writer.write_batch(batch)
+
+
+def _files_batch(footers: list[FileFooter], relative: Callable[[str], str]) -> pa.RecordBatch:
+    values = {
+        "path": [relative(footer.file.path) for footer in footers],
+        "size": [footer.file.size for footer in footers],
+        "mtime_ns": [footer.file.mtime_ns for footer in footers],
+        "inode": [footer.file.inode for footer in footers],
+        "etag": [footer.file.etag for footer in footers],
+        "birth_ns": [footer.file.birth_ns for footer in footers],
+        "rows": [footer.rows for footer in footers],
+        "created_by": [footer.created_by for footer in footers],
+        "groups": [len(footer.row_groups) for footer in footers],
+    }
+    return pa.record_batch([pa.array(values[f.name], f.type) for f in _FILES], schema=_FILES)
+
+
+def _groups_batch(footers: list[FileFooter]) -> pa.RecordBatch:
+    groups = [group for footer in footers for group in footer.row_groups]
+    columns: dict[str, pa.Array] = {
+        "rows": pa.array([group.rows for group in groups], pa.int64()),
+        "bytes": pa.array([group.bytes for group in groups], pa.int64()),
+    }
+    for number, (name, leaf) in enumerate(footers[0].leaves.items()):
+        chunks = [group.columns[name] for group in groups]
+        bound = _STORED[leaf.physical]
+        columns |= {
+            f"low {number}": pa.array([chunk.low for chunk in chunks], bound),
+            f"high {number}": pa.array([chunk.high for chunk in chunks], bound),
+            f"nulls {number}": pa.array([chunk.null_count for chunk in chunks], pa.int64()),
+            f"bloom {number}": pa.array([chunk.bloom_offset for chunk in chunks], pa.int64()),
+            f"length {number}": pa.array([chunk.bloom_length for chunk in chunks], pa.int64()),
+        }
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def decode_summaries(data: bytes) -> Summaries | None:
+    """Read summaries; None if these bytes are none, are damaged, or of another version.
+
+    Args:
+        data: What `encode_summaries` returned.
+    """
+    if len(data) <= _DIGEST_BYTES or _digest(data[_DIGEST_BYTES:]) != data[:_DIGEST_BYTES]:
+        return None
+    source = pa.BufferReader(pa.py_buffer(data).slice(_DIGEST_BYTES))
+    by_path: dict[str, _Summary] = {}
+    columns: tuple[str, ...] = ()
+    while source.tell() < source.size():
+        files = pa.ipc.open_stream(source).read_all()
+        about = json.loads(files.schema.metadata[b"about"])
+        if (about["format"], about["version"]) != (_FORMAT, _VERSION):
+            return None
+        columns = tuple(about["columns"])
+        groups = pa.ipc.open_stream(source).read_all()
+        by_path |= _read_part(files, groups)
+    return Summaries(columns, by_path)
+
+
+def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, _Summary]:
+    metadata = files.schema.metadata
+    schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
+    leaves = _leaves_from_json(metadata[b"leaves"].decode())
+    row_groups = _row_groups(groups, list(leaves))
+    path, *identity, rows, created_by, counts = (
+        files.column(name).to_pylist() for name in _FILES.names
+    )
+    if sum(counts) != groups.num_rows:
+        raise ValueError(
+            f"{sum(counts):,} row groups are told of, and {groups.num_rows:,} are here"
+        )
+    found = (tuple(islice(row_groups, count)) for count in counts)
+    facts = zip(path, zip(*identity, strict=True), rows, found, created_by, strict=True)
+    return {
+        path: _Summary(seen, rows, found, schema, created_by, leaves)
+        for path, seen, rows, found, created_by in facts
+    }
+
+
+def _row_groups(groups: pa.Table, names: list[str]) -> Iterator[RowGroup]:
+    fields = ("low", "high", "nulls", "bloom", "length")
+    columns = [
+        map(ChunkStatistics, *(groups.column(f"{field} {n}").to_pylist() for field in fields))
+        for n in range(len(names))
+    ]
+    rows, sizes = groups.column("rows").to_pylist(), groups.column("bytes").to_pylist()
+    chunks = zip(*columns, strict=True) if columns else chain([()] * len(rows))
+    for count, size, found in zip(rows, sizes, chunks, strict=True):
+        yield RowGroup(count, size, dict(zip(names, found, strict=True)))

@@ -1,0 +1,226 @@
+"""Bounds: footer statistics and partition values as canonical keys, or unknown.
+
+Only proof of absence prunes, so every doubt ends in *unknown*: no statistics, NaN, INT96, a
+truncated or distrusted bound, a minimum above the maximum. Unknown bounds contain every key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys.casts import comparable, family
+from fsspeckit.core.parquet.format.footer import bound_exactness
+from fsspeckit.core.parquet.format.thrift import ThriftError
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf
+
+__all__ = ["ColumnBounds", "constant_bounds", "inexact_row_groups", "statistics_bounds"]
+
+# These writers store whole values as bounds or none at all, so their flags need no look.
+_EXACT_WRITERS = ("parquet-cpp-arrow", "parquet-mr")
+# Some writers compared decimals in byte arrays as unsigned bytes; these are known not to.
+_SIGNED_DECIMAL_WRITERS = ("parquet-cpp-arrow", "parquet-mr")
+# A bound this long without a flag may have been cut by a writer that does not say so.
+_SUSPICIOUS_LENGTH = 64
+_EXACT_ARITHMETIC = Context(prec=100)
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """What is known of one column in each of many row groups, canonical."""
+
+    column: KeyColumn
+    low: pa.Array
+    high: pa.Array
+    """Inclusive; NULL where unknown."""
+
+    may_hold_values: NDArray[np.bool_]
+    """False only where every value is proved NULL."""
+
+    may_hold_nulls: NDArray[np.bool_]
+    """False only where no value is NULL."""
+
+    evidence: str = "statistics"
+    """What the bounds come from: ``statistics`` or ``partition``."""
+
+
+def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> ColumnBounds:
+    """The bounds of a stored column in every row group of the files, in order."""
+    chunks = [group.columns.get(column.name) for footer in footers for group in footer.row_groups]
+    rows = [group.rows for footer in footers for group in footer.row_groups]
+    low, high = _canonical_bounds(column, chunks, _positions_by_type(column, footers))
+    sane = pc.less_equal(low, high)
+    unknown = pa.scalar(None, column.canonical_type)
+    return ColumnBounds(
+        column,
+        pc.if_else(sane, low, unknown),
+        pc.if_else(sane, high, unknown),
+        np.array([c is None or c.null_count != n for c, n in zip(chunks, rows, strict=True)], bool),
+        np.array([c is None or c.null_count != 0 for c in chunks], bool),
+    )
+
+
+def constant_bounds(
+    column: KeyColumn, values: pa.Array, known: Sequence[bool], row_groups: Sequence[int]
+) -> ColumnBounds:
+    """The bounds of a partition column, whose value in a file is in the file's path.
+
+    Args:
+        column: The partition column.
+        values: Its typed value in each file.
+        known: Whether the value in the path could be understood.
+        row_groups: The number of row groups of each file.
+    """
+    files = np.repeat(np.arange(len(row_groups)), row_groups)
+    canonical = column.canonical(values).combine_chunks().take(pa.array(files))
+    is_null = np.asarray(canonical.is_null())
+    unknown = ~np.asarray(known, bool)[files]
+    return ColumnBounds(
+        column, canonical, canonical, ~is_null | unknown, is_null | unknown, "partition"
+    )
+
+
+def inexact_row_groups(
+    footer: FileFooter, column: str, raw: Callable[[FileFooter], bytes | None]
+) -> set[int]:
+    """The row groups of a file whose bounds on a column may have been cut.
+
+    Args:
+        footer: The file.
+        column: The key column.
+        raw: Gives the bytes of the footer, or None. Asked only where it matters.
+    """
+    leaf = footer.leaves.get(column)
+    if leaf is None or leaf.physical != "BYTE_ARRAY" or footer.is_checked:
+        return set()
+    if footer.created_by.startswith(_EXACT_WRITERS):
+        return set()
+    data = raw(footer)
+    try:
+        flags = bound_exactness(data, column) if data is not None else []
+    except ThriftError:
+        flags = []
+    if len(flags) != len(footer.row_groups):
+        return set(range(len(footer.row_groups)))
+    chunks = [group.columns[column] for group in footer.row_groups]
+    return {
+        number
+        for number, (chunk, exact) in enumerate(zip(chunks, flags, strict=True))
+        if _cut(chunk.low, exact.min) or _cut(chunk.high, exact.max)
+    }
+
+
+def _cut(bound: bytes | None, exact: bool | None) -> bool:
+    if exact is None:
+        return bound is not None and len(bound) >= _SUSPICIOUS_LENGTH
+    return not exact
+
+
+def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict[Leaf, list[int]]:
+    """The row groups whose bounds can be trusted, by the stored type of the column in them."""
+    positions: dict[Leaf, list[int]] = {}
+    members: list[int] | None = None
+    last: tuple[Leaf | None, str] = (None, "")
+    start = 0
+    for footer in footers:
+        end = start + len(footer.row_groups)
+        leaf = footer.leaves.get(column.name)
+        if leaf is not last[0] or footer.created_by != last[1]:  # files of one writer are alike
+            last = (leaf, footer.created_by)
+            members = None
+            if leaf is not None and _trusted(leaf, column, footer.created_by):
+                members = positions.setdefault(leaf, [])
+        if members is not None:
+            members.extend(range(start, end))
+        start = end
+    return positions
+
+
+def _canonical_bounds(
+    column: KeyColumn,
+    chunks: Sequence[ChunkStatistics | None],
+    positions: dict[Leaf, list[int]],
+) -> tuple[pa.Array, pa.Array]:
+    """Low and high of every row group; one conversion for each stored type."""
+    order: list[int] = []
+    lows, highs = [], []
+    for leaf, members in positions.items():
+        known = [chunk for chunk in (chunks[member] for member in members) if chunk is not None]
+        order.extend(members)
+        lows.append(_canonical(column, leaf, [chunk.low for chunk in known]))
+        highs.append(_canonical(column, leaf, [chunk.high for chunk in known]))
+    index = np.full(len(chunks), -1)
+    index[order] = np.arange(len(order))
+    where = pa.array(index, mask=index < 0)
+    empty = [pa.nulls(0, column.canonical_type)]
+    return (
+        pa.concat_arrays(lows + empty).take(where),
+        pa.concat_arrays(highs + empty).take(where),
+    )
+
+
+def _trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
+    """Whether bounds of this stored type have a meaning that can be relied on."""
+    if leaf.physical == "INT96" or not comparable(leaf.type, column.type):
+        return False
+    if pa.types.is_float16(leaf.type):
+        return False
+    if family(leaf.type) == "decimal" and "BYTE_ARRAY" in leaf.physical:
+        return created_by.startswith(_SIGNED_DECIMAL_WRITERS)
+    return True
+
+
+def _canonical(column: KeyColumn, leaf: Leaf, raw: list[Any]) -> pa.Array:
+    kind = family(leaf.type)
+    if kind in ("string", "binary"):
+        # Canonical already; and a bound cut in the middle of a character is no string.
+        return pa.array(raw, pa.binary())
+    if kind == "float":
+        raw = [None if value is None or value != value else value for value in raw]
+    try:
+        return column.canonical(_logical(leaf, raw)).combine_chunks()
+    except (SchemaMismatchError, pa.ArrowInvalid, OverflowError):
+        # A bound outside the range of the common type; found by halving, because it is rare.
+        if len(raw) == 1:
+            return pa.nulls(1, column.canonical_type)
+        half = len(raw) // 2
+        parts = (raw[:half], raw[half:])
+        return pa.concat_arrays([_canonical(column, leaf, part) for part in parts])
+
+
+def _logical(leaf: Leaf, raw: list[Any]) -> pa.Array:
+    """Physical values as an array of the stored column's Arrow type."""
+    data_type = leaf.type
+    if pa.types.is_null(data_type):
+        return pa.nulls(len(raw))
+    if family(data_type) == "decimal":
+        return pa.array([_decimal(value, data_type.scale) for value in raw], data_type)
+    if pa.types.is_unsigned_integer(data_type):
+        mask = 2**data_type.bit_width - 1
+        return pa.array([None if value is None else value & mask for value in raw], data_type)
+    if pa.types.is_boolean(data_type) or pa.types.is_floating(data_type):
+        return pa.array(raw, data_type)
+    if pa.types.is_integer(data_type):
+        return pa.array(raw, data_type)
+    width = pa.int32() if data_type.bit_width == 32 else pa.int64()
+    return pa.array(raw, width).view(data_type)
+
+
+def _decimal(value: int | bytes | None, scale: int) -> Decimal | None:
+    if value is None:
+        return None
+    unscaled = int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value
+    return _EXACT_ARITHMETIC.scaleb(Decimal(unscaled), -scale)

@@ -1,0 +1,472 @@
+"""Plans: which files a merge must touch, and why.
+
+A plan is made from paths and footers alone and writes nothing. Its candidates are an upper bound:
+an engine's key scan then confirms which of them are affected.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from fsspeckit.core.arrow_compat import numbered_columns
+from fsspeckit.core.keys.canonical import as_names, canonical_keys
+from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.planning.pruning import Evidence, prune
+from fsspeckit.core.planning.target import read_target
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import MOST_LINES, counted, size, tone_of
+from fsspeckit.display.plain import plain
+from fsspeckit.storage.listing import check_mergeable, list_files
+from fsspeckit.storage.roots import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from fsspeckit.core.keys.source import SourceKeys
+    from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues, Verdict
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.display.card import Tone
+    from fsspeckit.storage.snapshot import Snapshot
+
+__all__ = [
+    "FilePlan",
+    "IncrementalRewritePlan",
+    "MergePlan",
+    "PlanReason",
+    "plan_files",
+    "plan_incremental_rewrite",
+]
+
+Decision = Literal["pruned", "guarded", "candidate", "affected"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """What is planned for one data file."""
+
+    path: str
+    """The file, spelled like the path of the dataset."""
+
+    rows: int
+    """Its rows."""
+
+    bytes: int
+    """Its size."""
+
+    decision: Decision
+    """``pruned``: proved to hold no source key. ``guarded``: in a partition the source does not
+    write to; scanned for keys that would move, never rewritten. ``candidate``: may hold a source
+    key. ``affected``: holds one, or cannot be read."""
+
+    evidence: Evidence
+    """What decided."""
+
+    row_groups: tuple[int, ...] = ()
+    """The row groups that may hold a source key."""
+
+    row_group_count: int = 0
+    """All of its row groups."""
+
+    partition_values: dict[str, str | None] = field(default_factory=dict)
+    """The values of the partition columns, as the path has them."""
+
+    @property
+    def why(self) -> str:
+        """What decided, in words."""
+        unproved = _UNPROVED.get(self.decision) if self.evidence.kind == "none" else None
+        return unproved or str(self.evidence)
+
+    def __str__(self) -> str:
+        about = f"{self.rows:,} rows, {self.bytes:,} bytes"
+        if self.row_groups:
+            about += f"; {len(self.row_groups)} of {self.row_group_count} row groups"
+        return f"{self.decision:<9} {self.path} ({about}): {self.why}"
+
+
+_UNPROVED: dict[Decision, str] = {
+    "candidate": "nothing rules the keys out",
+    "guarded": "in a partition the source does not write to, where a key may be already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReason:
+    """How many files of a plan have the same fate for the same kind of reason."""
+
+    decision: Decision
+    """As in :attr:`FilePlan.decision`."""
+
+    evidence: EvidenceKind
+    """What decided, as in :attr:`FilePlan.evidence`."""
+
+    files: int
+    """How many files."""
+
+    rows: int
+    """The rows of all of them."""
+
+    bytes: int
+    """The size of all of them."""
+
+    @property
+    def label(self) -> str:
+        """The decision and its reason, in a few words."""
+        if self.decision == "pruned":
+            return "pruned" if self.evidence == "none" else f"pruned by {self.evidence}"
+        if self.decision == "affected" and self.evidence not in ("key scan", "none"):
+            unreadable = self.evidence == "unreadable"
+            return "affected: unreadable" if unreadable else "affected: rows are deleted"
+        return self.decision
+
+    @property
+    def tone(self) -> Tone:
+        """What the files mean, for their colour."""
+        if self.decision != "pruned":
+            return "changed" if self.decision == "affected" else "open"
+        return tone_of(self.evidence)
+
+    def __str__(self) -> str:
+        return f"{self.files:,} {self.label} ({self.rows:,} rows, {self.bytes:,} bytes)"
+
+
+@dataclass(frozen=True)
+class MergePlan(Displayed):
+    """What a merge would do, file by file, and why.
+
+    ``str()`` explains every file, by itself or together with others that have the same reason; it
+    stays short. :meth:`explain` gives a line to each file, however many there are.
+    """
+
+    path: str
+    """The dataset, as the caller spelled it."""
+
+    strategy: str
+    """The strategy."""
+
+    key_columns: tuple[str, ...]
+    """The key columns."""
+
+    partition_columns: tuple[str, ...]
+    """The partition columns of the dataset."""
+
+    source_rows: int
+    """Source rows that take part."""
+
+    files: tuple[FilePlan, ...]
+    """Every data file, with what is planned for it and why."""
+
+    trusted_partitions: bool = False
+    """Whether files of other partitions were left out without proof, as the caller asked."""
+
+    snapshot: Snapshot | None = None
+    """The state of the dataset the plan was made on."""
+
+    origin: Any = field(default=None, repr=False, compare=False)
+    """What it takes to execute the plan: its source and options; None for a plan that cannot be."""
+
+    @property
+    def target_rows(self) -> int:
+        """The rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    def with_decision(self, decision: Decision) -> tuple[FilePlan, ...]:
+        """The files about which this was decided."""
+        return tuple(file for file in self.files if file.decision == decision)
+
+    def confirmed(self, scanned: Mapping[str, Collection[int]]) -> MergePlan:
+        """The plan after a key scan.
+
+        Args:
+            scanned: For each candidate or guarded file by path, the row groups that hold a key.
+        """
+        return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
+
+    def deleting(self) -> MergePlan:
+        """The plan where rows without a source key are deleted: no file with rows is spared."""
+        return replace(
+            self,
+            files=tuple(
+                replace(file, decision="affected") if file.rows else file for file in self.files
+            ),
+        )
+
+    def summary(self) -> tuple[PlanReason, ...]:
+        """The files by decision and kind of evidence, those to be rewritten first.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": range(8)})
+            >>> _ = io.write_dataset(rows, "memory://doc-summary", max_rows_per_file=2)
+            >>> plan = io.plan_merge(rows.slice(5, 1), "memory://doc-summary", "update", ["id"])
+            >>> [(reason.files, reason.label) for reason in plan.summary()]
+            [(1, 'affected'), (3, 'pruned by statistics')]
+        """
+        return _reasons(self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is planned for each file and in total, as values that ``json`` can write.
+
+        The source and the state of the dataset are not in it: such a plan cannot be executed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> rows = pa.table({"id": [1, 2]})
+            >>> plan = PyarrowDatasetIO().plan_merge(rows, "memory://doc-dict", "upsert", "id")
+            >>> plan.to_dict()["key_columns"], plan.to_dict()["affected_files"]
+            (['id'], 0)
+        """
+        affected = self.with_decision("affected")
+        return {
+            "path": self.path,
+            "strategy": self.strategy,
+            "key_columns": list(self.key_columns),
+            "partition_columns": list(self.partition_columns),
+            "source_rows": self.source_rows,
+            "target_rows": self.target_rows,
+            "target_bytes": sum(file.bytes for file in self.files),
+            "affected_files": len(affected),
+            "affected_bytes": sum(file.bytes for file in affected),
+            "trusted_partitions": self.trusted_partitions,
+            "files": plain(self.files),
+        }
+
+    def explain(self) -> str:
+        """The whole plan as text, with a line for each file."""
+        return "\n".join([*self._head(), *map(self._line, self.files)])
+
+    def __str__(self) -> str:
+        if len(self.files) <= MOST_LINES:
+            return self.explain()
+        ordered = self._ordered()
+        rest = _reasons(ordered[MOST_LINES:])
+        lines = [*self._head(), *map(self._line, ordered[:MOST_LINES])]
+        return "\n".join([*lines, *(f"  and {reason}" for reason in rest)])
+
+    def _head(self) -> list[str]:
+        counts = Counter(file.decision for file in self.files)
+        decided = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
+        lines = [self._title(), f"{counted(len(self.files), 'file')}: {decided or 'none'}"]
+        return lines + ([_TRUSTED] if self.trusted_partitions else [])
+
+    def _title(self) -> str:
+        keys = ", ".join(self.key_columns)
+        rows = counted(self.source_rows, "row")
+        return f"{self.strategy} of {rows} into {self.path!r} by {keys}"
+
+    def _line(self, file: FilePlan) -> str:
+        return f"  {replace(file, path=self._short(file))}"
+
+    def _short(self, file: FilePlan) -> str:
+        return file.path.removeprefix(self.path.rstrip("/") + "/")
+
+    def _ordered(self) -> list[FilePlan]:
+        """The files, those to be rewritten first."""
+        return sorted(self.files, key=lambda file: _DECISIONS.index(file.decision))
+
+    def _card(self) -> Card:
+        def line(file: FilePlan) -> tuple[str, ...]:
+            groups = f"{len(file.row_groups)} of {file.row_group_count}"
+            return (
+                self._short(file),
+                file.decision,
+                f"{file.rows:,}",
+                size(file.bytes),
+                groups,
+                file.why,
+            )
+
+        columns = ("file", "decision", "rows", "size", "row groups", "why")
+        return Card(
+            self._title(),
+            tuple(FileGroup(r.label, r.tone, r.files, r.bytes) for r in self.summary()),
+            Listing.of(columns, self._ordered(), line),
+            (_TRUSTED,) if self.trusted_partitions else (),
+        )
+
+
+_TRUSTED = "other partitions were not looked at: trust_partitions=True"
+_DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
+
+
+def _reasons(files: Sequence[FilePlan]) -> tuple[PlanReason, ...]:
+    found: dict[tuple[Decision, EvidenceKind], list[FilePlan]] = {}
+    for file in files:
+        found.setdefault((file.decision, file.evidence.kind), []).append(file)
+    reasons = [
+        PlanReason(*key, len(some), sum(f.rows for f in some), sum(f.bytes for f in some))
+        for key, some in found.items()
+    ]
+    return tuple(
+        sorted(reasons, key=lambda one: (_DECISIONS.index(one.decision), -one.files, one.evidence))
+    )
+
+
+def _confirmed(file: FilePlan, scanned: Mapping[str, Collection[int]]) -> FilePlan:
+    if file.path not in scanned:
+        return file
+    groups = tuple(sorted(scanned[file.path]))
+    if groups:
+        return replace(file, decision="affected", row_groups=groups, evidence=Evidence("key scan"))
+    proof = Evidence("key scan", detail="no source key found")
+    return replace(file, decision="pruned", row_groups=(), evidence=proof)
+
+
+def plan_files(
+    target: Target,
+    source: SourceKeys,
+    strategy: str,
+    *,
+    trust_partitions: bool = False,
+    snapshot: Snapshot | None = None,
+) -> MergePlan:
+    """Decide about every file of a target.
+
+    Args:
+        target: The dataset.
+        source: The keys of the source.
+        strategy: The merge strategy, for the record.
+        trust_partitions: Take the caller's word that no key is in another partition than the
+            source says, and do not guard the other partitions.
+        snapshot: The state of the dataset that ``target`` was read from.
+    """
+    columns = list(target.key_columns)
+    if trust_partitions:
+        # A key is then only looked for in its own partition.
+        columns += [part for part in target.partition_columns if part not in columns]
+    verdicts = prune(
+        target.root,
+        target.footers,
+        source.keys,
+        columns,
+        target.partitions,
+        ask_blooms=source.is_complete,
+    )
+    elsewhere = _in_other_partitions(target, source)
+    return MergePlan(
+        target.root.spelled(target.root.path),
+        strategy,
+        tuple(column.name for column in target.key_columns),
+        tuple(column.name for column in target.partition_columns),
+        source.count,
+        tuple(
+            _decide(target, number, verdict, elsewhere[number])
+            for number, verdict in enumerate(verdicts)
+        ),
+        trust_partitions and not target.key_holds_partitions,
+        snapshot,
+    )
+
+
+def _decide(target: Target, number: int, verdict: Verdict, elsewhere: bool) -> FilePlan:
+    footer = target.footers[number]
+    decision: Decision = "candidate"
+    if footer.error is not None:
+        decision = "affected"
+    elif not verdict.row_groups:
+        decision = "pruned"
+    elif elsewhere:
+        decision = "guarded"
+    return FilePlan(
+        target.root.spelled(footer.file.path),
+        footer.rows,
+        footer.file.size,
+        decision,
+        verdict.evidence,
+        verdict.row_groups,
+        len(footer.row_groups),
+        target.partition_texts[number],
+    )
+
+
+def _in_other_partitions(target: Target, source: SourceKeys) -> list[bool]:
+    """For each file, whether the source has no row for its partition; unknown counts as no."""
+    parts = target.partition_columns
+    if not parts:
+        return [False] * len(target.footers)
+    found = numbered_columns(source.keys.select([part.name for part in parts]))
+    written = found.group_by(found.column_names).aggregate([]).select(found.column_names)
+    wanted = set(zip(*(column.to_pylist() for column in written.columns), strict=True))
+    values = [part.canonical(target.partitions[part.name].values).to_pylist() for part in parts]
+    known = [target.partitions[part.name].known for part in parts]
+    return [
+        all(flags) and tuple(value) not in wanted
+        for value, flags in zip(zip(*values, strict=True), zip(*known, strict=True), strict=True)
+    ]
+
+
+@dataclass
+class IncrementalRewritePlan:
+    """Which files an incremental rewrite would touch."""
+
+    affected_files: list[str]
+    """Files that may hold a source key, or about which nothing is known."""
+
+    unaffected_files: list[str]
+    """Files that are proved to hold none; they are preserved."""
+
+    new_files: list[str]
+    """Files for inserts; a plan writes nothing, so there are none yet."""
+
+    affected_rows: int
+    """The rows of the affected files, as far as their footers can be read."""
+
+
+def plan_incremental_rewrite(
+    dataset_path: str,
+    source_keys: Sequence[Any],
+    key_columns: str | Sequence[str],
+    filesystem: Any = None,
+    partition_schema: pa.Schema | None = None,
+) -> IncrementalRewritePlan:
+    """Plan a rewrite from paths and footers, without reading or writing data.
+
+    Args:
+        dataset_path: The dataset's directory, path or URL.
+        source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
+        key_columns: The key columns.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        partition_schema: The types of the partition columns; by default those of the keys.
+
+    Raises:
+        UnsupportedLayoutError: If the directory is a table of another format.
+        SchemaMismatchError: If the keys cannot be compared with the target's.
+    """
+    key_columns = as_names(key_columns)
+    given = keys_table(source_keys, key_columns)
+    root = open_root(dataset_path, filesystem)
+    listing = list_files(root)
+    check_mergeable(listing, root)
+    schema = _united(partition_schema, given.schema)
+    target = read_target(root, listing.files, key_columns, schema)
+    keys = canonical_keys(given, target.key_columns)
+    verdicts = prune(root, target.footers, keys, target.key_columns, _only_in_paths(target))
+    affected = [
+        bool(verdict.row_groups) or footer.error is not None
+        for verdict, footer in zip(verdicts, target.footers, strict=True)
+    ]
+    paths = [root.spelled(footer.file.path) for footer in target.footers]
+    return IncrementalRewritePlan(
+        [path for path, hit in zip(paths, affected, strict=True) if hit],
+        [path for path, hit in zip(paths, affected, strict=True) if not hit],
+        [],
+        sum(footer.rows for footer, hit in zip(target.footers, affected, strict=True) if hit),
+    )
+
+
+def _only_in_paths(target: Target) -> dict[str, PartitionValues]:
+    """The partition columns that no file stores too: a file may disagree with its path."""
+    stored = {name for footer in target.footers for name in footer.leaves}
+    return {name: found for name, found in target.partitions.items() if name not in stored}
+
+
+def _united(first: pa.Schema | None, second: pa.Schema) -> pa.Schema:
+    fields = {field.name: field for field in second}
+    fields.update({field.name: field for field in first or ()})
+    return pa.schema(list(fields.values()))

@@ -1,0 +1,313 @@
+"""The evidence chain: partition value, footer statistics, bloom filter.
+
+Each link can only prove absence. What is left after all of them are the row groups that an engine
+must scan for keys. Every verdict says what decided it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys.casts import python_value
+from fsspeckit.core.planning.blooms import MAX_PROBED_KEYS, Probe, excluded_by_bloom
+from fsspeckit.core.planning.footers import raw_footer
+from fsspeckit.core.planning.garbage import collector_paused
+from fsspeckit.core.planning.key_ranges import (
+    constant_bounds,
+    inexact_row_groups,
+    statistics_bounds,
+)
+from fsspeckit.core.planning.overlap import KeyOverlap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.core.planning.key_ranges import ColumnBounds
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["Evidence", "PartitionValues", "Verdict", "key_bounds", "prune", "trusted_overlap"]
+
+EvidenceKind = Literal["partition", "statistics", "bloom", "key scan", "unreadable", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What decided about a file."""
+
+    kind: EvidenceKind
+    """The link of the chain; ``none`` where nothing rules the keys out."""
+
+    columns: tuple[str, ...] = ()
+    """The columns it is about."""
+
+    detail: str = ""
+    """The facts in a few words, for a person."""
+
+    def __str__(self) -> str:
+        about = f" of {', '.join(self.columns)}" if self.columns else ""
+        return f"{self.kind}{about}" + (f": {self.detail}" if self.detail else "")
+
+
+_NOTHING = Evidence("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the chain says about one file."""
+
+    row_groups: tuple[int, ...]
+    """The row groups that may hold a source key; none if the file is proved free of them."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class PartitionValues:
+    """The typed value of one partition column in each file."""
+
+    values: pa.Array
+    known: Sequence[bool]
+    """Whether the text in the path is a value of the type; if not, it rules nothing out."""
+
+
+def prune(
+    root: Root,
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+    *,
+    ask_blooms: bool = True,
+) -> list[Verdict]:
+    """Find the row groups that may hold one of the keys.
+
+    Args:
+        root: Where the files are.
+        footers: The files.
+        keys: The canonical keys of the source.
+        columns: The key columns, in the order of the key.
+        partitions: The key columns whose values are in the paths.
+        ask_blooms: Whether bloom filters are evidence; only if these are all the keys.
+
+    Returns:
+        One verdict for each file. An unreadable file keeps all it may have: unknown is never
+        pruned.
+    """
+    if not footers:
+        return []
+    bounds = key_bounds(footers, columns, partitions)
+    bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
+    chain = _Chain(root, footers, keys, bounds, overlap)
+    if ask_blooms:
+        chain.apply_blooms()
+    with collector_paused():
+        return chain.verdicts()
+
+
+def key_bounds(
+    footers: Sequence[FileFooter],
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+) -> list[ColumnBounds]:
+    """What is known of each key column in every row group: first from paths, then statistics."""
+    groups = [len(footer.row_groups) for footer in footers]
+    in_order = sorted(columns, key=lambda column: column.name not in partitions)
+    return [
+        constant_bounds(column, in_path.values, in_path.known, groups)
+        if (in_path := partitions.get(column.name)) is not None
+        else statistics_bounds(column, footers)
+        for column in in_order
+    ]
+
+
+def trusted_overlap(
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    bounds: list[ColumnBounds],
+    raw: Callable[[FileFooter], bytes | None],
+) -> tuple[list[ColumnBounds], KeyOverlap]:
+    """Compare keys with bounds; bounds that would prune but may have been cut are not used.
+
+    The footers' own bytes are looked at only for files that would be pruned, because parsing
+    them all would cost more than a small merge.
+    """
+    overlap = KeyOverlap(keys, bounds)
+    trusted = [_without_cut_bounds(each, footers, overlap, raw) for each in bounds]
+    if all(new is old for new, old in zip(trusted, bounds, strict=True)):
+        return bounds, overlap
+    return trusted, KeyOverlap(keys, trusted)
+
+
+def _without_cut_bounds(
+    bounds: ColumnBounds,
+    footers: Sequence[FileFooter],
+    overlap: KeyOverlap,
+    raw: Callable[[FileFooter], bytes | None],
+) -> ColumnBounds:
+    if bounds.evidence != "statistics" or not pa.types.is_binary(bounds.low.type):
+        return bounds
+    cut = np.zeros(len(bounds.low), bool)
+    start = 0
+    for footer in footers:
+        end = start + len(footer.row_groups)
+        if not overlap.may_hold[start:end].all():
+            for number in inexact_row_groups(footer, bounds.column.name, raw):
+                cut[start + number] = True
+        start = end
+    if not cut.any():
+        return bounds
+    unknown = pa.scalar(None, bounds.low.type)
+    return replace(
+        bounds,
+        low=pc.if_else(pa.array(cut), unknown, bounds.low),
+        high=pc.if_else(pa.array(cut), unknown, bounds.high),
+    )
+
+
+class _Chain:
+    """The state of the row groups while one piece of evidence after the other is applied."""
+
+    def __init__(
+        self,
+        root: Root,
+        footers: Sequence[FileFooter],
+        keys: pa.Table,
+        bounds: Sequence[ColumnBounds],
+        overlap: KeyOverlap,
+    ) -> None:
+        self._root = root
+        self._footers = footers
+        self._keys = keys
+        self._bounds = bounds
+        self._columns = [each.column for each in bounds]
+        self._overlap = overlap
+        counts = [len(footer.row_groups) for footer in footers]
+        self._file = np.repeat(np.arange(len(footers)), counts)
+        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
+        self._alive = overlap.may_hold & (rows > 0)
+        self._excluded_by: dict[int, tuple[str, ...]] = {}
+        self._shown: dict[int, dict[int, str]] = {}
+        self._deciders: list[int] = overlap.decider.tolist()
+        self._proofs: dict[frozenset[int], tuple[EvidenceKind, tuple[str, ...], int]] = {}
+
+    def _local(self, group: int) -> int:
+        """A row group's number inside its file."""
+        return int(group - self._starts[self._file[group]])
+
+    def apply_blooms(self) -> None:
+        """Ask the bloom filters of the row groups that are left."""
+        groups = [
+            int(group) for group in np.flatnonzero(self._alive) if self._worth_asking(int(group))
+        ]
+        probes = [
+            Probe(
+                self._footers[self._file[group]],
+                self._local(group),
+                self._keys.take(pa.array(self._overlap.inside(group))),
+            )
+            for group in groups
+        ]
+        answers = excluded_by_bloom(self._root, probes, self._columns)
+        for group, columns in zip(groups, answers, strict=True):
+            if columns:
+                self._alive[group] = False
+                self._excluded_by[group] = columns
+
+    def _worth_asking(self, group: int) -> bool:
+        chunks = self._footers[self._file[group]].row_groups[self._local(group)].columns.values()
+        has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
+        return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
+
+    def verdicts(self) -> list[Verdict]:
+        """What the chain says about each file."""
+        # As lists: of thousands of files each has a few row groups.
+        alive, starts = self._alive.tolist(), self._starts.tolist()
+        return [
+            self._verdict(number, footer, start, alive[start : starts[number + 1]])
+            for number, (footer, start) in enumerate(zip(self._footers, starts, strict=False))
+        ]
+
+    def _verdict(
+        self, number: int, footer: FileFooter, start: int, is_alive: list[bool]
+    ) -> Verdict:
+        if footer.error is not None:
+            return Verdict((), Evidence("unreadable", detail=footer.error))
+        alive = tuple(group for group, lives in enumerate(is_alive) if lives)
+        if alive:
+            return Verdict(alive, _NOTHING)
+        if not footer.rows:
+            return Verdict((), Evidence("statistics", detail="no rows"))
+        return Verdict((), self._proof(number, start, start + len(is_alive)))
+
+    def _proof(self, number: int, start: int, end: int) -> Evidence:
+        """What ruled out all the row groups of a file, named after the last link needed."""
+        if self._excluded_by:
+            by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
+            if by_bloom:
+                return Evidence("bloom", self._in_key_order(by_bloom))
+        kind, names, first = self._decided_by(frozenset(self._deciders[start:end]))
+        detail = "no key fits all the bounds" if first < 0 else self._ranges(first)[number]
+        return Evidence(kind, names, detail)
+
+    def _decided_by(self, deciders: frozenset[int]) -> tuple[EvidenceKind, tuple[str, ...], int]:
+        """What columns prove, by their numbers, and the first of them; -1 is all together."""
+        if deciders not in self._proofs:
+            columns = sorted(column for column in deciders if column >= 0)
+            names = {self._columns[column].name for column in columns}
+            kinds = {self._bounds[column].evidence for column in columns}
+            kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
+            ordered = self._in_key_order(names if columns else None)
+            self._proofs[deciders] = kind, ordered, columns[0] if columns else -1
+        return self._proofs[deciders]
+
+    def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
+        return tuple(c.name for c in self._columns if names is None or c.name in names)
+
+    def _ranges(self, column: int) -> dict[int, str]:
+        """The bounds of a column in each file that has row groups, as a person writes them."""
+        if column not in self._shown:
+            files = np.flatnonzero(np.diff(self._starts))
+            texts = _shown_ranges(self._bounds[column], self._starts[files])
+            self._shown[column] = dict(zip(files.tolist(), texts, strict=True))
+        return self._shown[column]
+
+
+def _shown_ranges(bounds: ColumnBounds, starts: NDArray[np.intp]) -> list[str]:
+    """The bounds over the row groups of each file, whose first ones these are."""
+    values = np.logical_or.reduceat(bounds.may_hold_values, starts)
+    lows = _shown(bounds.column, _extremes(bounds.low, starts, np.minimum, "at_end"))
+    highs = _shown(bounds.column, _extremes(bounds.high, starts, np.maximum, "at_start"))
+    return [
+        "only NULL" if not holds else low if low == high else f"{low} to {high}"
+        for holds, low, high in zip(values, lows, highs, strict=True)
+    ]
+
+
+def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, nulls: str) -> pa.Array:
+    """The least or the greatest value from each start to the next; NULL if there is none."""
+    order = np.asarray(pc.array_sort_indices(values, null_placement=nulls))
+    rank = np.empty(len(order), np.intp)
+    rank[order] = np.arange(len(order))
+    return values.take(pa.array(order[choose.reduceat(rank, starts)]))
+
+
+def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
+    """Values as text; nothing for NULL."""
+    try:
+        values = column.original(canonical)
+    except pa.ArrowInvalid:
+        if len(canonical) == 1:  # a bound cut in the middle of a character
+            return [repr(value) for value in canonical.to_pylist()]
+        return [text for value in canonical for text in _shown(column, pa.array([value]))]
+    return [str(python_value(value)) if value.is_valid else "" for value in values]

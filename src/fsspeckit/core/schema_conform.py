@@ -1,0 +1,233 @@
+"""Fitting source rows to the target's schema, losing nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.arrow_compat import (
+    array_as,
+    array_without_views,
+    cast_array,
+    storage_type,
+    take_rows,
+    without_extensions,
+    without_views,
+)
+from fsspeckit.core.keys.casts import cast_exactly, comparable, family, plain, plain_type
+from fsspeckit.core.shared_types import inner_types, known_type
+from fsspeckit.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "check_same_columns",
+    "different_values",
+    "fit_table",
+    "fitting_schema",
+    "same_values",
+    "take_rows",
+    "without_views",
+]
+
+
+def check_same_columns(source: Sequence[str], target: Sequence[str], what: str = "target") -> None:
+    """Check that source and target have the same columns, in any order.
+
+    Raises:
+        SchemaMismatchError: Naming the columns that are missing or too many.
+    """
+    given, wanted = set(source), set(target)
+    missing = [name for name in target if name not in given]
+    extra = [name for name in source if name not in wanted]
+    if not missing and not extra:
+        return
+    parts = [f"the source lacks the columns {missing!r}"] if missing else []
+    parts += [f"the source has columns {extra!r} that the {what} does not have"] if extra else []
+    hints = ["add the missing columns, with NULL where there is no value"] if missing else []
+    hints += ["drop the others from the source"] if extra else []
+    raise SchemaMismatchError(
+        f"{' and '.join(parts)}; the {what} has {list(target)!r}.\nHint: "
+        f"rows are written whole, so {' and '.join(hints)}."
+    )
+
+
+def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, in its order and types, from a table that has them.
+
+    Raises:
+        SchemaMismatchError: If a value would change, or is NULL where the target has none.
+    """
+    columns = [_fit(source.column(field.name), field) for field in schema]
+    return pa.table(columns, schema=schema)
+
+
+def fitting_schema(
+    source: pa.Table, schema: pa.Schema, others: Mapping[str, Sequence[pa.DataType]]
+) -> pa.Schema:
+    """A schema with other types for columns whose values its own do not hold.
+
+    Args:
+        source: The rows.
+        schema: What they are to be.
+        others: Types to try, by column.
+
+    Returns:
+        The schema; a column that no type holds keeps its own.
+    """
+
+    def fits(field: pa.Field) -> bool:
+        try:
+            _fit(source.column(field.name), field)
+        except SchemaMismatchError:
+            return False
+        return True
+
+    def fitting(field: pa.Field) -> pa.Field:
+        tried = [field, *(field.with_type(kind) for kind in others.get(field.name, ()))]
+        return next(filter(fits, tried), field)
+
+    return pa.schema([fitting(field) for field in schema], schema.metadata)
+
+
+def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if not field.nullable and values.null_count:
+        raise SchemaMismatchError(
+            f"column {field.name!r} holds {values.null_count:,} NULL values in the source, but the "
+            "target does not allow NULL there."
+        )
+    if values.type.equals(field.type):
+        return values
+    chunks = [_fit_chunk(chunk, field) for chunk in values.chunks]
+    return pa.chunked_array(chunks, type=field.type)
+
+
+def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
+    plain_target = plain_type(storage_type(field.type))
+    values = without_extensions(values)
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), field.type)
+    if comparable(values.type, plain_target):
+        exact = cast_exactly(values, plain_target, field.name)
+    elif _convertible(values.type, plain_target):
+        exact = _round_trip(plain(values), plain_target, field)
+    else:
+        raise _mismatch(values.type, field)
+    return _wrapped(exact, field.type)
+
+
+def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type may become another one, by the rules of columns at every level."""
+    found, wanted = plain_type(found), plain_type(wanted)
+    if pa.types.is_nested(found) and pa.types.is_nested(wanted):
+        inner, outer = inner_types(found), inner_types(wanted)
+        return inner.keys() == outer.keys() and all(
+            _convertible(kind, outer[name]) for name, kind in inner.items()
+        )
+    if family(found) == "integer" and family(wanted) == "float":
+        return True
+    return pa.types.is_null(found) or comparable(found, wanted)
+
+
+def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
+    try:
+        # Nothing but NULL is lost where only NULL can be; the way back would not be known.
+        values = cast_array(values, known_type(values.type, data_type))
+        out = cast_array(values, data_type)
+        same = same_values(cast_array(out, values.type), values)
+    except pa.ArrowException as error:
+        raise _mismatch(values.type, field) from error
+    if not same:
+        raise _mismatch(values.type, field)
+    return out
+
+
+def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Plain values as the dictionary or extension type that the target has, inside too."""
+    stored = storage_type(data_type)
+    if pa.types.is_dictionary(stored) and not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()  # there is no cast for values other than texts
+    return array_as(cast_array(values, stored), data_type)
+
+
+def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {field.name!r} is {found} in the source and {field.type} in the target, and its "
+        "values cannot be converted without loss.\n"
+        f"Hint: convert the source column to {field.type} yourself, so that it is clear how."
+    )
+
+
+def same_values(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays of one type hold the same values, bit by bit; NaN is NaN."""
+    return len(left) == len(right) and not different_values(left, right).any()
+
+
+def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
+    left, right = _simple(left), _simple(right)
+    if pa.types.is_null(left.type):  # an empty one counts no NULL
+        return np.zeros(len(left), bool)
+    if not left.null_count and not right.null_count:
+        return _different_valid_values(left, right)
+    valid = np.asarray(left.is_valid())
+    differs: NDArray[np.bool_] = valid != np.asarray(right.is_valid())
+    both = np.flatnonzero(valid & ~differs)
+    if not len(both):
+        return differs
+    if len(both) < len(left):
+        left, right = left.take(pa.array(both)), right.take(pa.array(both))
+    differs[both] = _different_valid_values(left, right)
+    return differs
+
+
+def _simple(values: pa.Array) -> pa.Array:
+    """Values of types that Arrow's kernels know."""
+    if pa.types.is_primitive(values.type) or pa.types.is_string(values.type):
+        return values  # nearly all are: this is asked for each column of each row group
+    return array_without_views(plain(without_extensions(values)))
+
+
+def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    if pa.types.is_floating(left.type):
+        return _different_floats(left, right)
+    if pa.types.is_struct(left.type):
+        children = zip(left.flatten(), right.flatten(), strict=True)
+        found = [different_values(one, other) for one, other in children]
+        differs: NDArray[np.bool_] = np.any([np.zeros(len(left), bool), *found], axis=0)
+        return differs
+    if pa.types.is_nested(left.type):
+        return _different_lists(_as_lists(left), _as_lists(right))
+    return np.asarray(pc.not_equal(left, right), bool)
+
+
+def _different_floats(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    one, other = left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False)
+    bits = f"i{one.dtype.itemsize}"
+    same = (one.view(bits) == other.view(bits)) | (np.isnan(one) & np.isnan(other))
+    return np.asarray(~same, bool)
+
+
+def _different_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
+    """Lists differ if their lengths do, or an element at the same place does."""
+    lengths = np.asarray(pc.list_value_length(left))
+    differs = np.asarray(lengths != np.asarray(pc.list_value_length(right)))
+    alike = pa.array(np.flatnonzero(~differs))
+    one, other = left.take(alike).flatten(), right.take(alike).flatten()
+    parents = np.repeat(np.flatnonzero(~differs), lengths[~differs])
+    differs[parents[different_values(one, other)]] = True
+    return differs
+
+
+def _as_lists(values: pa.Array) -> pa.Array:
+    """Lists as they are; maps, none of them NULL, as lists of their entries."""
+    if not pa.types.is_map(values.type):
+        return values
+    entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+    return pa.ListArray.from_arrays(values.offsets, entries)

@@ -1,0 +1,357 @@
+"""The DuckDB engine: DuckDB joins canonical keys, and spills what its memory does not hold.
+
+Rows and files go the way of the PyArrow engine. What DuckDB sees are integers and bytes: canonical
+keys, file numbers and positions, under names that are made up here. So no name, path or value of a
+user ever becomes part of a statement.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import uuid
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.keys.key_index import KeyIndex
+from fsspeckit.core.keys.source import source_keys
+from fsspeckit.core.matching.key_scan import sieve_for
+from fsspeckit.core.matching.positions import (
+    IndexedKeys,
+    Positions,
+    chosen_rows,
+    key_and_order_columns,
+    keys_of_file,
+    row_group_starts,
+)
+from fsspeckit.datasets.pyarrow.engine import SCAN_WORKERS, ArrowEngine
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
+
+    from fsspeckit.core.parquet.patch.key_prefilter import Sieve
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline.source import ArrowSource
+
+    Work = Mapping[int, tuple[int, ...]]
+
+__all__ = ["DuckDBEngine"]
+
+_SOURCE_ROWS = 16_384
+"""So many rows of a relation are in memory at a time; by default it would be eight times that."""
+
+_ROWS_AT_ONCE = 500_000
+"""So many target rows are read in one piece, if their row groups are not larger."""
+
+_NOTHING = Positions(np.empty(0, np.int64), np.empty(0, np.int64), ())
+
+
+class DuckDBEngine(ArrowEngine):
+    """One machine; keys are joined by DuckDB.
+
+    Args:
+        connection: The caller's connection, which is never closed nor changed; None for an own
+            one, opened when it is first needed.
+        filesystem: The filesystem of source paths.
+    """
+
+    name = "duckdb"
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None
+    ) -> None:
+        super().__init__(filesystem)
+        if not isinstance(connection, duckdb.DuckDBPyConnection | None):
+            raise InvalidArgumentError(
+                f"connection must be a DuckDB connection, got {connection!r}.\n"
+                "Hint: pass what duckdb.connect() returns, or leave it out."
+            )
+        self._given = connection
+        self._own: duckdb.DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connection, if it is an own one; the next merge would open another."""
+        with self._lock:
+            if self._own is not None:
+                self._own.close()
+                self._own = None
+
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> ArrowSource:
+        """Take the data; a relation is evaluated once, as a stream."""
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            data = _stream(data)
+        return super().take(data, stage, schema, keep=keep)
+
+    def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
+        """The keys that take part; DuckDB tells whether one occurs twice, and needs no index."""
+        table = source.columns(key_and_order_columns(target, request, source.schema.names))
+        found = source_keys(table, target, request.null_keys).keys
+        keys = found.select([column.name for column in target.key_columns])
+        with self._cursor() as cursor:
+            is_unique = _is_unique(cursor, keys.rename_columns(_key_names(target)))
+        rows = chosen_rows(table, request, None if is_unique else KeyIndex(keys).groups)
+        return IndexedKeys(found if rows is None else found.take(pa.array(rows)), None, rows)
+
+    def locate(
+        self, keys: IndexedKeys, target: Target, work: Work, progress: Progress
+    ) -> Mapping[int, Positions]:
+        """Stream the keys of the row groups through a join with those of the source."""
+        if not work or not keys.count:
+            return dict.fromkeys(work, _NOTHING)
+        sieve = sieve_for(keys.keys, target.key_columns)
+        with self._cursor() as cursor, _Scan(target, work, sieve) as scan:
+            try:
+                found = _joined_aside(cursor, _source_keys(keys, target), scan, progress)
+            except duckdb.Error:
+                # DuckDB tells what a stream raised as its own error, in words. Callers go by type.
+                scan.raise_failure()
+                raise
+            scan.check_complete()
+        return _by_file(target, work, found)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of this call alone: its temporary names are nobody else's."""
+        with self._lock:
+            if self._given is None and self._own is None:
+                self._own = _connect()
+            try:
+                cursor = (self._given or self._own).cursor()  # type: ignore[union-attr]
+            except duckdb.ConnectionException as error:
+                raise InvalidArgumentError(
+                    f"the connection cannot be used: {error}\nHint: pass one that is open, or "
+                    "leave it out."
+                ) from error
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    """A connection in memory that spills to the system's temporary directory.
+
+    By default it would spill into the working directory. DuckDB makes the directory when it needs
+    it, and removes it.
+    """
+    spill = os.path.join(tempfile.gettempdir(), f"fsspeckit-{uuid.uuid4().hex}")
+    return duckdb.connect(":memory:", config={"temp_directory": spill})
+
+
+def _stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+    """The rows of a relation, evaluated as they are read."""
+    # DuckDB before 1.5 knows the method by its older name alone, which later versions warn about.
+    read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    return read(_SOURCE_ROWS)
+
+
+def _source_keys(keys: IndexedKeys, target: Target) -> pa.Table:
+    """The keys of the source with their numbers."""
+    columns = [keys.keys.column(column.name) for column in target.key_columns]
+    return pa.table(
+        [*columns, pa.array(np.arange(keys.count))], names=[*_key_names(target), "number"]
+    )
+
+
+def _key_names(target: Target) -> list[str]:
+    return [f"k{number}" for number in range(len(target.key_columns))]
+
+
+def _is_unique(cursor: duckdb.DuckDBPyConnection, keys: pa.Table) -> bool:
+    """Whether no key occurs twice; NULL is a value like any other."""
+    names = ", ".join(keys.column_names)
+    with _registered(cursor, keys) as table:
+        query = f"SELECT 1 FROM {table} GROUP BY {names} HAVING count(*) > 1 LIMIT 1"
+        return not cursor.execute(query).fetchall()
+
+
+@contextmanager
+def _registered(cursor: duckdb.DuckDBPyConnection, data: Any) -> Iterator[str]:
+    """Arrow data under a name of its own."""
+    name = f"fsspeckit_{uuid.uuid4().hex}"
+    cursor.register(name, data)
+    try:
+        yield name
+    finally:
+        cursor.unregister(name)
+
+
+def _joined(
+    cursor: duckdb.DuckDBPyConnection, source: pa.Table, scanned: pa.RecordBatchReader
+) -> pa.Table:
+    """Where the source's keys are: file, position, number of the key; in that order."""
+    # Canonical keys know no NaN, zone or scale; NULL equals NULL, where it may be a key at all.
+    same = " AND ".join(
+        f"t.{name} {'IS NOT DISTINCT FROM' if source.column(name).null_count else '='} s.{name}"
+        for name in source.column_names[:-1]
+    )
+    # The source as a stream, too: DuckDB holds in memory what it thinks is smaller, and thinks of
+    # a stream as one row. Beside a table of known size that would be all keys of the target.
+    with _registered(cursor, scanned) as left, _registered(cursor, source.to_reader()) as right:
+        found = cursor.sql(
+            f"SELECT t.file, t.position, s.number FROM {left} t JOIN {right} s ON {same} "
+            "ORDER BY t.file, t.position"
+        )
+        return found.to_arrow_table()
+
+
+def _joined_aside(
+    cursor: duckdb.DuckDBPyConnection, source: pa.Table, scan: _Scan, progress: Progress
+) -> pa.Table:
+    """Join in another thread, and tell about progress in the caller's own.
+
+    DuckDB pulls the stream from whichever of its threads has time. What a caller does when it is
+    told, such as drawing or raising, belongs to the thread in which it called.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-join") as pool:
+        join = pool.submit(_joined, cursor, source, scan.reader())
+        join.add_done_callback(lambda _: scan.end())
+        try:
+            for done in scan.scanned():
+                progress("match", done, scan.total)
+        except BaseException:  # Ctrl-C, too: the join must end before the cursor is closed
+            scan.stop()
+            cursor.interrupt()
+            raise
+        return join.result()
+
+
+def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions]:
+    files, positions, keys = (column.to_numpy() for column in found.columns)
+    located = {}
+    for number in work:
+        start, end = np.searchsorted(files, [number, number + 1])
+        here = positions[start:end]
+        starts = row_group_starts(target.footers[number])
+        groups = np.unique(np.searchsorted(starts, here, side="right") - 1)
+        located[number] = Positions(here, keys[start:end], tuple(groups.tolist()))
+    return located
+
+
+class _Scan:
+    """The keys of the target's row groups as a stream, read ahead by a few threads."""
+
+    def __init__(self, target: Target, work: Work, sieve: Sieve | None) -> None:
+        self.total = len(work)
+        self._target = target
+        self._work = work
+        self._sieve = sieve
+        self._failure: BaseException | None = None
+        self._is_complete = False
+        self._is_stopped = False
+        self._events: SimpleQueue[int | None] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan")
+        keys = zip(_key_names(target), target.key_columns, strict=True)
+        self._schema = pa.schema(
+            [
+                *((name, column.canonical_type) for name, column in keys),
+                ("file", pa.int64()),
+                ("position", pa.int64()),
+            ]
+        )
+
+    def __enter__(self) -> _Scan:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The stream; it can be read once."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def scanned(self) -> Iterator[int]:
+        """How many files are read, told as it happens, up to :meth:`end`."""
+        return iter(self._events.get, None)
+
+    def end(self) -> None:
+        """Nobody reads the stream any more."""
+        self._events.put(None)
+
+    def stop(self) -> None:
+        """Let the stream fail at its next piece."""
+        self._is_stopped = True
+
+    def raise_failure(self) -> None:
+        """Raise what the stream raised, if anything."""
+        if self._failure is not None:
+            raise self._failure
+
+    def check_complete(self) -> None:
+        """Check that all keys were read: rows that the join did not see would not be replaced."""
+        self.raise_failure()
+        if not self._is_complete:
+            raise RuntimeError("DuckDB did not read all keys of the target. Nothing was changed.")
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        left = {number: len(groups) for number, groups in self._work.items()}
+        done = 0
+        try:
+            for (number, groups), batches in _ahead(self._pool, self._read, self._pieces()):
+                if self._is_stopped:
+                    raise InterruptedError("the caller no longer wants the keys")
+                yield from batches
+                left[number] -= len(groups)
+                if not left[number]:
+                    done += 1
+                    self._events.put(done)
+            self._is_complete = True
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _pieces(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """A few row groups of one file at a time."""
+        for number, groups in self._work.items():
+            piece: list[int] = []
+            rows = 0
+            for group in groups:
+                size = self._target.footers[number].row_groups[group].rows
+                if piece and rows + size > _ROWS_AT_ONCE:
+                    yield number, tuple(piece)
+                    piece, rows = [], 0
+                piece.append(group)
+                rows += size
+            yield number, tuple(piece)
+
+    def _read(self, piece: tuple[int, tuple[int, ...]]) -> list[pa.RecordBatch]:
+        number, groups = piece
+        batches: list[pa.RecordBatch] = []
+        for _, positions, keys in keys_of_file(self._target, self._sieve, number, groups):
+            file = np.full(keys.num_rows, number)
+            columns = [*keys.columns, pa.array(file), pa.array(positions)]
+            batches += pa.Table.from_arrays(columns, schema=self._schema).to_batches()
+        return batches
+
+
+def _ahead(
+    pool: ThreadPoolExecutor,
+    function: Callable[[tuple[int, tuple[int, ...]]], list[pa.RecordBatch]],
+    items: Iterable[tuple[int, tuple[int, ...]]],
+) -> Iterator[tuple[tuple[int, tuple[int, ...]], list[pa.RecordBatch]]]:
+    """Results in order; a few are made while one is used, but no more than memory should hold."""
+    waiting: deque[tuple[tuple[int, tuple[int, ...]], Future[list[pa.RecordBatch]]]] = deque()
+    for item in items:
+        waiting.append((item, pool.submit(function, item)))
+        if len(waiting) > SCAN_WORKERS:
+            first, made = waiting.popleft()
+            yield first, made.result()
+    for item, made in waiting:
+        yield item, made.result()

@@ -1,0 +1,432 @@
+"""What a dataset looks like, told from its paths and footers: no data page is read.
+
+:func:`inspect_dataset` describes files, columns and key ranges;
+:mod:`fsspeckit.datasets.inspection.diagnosis` says what to change about them. Both ask the evidence
+chain of the merge itself, so that what they say about pruning is what a merge would do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys.canonical import as_names, check_names, key_column
+from fsspeckit.core.keys.casts import common_type, python_value
+from fsspeckit.core.planning.footers import read_footers
+from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
+from fsspeckit.core.planning.target import read_target
+from fsspeckit.datasets.inspection.consistency import (
+    TypeDifference,
+    all_columns,
+    key_problem,
+    odd_files,
+    type_differences,
+)
+from fsspeckit.datasets.pipeline.attempts import retried
+from fsspeckit.datasets.pipeline.reading import partition_schema
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.storage.commit.log import pending_numbers
+from fsspeckit.storage.history import history_of
+from fsspeckit.storage.snapshot import list_snapshot
+from fsspeckit.storage.storage import open_storage
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Mapping, Sequence
+
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.core.planning.key_ranges import ColumnBounds
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.storage import Storage
+
+__all__ = [
+    "InspectedColumn",
+    "InspectedFile",
+    "Inspection",
+    "KeyPruning",
+    "SmallFiles",
+    "inspect_dataset",
+]
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""Files below this size cost more to open than to read."""
+
+MANY_FILES = 16
+_PROBES = 256
+
+
+@dataclass(frozen=True)
+class InspectedFile:
+    """One data file."""
+
+    path: str
+    """Below the dataset's directory."""
+
+    rows: int
+    bytes: int
+    row_groups: int
+    created_by: str
+    """The program that wrote it, as its footer says."""
+
+    partition_values: Mapping[str, str | None]
+    error: str | None = None
+    """Why it cannot be read."""
+
+
+@dataclass(frozen=True)
+class InspectedColumn:
+    """One column over all files."""
+
+    name: str
+    type: str
+    """Of all files; several, with commas, where they differ."""
+
+    is_partition: bool
+    is_key: bool
+    low: str | None
+    high: str | None
+    """The least and the greatest value, as far as statistics tell it for every row group."""
+
+    nulls: int | None
+    """How many values are NULL; None if a footer does not say."""
+
+    known_row_groups: int
+    """Row groups with bounds that a merge can rely on."""
+
+    bloom_row_groups: int
+    """Row groups with a bloom filter."""
+
+
+@dataclass(frozen=True)
+class KeyPruning:
+    """How many files a key is looked for in, once paths and statistics are asked."""
+
+    columns: tuple[str, ...]
+    probes: int
+    """How many keys were tried: low ends of row groups, spread over the dataset."""
+
+    files_of_one_key: float
+    """In how many files one key may be, on average."""
+
+    most_files_of_one_key: int
+    """In how many at the worst; 1 if the ranges of no two files overlap."""
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """Files that are small enough to be a burden."""
+
+    files: int
+    bytes: int
+    limit: int
+    """Below how many bytes a file counts as small."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a dataset looks like."""
+
+    path: str
+    files: tuple[InspectedFile, ...]
+    columns: tuple[InspectedColumn, ...]
+    partition_columns: tuple[str, ...]
+    partitions: int
+    """How many different partitions have files."""
+
+    key_columns: tuple[str, ...]
+    """Those asked for, or those of the last merge."""
+
+    key_pruning: KeyPruning | None
+    small_files: SmallFiles | None
+    """None if there are too few of them to matter."""
+
+    obstacles: tuple[str, ...]
+    """Why a merge would refuse the dataset, one paragraph each."""
+
+    type_differences: tuple[TypeDifference, ...]
+    """Columns whose types differ from file to file."""
+
+    pending_commits: tuple[int, ...]
+    """Commits that recovery has to complete."""
+
+    commits: int
+
+    @property
+    def rows(self) -> int:
+        """The rows of all files that can be read."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def row_groups(self) -> int:
+        """The row groups of all files."""
+        return sum(file.row_groups for file in self.files)
+
+
+def inspect_dataset(
+    path: str | os.PathLike[str],
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    key_columns: str | Sequence[str] | None = None,
+    control_dir: str | os.PathLike[str] | None = None,
+) -> Inspection:
+    """Describe a dataset: files, columns, ranges of keys and their overlap; changes nothing.
+
+    Args:
+        path: The dataset's directory, path or URL.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        storage_options: What fsspec needs to open the filesystem of the path.
+        key_columns: Whose ranges to compare; by default those of the last merge.
+        control_dir: The control directory, where it is not beside the dataset.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+        InvalidArgumentError: If a key column is in no file.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+        >>> _ = PyarrowDatasetIO().write_dataset(
+        ...     pa.table({"id": range(6)}), "memory://doc-inspect", max_rows_per_file=2
+        ... )
+        >>> found = inspect_dataset("memory://doc-inspect", key_columns=["id"])
+        >>> found.rows, len(found.files), found.key_pruning.files_of_one_key
+        (6, 3, 1.0)
+    """
+    storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
+    if key_columns is not None:
+        key_columns = as_names(key_columns)
+        check_names("key_columns", key_columns)
+    storage.check_exists()
+    surveyed = survey(storage, key_columns)
+    root, target = storage.root, surveyed.target
+    footers = target.footers
+    return Inspection(
+        path=root.shown,
+        files=tuple(
+            InspectedFile(
+                root.relative(footer.file.path),
+                footer.rows,
+                footer.file.size,
+                len(footer.row_groups),
+                footer.created_by,
+                texts,
+                footer.error,
+            )
+            for footer, texts in zip(footers, target.partition_texts, strict=True)
+        ),
+        columns=_columns(target, surveyed.key_columns),
+        partition_columns=tuple(part.name for part in target.partition_columns),
+        partitions=len({tuple(texts.items()) for texts in target.partition_texts if texts}),
+        key_columns=surveyed.key_columns,
+        key_pruning=surveyed.pruning,
+        small_files=small_files(footers),
+        obstacles=(*surveyed.obstacles, *_told_odd(target)),
+        type_differences=type_differences(target),
+        pending_commits=surveyed.pending,
+        commits=surveyed.commits,
+    )
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """The parts of a dataset that descriptions are made of."""
+
+    storage: Storage
+    target: Target
+    obstacles: tuple[str, ...]
+    """Why a merge by the key would refuse the dataset, each with a hint."""
+
+    key_columns: tuple[str, ...]
+    bounds: tuple[ColumnBounds, ...]
+    """What is known of each key column in every row group, doubtful bounds left out."""
+
+    pruning: KeyPruning | None
+    pending: tuple[int, ...]
+    commits: int
+
+
+def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
+    """Read everything that can be known without reading data.
+
+    Raises:
+        InvalidArgumentError: If a key column is in no file.
+        ConcurrentModificationError: If files are replaced again and again meanwhile.
+    """
+    run = partial(_surveyed, storage, key_columns)
+    return retried(storage, run, lambda storage: list_snapshot(storage)[0])
+
+
+def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Snapshot) -> Surveyed:
+    root, files = storage.root, snapshot.listing.files
+    entries = history_of(storage)
+    keys = key_columns
+    if keys is None:
+        keys = next((entry.key_columns for entry in reversed(entries) if entry.key_columns), ())
+    parts = partition_schema([root.relative(file.path) for file in files])
+    # Footers with every column: what they say about others than the keys is shown, too.
+    target = read_target(
+        root, files, (), parts, read=lambda root, files, _: read_footers(root, files, None)
+    )
+    if any(footer.error is None for footer in target.footers):
+        _check_known(keys, target, asked=key_columns is not None)
+    known = tuple(name for name in keys if name in all_columns(target))
+    problems = {name: problem for name in known if (problem := key_problem(target, name, parts))}
+    bounds, pruning = _pruning(target, known, problems)
+    return Surveyed(
+        storage,
+        target,
+        (*problems.values(), *snapshot.listing.obstacles),
+        known,
+        tuple(bounds),
+        pruning,
+        tuple(pending_numbers(storage)[1]),
+        len(entries),
+    )
+
+
+def _check_known(keys: Sequence[str], target: Target, *, asked: bool) -> None:
+    missing = [name for name in keys if name not in all_columns(target)]
+    if missing and asked:
+        raise InvalidArgumentError.missing_columns("key_columns", missing, all_columns(target))
+
+
+def _told_odd(target: Target) -> list[str]:
+    odd = odd_files(target)
+    if not odd:
+        return []
+    return [
+        f"{len(odd):,} file(s) do not have the columns of the first one, such as "
+        f"{target.root.relative(odd[0].file.path)!r}. Hint: rewrite the files so that all have the "
+        "same columns."
+    ]
+
+
+def small_files(footers: Sequence[FileFooter]) -> SmallFiles | None:
+    """The small files, if there are enough of them to matter."""
+    small = [footer.file.size for footer in footers if footer.file.size < SMALL_BYTES]
+    if len(small) < MANY_FILES or 2 * len(small) < len(footers):
+        return None
+    return SmallFiles(len(small), sum(small), SMALL_BYTES)
+
+
+def _columns(target: Target, keys: Sequence[str]) -> tuple[InspectedColumn, ...]:
+    return tuple(_column(target, name, name in keys) for name in all_columns(target))
+
+
+def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
+    parts = {part.name: part for part in target.partition_columns}
+    stored = [footer.schema.field(name).type for footer in target.footers if _has(footer, name)]
+    types = list(dict.fromkeys(map(str, stored))) or [str(parts[name].type)]
+    chunks = [
+        group.columns.get(name)
+        for footer in target.footers
+        if _has(footer, name)
+        for group in footer.row_groups
+    ]
+    counts = [None if chunk is None else chunk.null_count for chunk in chunks]
+    if name in parts:
+        counts = _partition_nulls(target, name)
+    bounds = _bounds(target, name)
+    low, high, known = (None, None, 0) if bounds is None else _ends(bounds)
+    return InspectedColumn(
+        name,
+        ", ".join(types),
+        name in parts,
+        is_key,
+        low,
+        high,
+        None if None in counts else sum(count for count in counts if count is not None),
+        known,
+        sum(chunk is not None and chunk.bloom_offset is not None for chunk in chunks),
+    )
+
+
+def _partition_nulls(target: Target, name: str) -> list[int | None]:
+    """The rows of each file whose path says that the column is NULL."""
+    return [
+        footer.rows if texts.get(name) is None else 0
+        for footer, texts in zip(target.footers, target.partition_texts, strict=True)
+    ]
+
+
+def _has(footer: FileFooter, name: str) -> bool:
+    # Not ``in schema.names``: that makes a list of all names, and this is asked for every column.
+    return bool(footer.schema.get_all_field_indices(name))
+
+
+def _bounds(target: Target, name: str) -> ColumnBounds | None:
+    """What is known of a column in every row group; None where values have no order."""
+    for part in target.partition_columns:
+        if part.name == name:
+            return key_bounds(target.footers, [part], target.partitions)[0]
+    try:
+        shared = pa.null()
+        for footer in target.footers:
+            if name in footer.leaves:
+                shared = common_type(shared, footer.leaves[name].type)
+        if pa.types.is_null(shared):
+            return None
+        return key_bounds(target.footers, [key_column(name, shared)], {})[0]
+    except SchemaMismatchError:
+        return None
+
+
+def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None, int]:
+    """Least and greatest value, if every row group that has values has bounds."""
+    known = np.asarray(bounds.low.is_valid())
+    needed = bounds.may_hold_values
+    if not needed.any() or not known[needed].all():
+        return None, None, int(known.sum())
+    ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
+    try:
+        low, high = (str(python_value(value)) for value in bounds.column.original(ends))
+    except pa.ArrowInvalid:  # a bound cut in the middle of a character
+        return None, None, int(known.sum())
+    return low, high, int(known.sum())
+
+
+def _pruning(
+    target: Target, keys: Sequence[str], problems: Collection[str]
+) -> tuple[list[ColumnBounds], KeyPruning | None]:
+    """Ask the evidence chain about keys that are spread over the dataset."""
+    found = [_bounds(target, name) for name in keys if name not in problems]
+    columns = [bounds for bounds in found if bounds is not None]
+    if not keys or len(columns) < len(keys):
+        return columns, None
+    probes = _probes(columns)
+    if not len(probes):
+        return columns, KeyPruning(tuple(keys), 0, float(len(target.footers)), len(target.footers))
+    bounds, overlap = trusted_overlap(target.footers, probes, columns, lambda footer: footer.raw)
+    files = np.zeros(probes.num_rows, np.int64)
+    start = 0
+    for footer in target.footers:
+        end = start + len(footer.row_groups)
+        alive = [group for group in range(start, end) if overlap.may_hold[group]]
+        inside = [overlap.inside(group) for group in alive]
+        files[np.unique(np.concatenate([*inside, np.empty(0, np.intp)]))] += 1
+        start = end
+    return bounds, KeyPruning(
+        tuple(keys), probes.num_rows, round(float(files.mean()), 2), int(files.max())
+    )
+
+
+def _probes(bounds: Sequence[ColumnBounds]) -> pa.Table:
+    """Keys at the low ends of row groups, some hundred of them."""
+    known = np.logical_and.reduce([np.asarray(each.low.is_valid()) for each in bounds])
+    groups = np.flatnonzero(known)
+    if len(groups) > _PROBES:
+        groups = groups[np.linspace(0, len(groups) - 1, _PROBES).astype(int)]
+    where = pa.array(groups)
+    return pa.table({each.column.name: each.low.take(where) for each in bounds})

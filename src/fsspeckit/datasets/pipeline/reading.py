@@ -1,0 +1,369 @@
+"""Reading a dataset with pyarrow: one consistent state, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fsspeckit.core.arrow_compat import cast_values
+from fsspeckit.core.keys.canonical import as_names, check_names, key_column
+from fsspeckit.core.planning.agreement import check_partition_value
+from fsspeckit.core.planning.footers import read_footers
+from fsspeckit.core.planning.hive_partitions import (
+    check_spelling,
+    detect_partition_columns,
+    parse_hive_partition_path,
+    typed_values,
+)
+from fsspeckit.core.shared_types import shared_type
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
+from fsspeckit.storage.fs.inputs import arrow_filesystem
+from fsspeckit.storage.listing import check_readable
+from fsspeckit.storage.reading import stable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.storage.reading import StableFiles
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.storage import Storage
+
+__all__ = [
+    "OpenedDataset",
+    "as_expression",
+    "has_reserved_names",
+    "partition_schema",
+    "plain_table",
+    "read_table",
+    "with_dataset",
+]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 5
+_RESERVED = frozenset(("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"))
+_SHAPES = (
+    (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), pa.date32()),
+    (re.compile(r"true|false"), pa.bool_()),
+)
+
+
+def read_table(
+    storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+) -> pa.Table:
+    """Read a dataset, or some columns and rows of it.
+
+    Args:
+        storage: The dataset.
+        columns: The columns to read; None for all.
+        filters: As pyarrow takes them: an expression, or lists of tuples.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+    """
+    wanted = None if columns is None else as_names(columns)
+    if wanted is not None:
+        check_names("columns", wanted)
+    expression = as_expression(filters)
+
+    def read(opened: OpenedDataset) -> pa.Table:
+        opened.check(expression)
+        opened.check_columns(wanted or ())
+        return _read_as_fits(opened, None if wanted is None else list(wanted), expression)
+
+    return with_dataset(storage, read)
+
+
+def _read_as_fits(
+    opened: OpenedDataset, columns: Sequence[str] | None, expression: ds.Expression | None
+) -> pa.Table:
+    """Read in nanoseconds where a file has them, else, for years they do not reach, without.
+
+    Raises:
+        SchemaMismatchError: If no unit holds the values of all files.
+    """
+    try:
+        return opened.table(columns, expression)
+    except pa.ArrowInvalid as error:
+        schema = opened.schema_without_nanoseconds()
+        if schema.equals(opened.schema):
+            raise
+        try:
+            return opened.as_schema(schema).table(columns, expression)
+        except pa.ArrowInvalid:
+            raise SchemaMismatchError(
+                f"the files have timestamps that no unit holds together: {error}.\n"
+                "Hint: rewrite the files that have the wrong type, or read other columns."
+            ) from error
+
+
+def as_expression(filters: Any) -> ds.Expression | None:
+    """Filters as pyarrow takes them, as an expression.
+
+    Raises:
+        InvalidArgumentError: If they are something else.
+    """
+    if filters is None:
+        return None
+    try:
+        return pq.filters_to_expression(filters)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"filters must be a pyarrow expression or lists of tuples, got {filters!r}: {error}.\n"
+            'Hint: pass [("id", ">", 7)], or pyarrow.compute.field("id") > 7.'
+        ) from error
+
+
+@dataclass(frozen=True)
+class OpenedDataset:
+    """The pinned files of a consistent state; picklable."""
+
+    dataset: ds.FileSystemDataset
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of all files; INT96 columns are instants in UTC."""
+        return self.dataset.schema
+
+    def schema_without_nanoseconds(self) -> pa.Schema:
+        """The columns, with microseconds for nanoseconds that not all files have."""
+        stored = [part.physical_schema for part in self.dataset.get_fragments()]
+
+        def coarser(field: pa.Field) -> pa.Field:
+            kind = field.type
+            if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+                return field
+            if all(one.field(field.name).type == kind for one in stored if field.name in one.names):
+                return field
+            return field.with_type(pa.timestamp("us", kind.tz))
+
+        return pa.schema([coarser(field) for field in self.schema], self.schema.metadata)
+
+    def as_schema(self, schema: pa.Schema) -> OpenedDataset:
+        """The same files, read as other types."""
+        parts = list(self.dataset.get_fragments())
+        whole = self.dataset
+        return OpenedDataset(ds.FileSystemDataset(parts, schema, whole.format, whole.filesystem))
+
+    def check(self, expression: ds.Expression | None) -> None:
+        """Check that a filter fits the columns.
+
+        Raises:
+            InvalidArgumentError: Saying what does not.
+        """
+        if expression is None:
+            return
+        try:
+            pa.Table.from_batches([], self.schema).filter(expression)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidArgumentError(
+                f"filters do not fit the columns {self.schema.names!r}: {error}"
+            ) from error
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Check that there are such columns.
+
+        Raises:
+            InvalidArgumentError: Naming those that are missing.
+        """
+        known = set(self.schema.names)
+        if missing := [name for name in columns if name not in known]:
+            raise InvalidArgumentError.missing_columns("columns", missing, self.schema.names)
+
+    def table(self, columns: Sequence[str] | None, expression: ds.Expression | None) -> pa.Table:
+        """All rows."""
+        if not has_reserved_names(self.schema):
+            return self.dataset.to_table(columns=columns, filter=expression)
+        parts = self.dataset.get_fragments()
+        names = list(columns or self.schema.names)
+        empty = pa.Table.from_batches([], self.schema).select(names)
+        tables = [plain_table(part, self.schema, names, expression) for part in parts]
+        return pa.concat_tables([empty, *tables])
+
+    def batches(
+        self, number: int, columns: Sequence[str], expression: ds.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file."""
+        part = list(self.dataset.get_fragments())[number]
+        if has_reserved_names(self.schema):
+            yield from plain_table(part, self.schema, columns, expression).to_batches()
+            return
+        scanner = part.scanner(schema=self.schema, columns=list(columns), filter=expression)
+        yield from scanner.to_batches()
+
+
+def has_reserved_names(schema: pa.Schema) -> bool:
+    """Whether columns have names that pyarrow's scanner gives to columns of its own."""
+    return not _RESERVED.isdisjoint(schema.names)
+
+
+def plain_table(
+    part: ds.ParquetFileFragment,
+    schema: pa.Schema,
+    columns: Sequence[str],
+    expression: ds.Expression | None = None,
+) -> pa.Table:
+    """Read a file without pyarrow's scanner, as the scanner would."""
+    with part.filesystem.open_input_file(part.path) as handle:
+        stored = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us").read()
+    told = ds.get_partition_keys(part.partition_expression)
+    names = set(stored.column_names)
+    found = [
+        cast_values(stored.column(field.name), field.type)
+        if field.name in names
+        else pa.repeat(pa.scalar(told.get(field.name), field.type), stored.num_rows)
+        for field in schema
+    ]
+    table = pa.table(found, schema=schema)
+    return (table if expression is None else table.filter(expression)).select(list(columns))
+
+
+def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
+    """Read a consistent state; another one if a file is replaced meanwhile.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+        UnsupportedLayoutError: If plain Parquet files are not all that the directory is.
+        SchemaMismatchError: If files contradict each other or their paths.
+        ConcurrentModificationError: If files are replaced again and again meanwhile.
+    """
+    for attempt in range(_ATTEMPTS):
+        state = stable_files(storage)
+        check_readable(state.obstacles, storage.root)
+        if not state.files:
+            raise FileNotFoundError(
+                f"{storage.root.spelled(storage.root.path)!r} holds no data files."
+            )
+        try:
+            return read(_opened(storage, state))
+        except FileNotFoundError as error:
+            # A commit has replaced a file since it was listed.
+            if attempt < _ATTEMPTS - 1:
+                continue
+            if stable_files(storage).files == state.files:
+                raise  # nobody did: a file is listed that cannot be opened
+            raise ConcurrentModificationError(
+                f"{storage.root.shown!r} is changed by others faster than it can be read.\n"
+                "Hint: read it again when there are fewer writers."
+            ) from error
+    raise AssertionError("unreachable")
+
+
+def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
+    footers = read_footers(storage.root, [pinned.file for pinned in state.files], None)
+    for footer in footers:
+        if footer.error is not None:
+            raise UnreadableFileError(footer.error)
+    relative = [pinned.relative for pinned in state.files]
+    check_spelling(relative)
+    detect_partition_columns(relative)
+    stored = _common_schema([(storage.root.spelled(f.file.path), f.schema) for f in footers])
+    parts = _partitions(relative, stored)
+    _check_agreement(storage.root, relative, footers, parts)
+    return OpenedDataset(_dataset(storage, state, stored, parts))
+
+
+def _partitions(relative: Sequence[str], stored: pa.Schema) -> pa.Schema:
+    """The partition columns: of the type that files store them with, else as they look."""
+    return pa.schema(
+        [
+            stored.field(column.name) if column.name in stored.names else column
+            for column in partition_schema(relative)
+        ]
+    )
+
+
+def _check_agreement(
+    root: Root, relative: Sequence[str], footers: Sequence[FileFooter], parts: pa.Schema
+) -> None:
+    """Check partition columns that are stored in files too: a merge refuses what disagrees."""
+    for path, footer in zip(relative, footers, strict=True):
+        texts = parse_hive_partition_path(path)
+        for part in parts:
+            if part.name in footer.schema.names:
+                values, (known,) = typed_values([texts.get(part.name)], part.type)
+                column = key_column(part.name, part.type)
+                value = values[0] if known else None
+                check_partition_value(root, footer, column, texts.get(part.name), value)
+
+
+def partition_schema(relative_paths: Sequence[str]) -> pa.Schema:
+    """Partition columns with types found from their values: int64, date32, bool, else string."""
+    rows = [parse_hive_partition_path(path) for path in relative_paths]
+    names = list(rows[0]) if rows else []
+    return pa.schema([(name, _shape([row.get(name) for row in rows])) for name in names])
+
+
+def _shape(texts: Sequence[str | None]) -> pa.DataType:
+    known = [text for text in texts if text is not None]
+    for pattern, data_type in _SHAPES:
+        if known and all(pattern.fullmatch(text) for text in known):
+            # A text may look like a date and be none: 2026-02-30.
+            return data_type if all(typed_values(known, data_type)[1]) else pa.string()
+    return pa.string()
+
+
+def _dataset(
+    storage: Storage, state: StableFiles, stored: pa.Schema, parts: pa.Schema
+) -> ds.FileSystemDataset:
+    """The pinned files as a dataset, each with the values of its path."""
+    options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
+    filesystem = arrow_filesystem(storage.root)
+    fragments = [
+        options.make_fragment(
+            pinned.file.path, filesystem, partition_expression=_partition(pinned.relative, parts)
+        )
+        for pinned in state.files
+    ]
+    extra = [field for field in parts if field.name not in stored.names]
+    schema = pa.schema([*stored, *extra], stored.metadata)
+    return ds.FileSystemDataset(fragments, schema, options, filesystem)
+
+
+def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    """The columns of all files, each of the type that holds the values of every file.
+
+    Args:
+        schemas: The name of each file, for the message, and its schema.
+
+    Raises:
+        SchemaMismatchError: If files have types of one column that no type holds.
+    """
+    (_, schema), *others = schemas
+    fields = {field.name: field for field in schema}
+    for path, other in others:
+        for field in other:
+            known = fields.setdefault(field.name, field)
+            if known.type.equals(field.type):
+                continue
+            try:
+                fields[field.name] = known.with_type(shared_type(known.type, field.type))
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(
+                    f"column {field.name!r} is {known.type} in {schemas[0][0]!r} and {field.type} "
+                    f"in {path!r}, and no type holds both.\nHint: rewrite the files that have the "
+                    "wrong type."
+                ) from error
+    return pa.schema(list(fields.values()), schema.metadata)
+
+
+def _partition(relative: str, parts: pa.Schema) -> ds.Expression:
+    texts = parse_hive_partition_path(relative)
+    expression = ds.scalar(True)
+    for column in parts:
+        values, _ = typed_values([texts.get(column.name)], column.type)
+        is_this = ds.field(column.name) == values[0]
+        expression &= is_this if values[0].is_valid else ds.field(column.name).is_null()
+    return expression

@@ -1,0 +1,217 @@
+"""The target of a write: read completely, checked, and ready to take new files."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from fsspeckit.core.keys.canonical import check_columns
+from fsspeckit.core.keys.casts import plain_type
+from fsspeckit.core.matching.key_scan import open_data_file
+from fsspeckit.core.parquet.splice.writer_properties import Layout, layout_of_new_files
+from fsspeckit.core.planning.agreement import check_partition_value
+from fsspeckit.core.planning.footers import read_footers
+from fsspeckit.core.planning.hive_partitions import PartitionDirectories
+from fsspeckit.core.planning.target import read_target
+from fsspeckit.core.rewrite.new_files import NewFiles
+from fsspeckit.core.rewrite.rewrite import file_layout
+from fsspeckit.core.schema_conform import check_same_columns, fit_table
+from fsspeckit.core.shared_types import known_schema
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.core.planning.footers import FileFooter, FooterReader
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.pipeline.request import FileOptions
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]
+
+_YOUNG_SECONDS = 60.0
+PATIENCE_SECONDS = 10.0
+"""How long to wait for a file that somebody else may still be writing."""
+
+_LOOK_AGAIN_SECONDS = 0.25
+_NAME_BYTES = 180
+_UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
+
+
+def read_whole_target(
+    storage: Storage,
+    snapshot: Snapshot,
+    key_columns: Sequence[str],
+    schema: pa.Schema,
+    partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
+) -> Target:
+    """Read the target of a write, which must be readable to the last file.
+
+    Raises:
+        UnreadableFileError: If a file is not Parquet.
+        ConcurrentModificationError: If a file is still being written by somebody.
+        SchemaMismatchError: If paths and files contradict each other.
+    """
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        files = snapshot.listing.files
+        target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
+        broken = [footer for footer in target.footers if footer.error is not None]
+        if not broken:
+            break
+        _give_up_on(broken, time.monotonic() > patience)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+    _check_partition_values(target)
+    return target
+
+
+def read_any_target(
+    storage: Storage,
+    snapshot: Snapshot,
+    key_columns: Sequence[str],
+    schema: pa.Schema,
+    partition_columns: Sequence[str] | None,
+    read: FooterReader = read_footers,
+) -> Target:
+    """Read a target to plan on: what cannot be read or understood stays in it as unknown."""
+    files = snapshot.listing.files
+    return read_target(storage.root, files, key_columns, schema, partition_columns, read)
+
+
+def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
+    """Raise, unless a footer that is missing may still be written."""
+    for footer in broken:
+        changed = (footer.file.mtime_ns or 0) / 1e9
+        if time.time() - changed > _YOUNG_SECONDS:
+            raise UnreadableFileError(
+                f"{footer.error}\nHint: restore the file, or move it out of the dataset if it is "
+                "not data; a merge cannot rewrite what it cannot read."
+            )
+    if out_of_patience:
+        raise ConcurrentModificationError(
+            f"{broken[0].error}\nIt is less than a minute old, so somebody may still be writing "
+            "it. Nothing was changed.\nHint: repeat the call when the other writer is done."
+        )
+
+
+def _check_partition_values(target: Target) -> None:
+    """Check that every partition value is of its type, and that files agree with their paths."""
+    for part in target.partition_columns:
+        values = target.partitions[part.name]
+        for number, footer in enumerate(target.footers):
+            text = target.partition_texts[number].get(part.name)
+            value = values.values[number] if values.known[number] else None
+            check_partition_value(target.root, footer, part, text, value)
+
+
+def check_fits(source: pa.Schema, target: Target) -> None:
+    """Check that a source has the target's columns, of types that can be converted.
+
+    Raises:
+        SchemaMismatchError: Naming what does not fit.
+    """
+    parts = [part.name for part in target.partition_columns]
+    if parts:
+        check_columns("partition_columns", parts, source.names)
+    distinct = {id(f.schema): f for f in target.footers if f.error is None}
+    for footer in distinct.values():
+        schema = footer.schema
+        names = [*schema.names, *(name for name in parts if name not in schema.names)]
+        _check_same_in_every_file(target, footer, names)
+        check_same_columns(source.names, names)
+        stored = pa.schema([field for field in schema if field.name not in parts])
+        fit_table(pa.Table.from_batches([], source), known_schema(stored, target.types))
+
+
+def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
+    first = next(f for f in target.footers if f.error is None)
+    parts = [part.name for part in target.partition_columns]
+    expected = {*first.schema.names, *parts}
+    if set(names) != expected:
+        odd = sorted(set(names) ^ expected)
+        raise SchemaMismatchError(
+            f"the files of the target do not have the same columns: {odd!r} is only in one of "
+            f"{target.root.spelled(first.file.path)!r} and "
+            f"{target.root.spelled(footer.file.path)!r}.\n"
+            "Hint: rewrite the files so that all have the same columns."
+        )
+
+
+def plain_basename(basename: str) -> str:
+    """A name that a new file can be named after: another program may have named the old one.
+
+    Without the part that made it unique, without what is a separator elsewhere, and short enough
+    to be made unique again.
+    """
+    stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
+    room = _NAME_BYTES - len(os.fsencode(suffix))
+    return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
+
+
+def new_files(
+    storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
+) -> NewFiles:
+    """A writer of new files that look like those of the target."""
+    _check_blooms(options.bloom_columns, target, source)
+    if target.partition_columns:
+        names = [part.name for part in target.partition_columns]
+        check_columns("partition_columns", names, source.names)
+    root = storage.root
+    parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
+    directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
+    like = _example_layout(root, target)
+    stored = pa.schema([field for field in source if field.name not in parts.names])
+    if not stored.names:
+        raise InvalidArgumentError(
+            f"partition_columns names every column, {parts.names!r}: files would hold nothing.\n"
+            "Hint: leave at least one column out."
+        )
+    blooms = dict.fromkeys(options.bloom_columns, options.row_group_size)
+    return NewFiles(
+        root,
+        stage,
+        layout_of_new_files(like, stored, options.compression, blooms),
+        parts,
+        PartitionDirectories(parts, directories if parts.names else ()),
+        options.limits,
+        options.basename_template,
+        target.other_types(),
+    )
+
+
+def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> None:
+    """Refuse columns that cannot have a bloom filter."""
+    if not names:
+        return
+    check_columns("bloom_columns", names, source.names)
+    parts = [part.name for part in target.partition_columns]
+    for name in names:
+        kind = plain_type(source.field(name).type)
+        if name in parts or pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+            what = "is not stored in files" if name in parts else f"is of type {kind}"
+            raise InvalidArgumentError(
+                f"bloom_columns {name!r} cannot have a bloom filter: it {what}.\n"
+                "Hint: bloom filters are for numbers, strings, binaries, dates and timestamps."
+            )
+
+
+def _example_layout(root: Root, target: Target) -> Layout | None:
+    """How the first file of the target was written, with types where it has only NULL."""
+    for footer in target.footers:
+        with open_data_file(root, footer.file.path) as file:
+            layout = file_layout(root, footer.file.path, file)
+            return layout.with_types(known_schema(layout.schema, target.types))
+    return None

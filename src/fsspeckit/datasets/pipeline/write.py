@@ -1,0 +1,164 @@
+"""Writes: data as new files, beside the old ones or instead of them, in one commit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.core.planning.hive_partitions import detect_partition_columns
+from fsspeckit.core.planning.target import read_target
+from fsspeckit.datasets.pipeline.attempts import complete, lazy_staging, retried
+from fsspeckit.datasets.pipeline.phases import Phases
+from fsspeckit.datasets.pipeline.results import FileWriteMetadata, WriteDatasetResult
+from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_whole_target
+from fsspeckit.display.progress import reporting
+from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+from fsspeckit.storage.commit.log import CommitFacts
+from fsspeckit.storage.commit.recovery import take_snapshot
+from fsspeckit.storage.commit.staging import staging
+from fsspeckit.storage.commit.transaction import Change, commit
+from fsspeckit.storage.listing import check_mergeable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.core.planning.footers import FooterReader
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.rewrite.new_files import NewFile
+    from fsspeckit.datasets.engine import Engine, OpenStage, Source
+    from fsspeckit.datasets.pipeline.request import WriteRequest
+    from fsspeckit.storage.commit.staging import StagedFile
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["run_clear", "run_write"]
+
+_WRITE_RETRIES = 100
+"""New files do not depend on old ones: a write that others overtake need not be planned again."""
+
+
+def run_write(
+    engine: Engine, storage: Storage, data: Any, request: WriteRequest
+) -> WriteDatasetResult:
+    """Write data as new files, beside the old ones or instead of them."""
+    with reporting(request.progress) as tell, lazy_staging(storage) as stage:
+        phases = Phases(tell)
+        with phases.timed("stage"):
+            source = engine.take(data, stage, request.schema)
+        write = partial(_write, engine, storage, stage, source, request, phases)
+        return retried(storage, write)
+
+
+def _write(
+    engine: Engine,
+    storage: Storage,
+    stage: OpenStage,
+    source: Source,
+    request: WriteRequest,
+    phases: Phases,
+    snapshot: Snapshot,
+) -> WriteDatasetResult:
+    with phases.timed("plan"):
+        check_mergeable(snapshot.listing, storage.root)
+        footers = partial(engine.footers, stage=stage)
+        target = _write_target(storage, snapshot, source.schema, request, footers)
+    files = new_files(storage, stage, target, source.schema, request.files)
+    with phases.timed("insert"), files as writer:
+        written = engine.insert(source, None, writer)
+        if not source.num_rows and not target.footers:
+            writer.write_empty()
+            written = writer.finish()
+
+    adds = [complete(storage.root, new.staged, new.rows) for new in written]
+
+    def change(current: Snapshot) -> Change:
+        """New files do not depend on old ones; an overwrite removes those there are now."""
+        old = [file.path for file in current.listing.files]
+        return Change(adds, old if request.mode == "overwrite" else [])
+
+    first = change(snapshot)
+    if first.adds or first.removes:
+        facts = CommitFacts(
+            engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
+        )
+        replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+        with phases.timed("commit"):
+            commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
+    return _write_result(storage, written, adds, request)
+
+
+def run_clear(engine: Engine, storage: Storage) -> None:
+    """Remove every data file of a dataset, and nothing else."""
+
+    def change(current: Snapshot) -> Change:
+        return Change([], [file.path for file in current.listing.files])
+
+    snapshot = take_snapshot(storage)
+    check_mergeable(snapshot.listing, storage.root)
+    if snapshot.listing.files:
+        facts = CommitFacts(engine=engine.name, strategy="clear")
+        with staging(storage) as stage:
+            replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
+            commit(storage, snapshot, stage, change(snapshot), facts, replan=replan)
+
+
+def _write_target(
+    storage: Storage,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    request: WriteRequest,
+    read: FooterReader,
+) -> Target:
+    """The dataset that new files must look like; of an overwritten one only its partitions."""
+    parts = request.partition_columns
+    if request.mode == "append" and snapshot.listing.files:
+        target = read_whole_target(storage, snapshot, (), schema, parts, read)
+        check_fits(schema, target)
+        return target
+    if parts is None:
+        parts = _kept_partitions(storage, snapshot, schema)
+    return read_target(storage.root, (), (), schema, parts)
+
+
+def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
+    """The partition columns of a dataset that is overwritten without naming others.
+
+    Raises:
+        InvalidArgumentError: If the data does not have them, or the dataset has no certain ones.
+    """
+    hint = "pass partition_by to name the partition columns, partition_by=[] for none."
+    try:
+        parts = detect_partition_columns(
+            storage.root.relative(f.path) for f in snapshot.listing.files
+        )
+    except UnsupportedLayoutError as error:
+        what = str(error).partition("\nHint:")[0]
+        raise InvalidArgumentError(
+            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}"
+        ) from error
+    if missing := [name for name in parts if name not in schema.names]:
+        raise InvalidArgumentError(
+            f"the dataset is partitioned by {list(parts)!r}, but the data lacks the columns "
+            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}"
+        )
+    return parts
+
+
+def _write_result(
+    storage: Storage,
+    written: Sequence[NewFile],
+    adds: Sequence[StagedFile],
+    request: WriteRequest,
+) -> WriteDatasetResult:
+    files = [
+        FileWriteMetadata(
+            storage.root.spelled(storage.path(file.final)),
+            new.rows,
+            file.size,
+            new.partition_values,
+        )
+        for new, file in zip(written, adds, strict=True)
+    ]
+    return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)

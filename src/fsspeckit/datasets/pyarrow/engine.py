@@ -1,0 +1,225 @@
+"""The PyArrow engine: Arrow kernels and threads of this process."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.arrow_compat import take_rows
+from fsspeckit.core.matching.key_scan import sieve_for
+from fsspeckit.core.matching.positions import (
+    IndexedKeys,
+    Positions,
+    find_positions,
+    index_keys,
+    key_and_order_columns,
+    moving_keys,
+)
+from fsspeckit.core.planning.footers import read_footers
+from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
+from fsspeckit.datasets.engine import FileMatch, Matches
+from fsspeckit.datasets.pipeline.source import ArrowSource, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.planning.footers import FileFooter
+    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
+    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.storage.commit.staging import StagedFile
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
+
+    Rows = NDArray[np.int64]
+
+__all__ = ["SCAN_WORKERS", "ArrowEngine"]
+
+SCAN_WORKERS = 4
+"""How many threads read key columns."""
+
+# More than one for each core only takes memory.
+_REWRITE_WORKERS = min(4, os.cpu_count() or 1)
+_REWRITE_BYTES = 256 * 1024 * 1024
+_DECODED_PER_ENCODED = 4
+_SAMPLES = 5
+_NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The engine's own part of a match."""
+
+    files: Mapping[str, Replacement]
+    unmatched: NDArray[np.bool_]
+    """For each source row, whether its key is not in the target."""
+
+
+class ArrowEngine:
+    """One machine, no other library than pyarrow."""
+
+    name = "pyarrow"
+
+    def __init__(self, filesystem: Any = None) -> None:
+        self._filesystem = filesystem
+
+    def take(
+        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+    ) -> ArrowSource:
+        """Take the data: as it is if in memory and not to be kept, else read once."""
+        return open_source(data, stage, self._filesystem, schema, keep=keep)
+
+    def footers(
+        self,
+        root: Root,
+        files: Sequence[DataFile],
+        columns: Iterable[str] | None,
+        *,
+        stage: OpenStage,
+    ) -> list[FileFooter]:
+        """Read footers in a few threads."""
+        return read_footers(root, files, columns)
+
+    def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
+        """The keys that take part, indexed."""
+        wanted = key_and_order_columns(target, request, source.schema.names)
+        return index_keys(source.columns(wanted), target, request)
+
+    def match(
+        self,
+        source: ArrowSource,
+        keys: IndexedKeys,
+        target: Target,
+        plan: MergePlan,
+        progress: Progress,
+    ) -> Matches:
+        """Scan candidates and guarded files."""
+        unknown = target.unknown_partitions()
+        work = {
+            number: file.row_groups
+            for number, file in enumerate(plan.files)
+            if file.row_groups and number not in unknown
+        }
+        return _matches(target, keys, source, self.locate(keys, target, work, progress))
+
+    def locate(
+        self,
+        keys: IndexedKeys,
+        target: Target,
+        work: Mapping[int, tuple[int, ...]],
+        progress: Progress,
+    ) -> Mapping[int, Positions]:
+        """Find the positions of source keys, in a few threads.
+
+        Args:
+            keys: The keys of the source.
+            target: The dataset.
+            work: The row groups to scan, by the number of the file.
+            progress: Told about each file.
+
+        Returns:
+            By the number of the file, what was found in each.
+        """
+        found: dict[int, Positions] = {}
+        sieve = sieve_for(keys.keys, target.key_columns)
+        with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
+            scans = pool.map(lambda item: find_positions(target, keys, sieve, *item), work.items())
+            for number, positions in zip(work, scans, strict=True):
+                found[number] = positions
+                progress("match", len(found), len(work))
+        return found
+
+    def rewrite(
+        self,
+        source: ArrowSource,
+        target: Target,
+        matches: Matches,
+        files: Mapping[str, StagedFile],
+        keep_others: bool,
+        progress: Progress,
+        force: bool = False,
+    ) -> dict[str, Rewritten]:
+        """Rewrite files side by side, as many as memory allows."""
+        parts = {part.name for part in target.partition_columns}
+        footers = {footer.file.path: footer for footer in target.footers}
+
+        def one(path: str) -> Rewritten:
+            found: Replacement = matches.positions.files.get(path, _NOTHING)
+            stored = set(footers[path].schema.names)
+            wanted = [n for n in source.schema.names if n in stored or n not in parts]
+            return rewrite(
+                target.root,
+                path,
+                Replacement(found.positions, found.source_rows, keep_others, force),
+                lambda rows: source.take(rows).select(wanted),
+                files[path].path,
+                key_columns=[column.name for column in target.key_columns],
+                types=target.types,
+            )
+
+        largest = max(
+            (group.bytes for path in files for group in footers[path].row_groups), default=0
+        )
+        workers = max(
+            1, min(_REWRITE_WORKERS, _REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1))
+        )
+        written: dict[str, Rewritten] = {}
+        with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-rewrite") as pool:
+            for path, new in zip(files, pool.map(one, files), strict=True):
+                written[path] = new
+                progress("rewrite", len(written), len(files))
+        return written
+
+    def insert(
+        self, source: ArrowSource, matches: Matches | None, new_files: NewFiles
+    ) -> list[NewFile]:
+        """Stream the rows into new files."""
+        start = 0
+        for batch in source.batches():
+            end = start + batch.num_rows
+            if matches is not None:
+                wanted = matches.positions.unmatched[start:end]
+                if not wanted.all():
+                    batch = take_rows(batch, pa.array(np.flatnonzero(wanted)))
+            if batch.num_rows:
+                new_files.write(batch)
+            start = end
+        return new_files.finish()
+
+
+def _matches(
+    target: Target, keys: IndexedKeys, source: ArrowSource, found: Mapping[int, Positions]
+) -> Matches:
+    paths = {number: target.footers[number].file.path for number in found}
+    is_known = np.zeros(keys.count, bool)
+    moved = np.zeros(keys.count, bool)
+    for number, positions in found.items():
+        is_known[positions.keys] = True
+        moved[positions.keys[moving_keys(target, keys, number, positions)]] = True
+    samples = source.take(keys.source_rows(np.flatnonzero(moved)[:_SAMPLES]))
+    unmatched = np.zeros(source.num_rows, bool)
+    unmatched[slice(None) if keys.chosen is None else keys.chosen] = ~is_known
+    names = [column.name for column in target.key_columns]
+    return Matches(
+        {paths[n]: FileMatch(len(p.positions), p.row_groups) for n, p in found.items()},
+        int((~is_known).sum()),
+        int(moved.sum()),
+        [tuple(row.values()) for row in samples.select(names).to_pylist()],
+        _Found(
+            {
+                paths[n]: Replacement(p.positions, keys.source_rows(p.keys))
+                for n, p in found.items()
+            },
+            unmatched,
+        ),
+    )

@@ -1,0 +1,105 @@
+"""The Spark engine's front door: from local mode on a laptop to a cluster.
+
+>>> import pyarrow as pa
+>>> io = SparkDatasetIO()  # doctest: +SKIP
+>>> result = io.merge(frame, "s3://bucket/orders", "upsert", ["id"])  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from fsspec.implementations.memory import MemoryFileSystem
+
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.spark.engine import DRIVER_FOOTERS, SparkEngine
+from fsspeckit.datasets.spark.reading import read_frame
+from fsspeckit.datasets.spark.session import Jobs, open_session
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.storage import PublishMode, Storage
+
+__all__ = ["SparkDatasetIO"]
+
+
+class SparkDatasetIO(DatasetIO):
+    """Reads, writes and merges datasets with PySpark, on classic and on Connect sessions.
+
+    Args:
+        spark: A session; None for the active one, or a new one in local mode.
+        filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
+        storage_options: What fsspec needs to open the filesystem of a URL.
+        control_dir: Where staging, records and lock live, if not beside the dataset.
+        publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
+        lock_timeout: How many seconds to wait for another writer.
+        driver_footers: The footers of more files than this are read by tasks.
+
+    Raises:
+        EngineNotInstalledError: If pyspark or Java is missing or too old.
+        InvalidArgumentError: If ``driver_footers`` is no number of files.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        control_dir: str | None = None,
+        publish: PublishMode = "auto",
+        lock_timeout: float = 30.0,
+        driver_footers: int = DRIVER_FOOTERS,
+    ) -> None:
+        if driver_footers < 0:
+            raise InvalidArgumentError(
+                f"driver_footers must be >= 0, a whole number, got {driver_footers!r}."
+            )
+        self.jobs = Jobs(open_session(spark))
+        """The session, and the jobs that run on it."""
+        engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
+        super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
+
+    def read_dataset(
+        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+    ) -> DataFrame:
+        """Read a consistent state of a dataset as a data frame.
+
+        Its files are pinned now and read when the frame is used. If a commit has replaced one of
+        them by then, the job fails; it never mixes two states.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            columns: The columns to read, or one of them as a string; None for all.
+            filters: As pyarrow takes them: an expression, or lists of tuples.
+
+        Raises:
+            FileNotFoundError: If there is no such dataset.
+        """
+        return read_frame(self.jobs, self._storage(path, None), columns, filters)
+
+    def _storage(self, path: str, filesystem: Any) -> Storage:
+        storage = super()._storage(path, filesystem)
+        _check_shared(storage.root)
+        return storage
+
+
+def _check_shared(root: Root) -> None:
+    """Refuse a filesystem that other processes cannot see."""
+    message = (
+        f"{root.spelled(root.path)!r} is on a filesystem ({root.protocol}) that only this process "
+        "can see, but Spark works in others.\n"
+        "Hint: use a disk or an object store, or the engines 'pyarrow' or 'duckdb'."
+    )
+    if isinstance(root.filesystem, MemoryFileSystem):
+        raise InvalidArgumentError(message)
+    try:
+        pickle.dumps(root.filesystem)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise InvalidArgumentError(message) from error

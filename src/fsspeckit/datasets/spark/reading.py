@@ -1,0 +1,113 @@
+"""Reading a dataset into a data frame of Spark: a consistent state, its files pinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from fsspeckit.core.arrow_compat import cast_table
+from fsspeckit.core.keys.canonical import as_names, check_names
+from fsspeckit.datasets.pipeline.reading import as_expression, with_dataset
+from fsspeckit.datasets.spark.spark_types import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from fsspeckit.datasets.pipeline.reading import OpenedDataset
+    from fsspeckit.datasets.spark.session import Jobs
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["read_frame"]
+
+
+def read_frame(
+    jobs: Jobs, storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+) -> DataFrame:
+    """A data frame of a dataset, or of some columns and rows of it.
+
+    The files are read by Arrow in the workers, through fsspec: credentials and row values are
+    those of a merge, and the filesystem need not be known to Java.
+
+    Raises:
+        FileNotFoundError: If there is no such dataset.
+        InvalidArgumentError: If it has no such columns, or filters do not fit them.
+    """
+    names = None if columns is None else as_names(columns)
+    if names is not None:
+        check_names("columns", names)
+    expression = as_expression(filters)
+
+    def read(opened: OpenedDataset) -> DataFrame:
+        opened.check(expression)
+        opened.check_columns(names or ())
+        schema = opened.schema
+        wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
+        frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
+        task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
+        return jobs.rows(task, list(range(len(opened.dataset.files))), frame)
+
+    return with_dataset(storage, read)
+
+
+@dataclass(frozen=True)
+class _ReadFiles:
+    """Reads files of a dataset, in a worker."""
+
+    opened: OpenedDataset
+    columns: tuple[str, ...]
+    expression: Any
+    frame: pa.Schema
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Gives the rows of one file."""
+        for batch in self.opened.batches(number, self.columns, self.expression):
+            table = pa.Table.from_batches([batch])
+            yield from cast_table(table, self.frame).combine_chunks().to_batches()
+
+
+def _known_to_spark(field: pa.Field) -> pa.Field:
+    """A column as the nearest type that Spark has and that holds its values."""
+    return pa.field(field.name, _nearest(field.type), field.nullable)
+
+
+def _nearest(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _nearest(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _nearest(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_known_to_spark(kind.field(n)) for n in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_nearest(kind.key_type), _known_to_spark(kind.item_field))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_known_to_spark(kind.value_field))
+    return _nearest_plain(kind)
+
+
+def _nearest_plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(min(kind.precision, 38), kind.scale)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return _NEAREST.get(str(kind), kind)
+
+
+_NEAREST: dict[str, pa.DataType] = {
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+    "halffloat": pa.float32(),
+    "date64[ms]": pa.date32(),
+    "large_string": pa.string(),
+    "string_view": pa.string(),
+    "large_binary": pa.binary(),
+    "binary_view": pa.binary(),
+}

@@ -1,0 +1,379 @@
+"""Sessions: finding or starting one, seeing that its workers can work, and running jobs on it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import fsspeckit
+from fsspeckit.datasets.spark.tasks import (
+    MESSAGE,
+    Mailbox,
+    carried_error,
+    each,
+    opened,
+    over,
+    rows_of_each,
+    rows_over,
+)
+from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from fsspeckit.datasets.engine import OpenStage
+
+__all__ = ["Jobs", "open_session"]
+
+logger = logging.getLogger("fsspeckit.spark")
+
+_OLDEST = (4, 1)
+_JAVA = 17
+_INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
+_NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
+_TASKS_PER_CORE = 2
+_TASKS = 32
+_ready: WeakSet[Any] = WeakSet()
+
+
+def open_session(spark: SparkSession | None = None) -> SparkSession:
+    """The session to use: the given one, the active one, or a new local one.
+
+    Raises:
+        EngineNotInstalledError: If pyspark or Java is too old, or Java is missing.
+    """
+    check_version(pyspark.__version__)
+    if spark is not None:
+        return spark
+    return SparkSession.getActiveSession() or _local_session()
+
+
+def check_version(version: str, what: str = "pyspark", hint: str = _INSTALL) -> None:
+    """Refuse a pyspark, or a server of Spark, that lacks what is used here.
+
+    Raises:
+        EngineNotInstalledError: Naming both versions.
+    """
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise EngineNotInstalledError(
+            f"the 'spark' engine needs {what} {oldest} or newer, found {version}.\nHint: {hint}"
+        )
+
+
+def _local_session() -> SparkSession:
+    """Start local mode with settings fit for one machine."""
+    check_java()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # Without it workers take the first python3 of the PATH, which may have no pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("fsspeckit")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.adaptive.enabled", "true")
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "ERROR")
+    )
+    with _quiet():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what Java says while it starts, and ever after, into a file that ends with us."""
+    directory = tempfile.mkdtemp(prefix="fsspeckit-spark-")
+    logger.debug("the output of Spark goes to %s", directory)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(Path(directory) / "spark.log", "ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+        # Where a start fails, the file stays: it is all that tells why.
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def check_java() -> None:
+    """Refuse to start Spark without a Java that it can use.
+
+    Raises:
+        EngineNotInstalledError: With the command that installs one.
+    """
+    found = java_version()
+    if found is not None and found >= _JAVA:
+        return
+    what = "no Java was found" if found is None else f"the Java found is version {found}"
+    raise EngineNotInstalledError(
+        f"the 'spark' engine needs Java {_JAVA} or newer: {what}.\n"
+        f"Hint: install it, for example with 'apt install openjdk-{_JAVA}-jre-headless' or 'brew "
+        f"install openjdk@{_JAVA}', and set JAVA_HOME if there are several. The engines 'duckdb' "
+        "and 'pyarrow' need no Java."
+    )
+
+
+def java_version() -> int | None:
+    """The major version of the Java that Spark would start; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None:
+        return None
+    try:
+        told = subprocess.run([command, "-version"], capture_output=True, check=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(found.group(1)) if found else None
+
+
+class Jobs:
+    """Runs jobs on a session; every action of the engine goes through here."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.actions = 0
+        """How many actions were run."""
+
+    @property
+    def tasks(self) -> int:
+        """Into how many tasks work is cut that is not large: every task has a price of its own."""
+        if is_connect(self.spark):  # which does not tell
+            return _TASKS
+        return _TASKS_PER_CORE * int(self.spark.sparkContext.defaultParallelism)
+
+    @property
+    def functions(self) -> Any:
+        """The functions of Spark that make columns for this kind of session."""
+        kind = (
+            "pyspark.sql.connect.functions" if is_connect(self.spark) else "pyspark.sql.functions"
+        )
+        return import_module(kind)
+
+    def each(
+        self,
+        phase: str,
+        stage: OpenStage,
+        function: Callable[[Any], Iterable[Any]],
+        work: Sequence[Any],
+    ) -> list[Any]:
+        """Run a function on each item, one task for each, and collect its messages.
+
+        Args:
+            phase: What the job is for, in front of the name of the dataset.
+            stage: Where tasks leave messages that are long.
+            function: Gives messages for an item.
+            work: The items.
+        """
+        if not work:
+            return []
+        self.prepare()
+        run = each(function, work, _mailbox(stage))
+        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
+
+    def over(
+        self,
+        phase: str,
+        stage: OpenStage,
+        frame: DataFrame,
+        function: Callable[[Any], Iterable[Any]],
+    ) -> list[Any]:
+        """Run a function on the rows of each partition, and collect its messages."""
+        self.prepare()
+        run = over(function, _mailbox(stage))
+        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
+
+    def mapped(
+        self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
+    ) -> DataFrame:
+        """A frame of the rows that a function makes of each partition; nothing runs yet."""
+        return frame.mapInArrow(rows_over(function), schema)
+
+    def rows(
+        self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
+    ) -> DataFrame:
+        """A frame of the rows that a function gives for each item; nothing runs yet."""
+        self.prepare()
+        return self._numbers(work).mapInArrow(rows_of_each(function, work), schema)
+
+    def _numbers(self, work: Sequence[Any]) -> DataFrame:
+        return self.spark.range(0, len(work), 1, max(len(work), 1))
+
+    def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
+        """Run an action and give its messages; an error among them is raised."""
+        self.actions += 1
+        mailbox = _mailbox(stage)
+        what = _about(phase, stage)
+        logger.info("%s", what)
+        try:
+            with self._described(what):
+                answers = [opened(bytes(row.message), mailbox) for row in frame.collect()]
+        except PySparkException as error:
+            carried = carried_error(str(error))
+            if carried is not None:
+                raise carried from error
+            raise
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    @contextmanager
+    def _described(self, what: str) -> Iterator[None]:
+        """Say in Spark's own pages what a job is for."""
+        if is_connect(self.spark):
+            tag = what.replace(",", ";")
+            self.spark.addTag(tag)
+            try:
+                yield
+            finally:
+                self.spark.removeTag(tag)
+            return
+        context = self.spark.sparkContext
+        before = context.getLocalProperty("spark.job.description")
+        context.setJobDescription(what)
+        try:
+            yield
+        finally:
+            # None takes the property away again, whatever the signature says.
+            context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
+
+    def prepare(self) -> None:
+        """See, once for a session, that its workers can run our functions.
+
+        Raises:
+            FsspeckitError: If they cannot.
+        """
+        if self.spark in _ready:
+            return
+        if is_connect(self.spark):
+            hint = "connect to a newer server, or run the merge in a session of its own."
+            check_version(self.spark.version, "a server of Spark", hint)
+        found = self._probe()
+        if found["fsspeckit"] != fsspeckit.__version__:
+            self.spark.addArtifacts(_zipped(), pyfile=True)
+            found = self._probe()
+        _check_worker(found)
+        _ready.add(self.spark)
+
+    def _probe(self) -> dict[str, Any]:
+        """Ask one worker what it has."""
+
+        def probe(batches: Any) -> Any:
+            import pickle
+            import sys
+
+            import pyarrow as pa
+
+            found: dict[str, Any] = {"python": sys.version_info[:2], "pyarrow": pa.__version__}
+            try:
+                import fsspeckit
+
+                # What tasks need: the package alone can be imported without its libraries.
+                from fsspeckit.datasets.spark import tasks  # noqa: F401
+
+                found["fsspeckit"] = fsspeckit.__version__
+            except ImportError as error:
+                found["fsspeckit"] = None
+                found["missing"] = error.name
+            for _ in batches:
+                data = pa.array([pickle.dumps(found)], pa.binary())
+                yield pa.RecordBatch.from_arrays([data], ["message"])
+
+        try:
+            frame = self.spark.range(0, 1, 1, 1).mapInArrow(probe, MESSAGE)
+            (row,) = frame.collect()
+        except PySparkException as error:
+            logger.debug("a worker failed", exc_info=True)
+            # Without the cause: it is a page of tracebacks of Python and Java about one sentence.
+            raise unfit_worker(str(error)) from None
+        answer: dict[str, Any] = pickle.loads(row.message)
+        return answer
+
+
+def _mailbox(stage: OpenStage) -> Mailbox:
+    return Mailbox(stage().storage.root, stage().path)
+
+
+def _about(phase: str, stage: OpenStage) -> str:
+    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
+    root = stage().storage.root
+    return f"fsspeckit {stage().name[-8:]}: {phase} {root.spelled(root.path)}"
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session talks to a server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def unfit_worker(text: str) -> FsspeckitError:
+    """Say in one sentence why a worker cannot work."""
+    here = ".".join(map(str, sys.version_info[:2]))
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return EngineNotInstalledError(
+            f"the workers of Spark run another Python than this one ({here}).\n"
+            "Hint: set spark.pyspark.python, or PYSPARK_PYTHON, to the same version for both."
+        )
+    if _NO_PYARROW.search(text):
+        return EngineNotInstalledError(
+            "the Python of Spark's workers has no pyarrow that Spark can use.\n"
+            "Hint: pip install pyarrow there, or set PYSPARK_PYTHON to an interpreter that has it."
+        )
+    lines = [line for line in text.splitlines() if line.strip()]
+    return FsspeckitError(f"the workers of Spark cannot run Python: {lines[-1] if lines else text}")
+
+
+def _check_worker(found: dict[str, Any]) -> None:
+    missing = found.get("missing") or "fsspeckit"
+    if found["fsspeckit"] is None and not missing.startswith("fsspeckit"):
+        raise EngineNotInstalledError(
+            f"the Python of Spark's workers has no {missing}.\n"
+            f"Hint: pip install {missing} there, or set PYSPARK_PYTHON to an interpreter that has "
+            "it."
+        )
+    if found["fsspeckit"] != fsspeckit.__version__:
+        raise EngineNotInstalledError(
+            f"the workers of Spark have fsspeckit {found['fsspeckit']}, this process has "
+            f"{fsspeckit.__version__}.\nHint: remove it from the workers; it is sent to them."
+        )
+
+
+@cache
+def _zipped() -> str:
+    """This package as a file that Python can import; Spark may ask for it to the end."""
+    directory = tempfile.mkdtemp(prefix="fsspeckit-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    package = Path(fsspeckit.__file__).parent
+    path = Path(directory) / f"fsspeckit-{fsspeckit.__version__}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(package.rglob("*.py")):
+            archive.write(file, Path("fsspeckit") / file.relative_to(package))
+    return str(path)

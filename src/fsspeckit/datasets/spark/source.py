@@ -1,0 +1,331 @@
+"""The source of a Spark merge: Parquet files that any process can read, row by row number.
+
+Whatever the caller passed is materialised once. Data frames of Spark are written by tasks, data of
+this process by this process, and Parquet files stay where they are: they are read in place, and a
+file that has changed since it was first looked at is an error.
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fsspeckit.core.instants import int96_columns, physical_types
+from fsspeckit.core.matching.key_scan import open_data_file
+from fsspeckit.core.schema_conform import (
+    check_same_columns,
+    fit_table,
+    take_rows,
+)
+from fsspeckit.datasets.pipeline.source import gathered, one_schema, parquet_dataset, source_root
+from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage.control import STAGED_SUFFIX
+from fsspeckit.storage.storage import open_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.pipeline.source import ArrowSource
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
+
+    Rows = NDArray[np.int64]
+
+__all__ = [
+    "QUICKLY",
+    "HeldSource",
+    "Part",
+    "SourceRows",
+    "SparkSource",
+    "files_in_place",
+    "stage_part",
+]
+
+QUICKLY: Final[dict[str, Any]] = {
+    "compression": "lz4",
+    "use_dictionary": False,
+    "write_statistics": False,
+}
+"""How files are written that are read soon, and not for long."""
+
+_GROUP_ROWS = 131_072
+_GROUP_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Parquet file with rows of the source."""
+
+    root: Root
+    path: str
+    row_groups: tuple[int, ...]
+    """The rows of each row group."""
+
+    constants: dict[str, pa.Scalar] = field(default_factory=dict)
+    """Columns that only the path tells."""
+
+    instants: dict[str, pa.DataType] = field(default_factory=dict)
+    """Columns stored as INT96, or with INT96 inside, and their types as instants in UTC."""
+
+    pin: DataFile | None = None
+    """What the file was when it was first looked at; None for files of our own."""
+
+    bytes: int = 0
+    """What its rows take before they are compressed."""
+
+    @property
+    def rows(self) -> int:
+        """The rows of the file."""
+        return sum(self.row_groups)
+
+    def check(self) -> None:
+        """Make sure that a file of somebody else is the one that was looked at.
+
+        Raises:
+            ConcurrentModificationError: If it is not.
+        """
+        if self.pin is None:
+            return
+        found = open_disk(self.root).look(self.path)
+        if found is None or not found.is_same_file(self.pin):
+            raise ConcurrentModificationError(
+                f"the source file {self.root.spelled(self.path)!r} has changed while it was being "
+                "merged. Nothing was changed.\nHint: repeat the call when nobody writes to it."
+            )
+
+    def meant(self, table: pa.Table) -> pa.Table:
+        """Stored columns in their meaning, with those that the path tells."""
+        columns = {
+            name: column.cast(self.instants[name]) if name in self.instants else column
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        for name, value in self.constants.items():
+            columns[name] = pa.repeat(value, table.num_rows)
+        return pa.table(columns)
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of a source in their order; picklable."""
+
+    schema: pa.Schema
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def _groups(self) -> list[tuple[int, int]]:
+        """Part and row group of each piece."""
+        return [(p, g) for p, part in enumerate(self.parts) for g in range(len(part.row_groups))]
+
+    @cached_property
+    def starts(self) -> Rows:
+        """The number of the first row of each piece, and of all rows at the end."""
+        sizes = [rows for part in self.parts for rows in part.row_groups]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of all parts."""
+        return int(self.starts[-1])
+
+    @property
+    def bytes(self) -> int:
+        """What the rows of all parts take before they are compressed."""
+        return sum(part.bytes for part in self.parts)
+
+    def pieces(
+        self, start: int, end: int, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The rows from ``start`` to before ``end``, a row group at a time, with first numbers."""
+        end = min(end, self.num_rows)
+        first = int(np.searchsorted(self.starts, start, "right")) - 1
+        last = int(np.searchsorted(self.starts, end, "left"))
+        for number, table in self._read(range(first, last), columns):
+            low, high = int(self.starts[number]), int(self.starts[number + 1])
+            cut = table.slice(max(start - low, 0), min(end, high) - max(start, low))
+            if cut.num_rows:
+                yield max(start, low), cut
+
+    def take(self, rows: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by their numbers, in that order; each row group is read once."""
+        order = np.argsort(rows, kind="stable")
+        parts = [table for _, table in self.holding(rows[order], columns)]
+        if not parts:
+            return self._schema(columns).empty_table()
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return take_rows(pa.concat_tables(parts).unify_dictionaries(), pa.array(back))
+
+    def holding(
+        self, ordered: Rows, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[slice, pa.Table]]:
+        """Rows by their numbers, which ascend: a row group at a time, with the place of its rows.
+
+        Row groups that hold none of the rows are not read.
+        """
+        cuts = np.searchsorted(ordered, self.starts)
+        wanted = np.flatnonzero(cuts[:-1] < cuts[1:])
+        for number, table in self._read([int(one) for one in wanted], columns):
+            part = slice(int(cuts[number]), int(cuts[number + 1]))
+            yield part, take_rows(table, pa.array(ordered[part] - self.starts[number]))
+
+    def _schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        if columns is None:
+            return self.schema
+        return pa.schema([self.schema.field(name) for name in columns])
+
+    def _read(
+        self, numbers: Iterable[int], columns: Sequence[str] | None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Row groups by number, ascending; each file is opened once."""
+        schema = self._schema(columns)
+        for part_number, members in groupby(numbers, lambda number: self._groups[number][0]):
+            part = self.parts[part_number]
+            part.check()
+            stored = [name for name in schema.names if name not in part.constants]
+            with open_data_file(part.root, part.path) as file:
+                for number in members:
+                    # A dot in a name is a path for pyarrow, so that it may read more than asked.
+                    table = file.read_row_group(self._groups[number][1], columns=stored)
+                    yield number, fit_table(part.meant(table.select(stored)), schema)
+
+
+def stage_part(
+    root: Root, directory: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Part | None:
+    """Write rows into a new file of a staging directory; None if there are no rows.
+
+    The name is new each time: a task that is run twice writes two files, and only the one that it
+    tells about counts.
+    """
+    path = f"{directory}/source-{uuid.uuid4().hex}{STAGED_SUFFIX}"
+    sizes: list[int] = []
+    size = 0
+    with ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
+        # Batches come out of another process: the next ones are taken while a row group is written.
+        beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
+        written: Future[None] | None = None
+        for table in gathered(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
+            if writer is None:
+                handle = stack.enter_context(root.filesystem.open(path, "wb"))
+                writer = pq.ParquetWriter(handle, table.schema, **QUICKLY)
+                stack.callback(writer.close)
+                stack.enter_context(beside)  # waited for before the writer is closed
+            if written is not None:
+                written.result()
+            written = beside.submit(writer.write_table, table, table.num_rows)
+            sizes.append(table.num_rows)
+            size += table.nbytes
+        if written is not None:
+            written.result()
+    return Part(root, path, tuple(sizes), bytes=size) if sizes else None
+
+
+class SparkSource:
+    """A source that is in Parquet files already.
+
+    Args:
+        rows: The files.
+        stage: Where tasks may write.
+        has_order: Whether one row comes before another; in a data frame of Spark none does.
+    """
+
+    def __init__(self, rows: SourceRows, stage: OpenStage, *, has_order: bool = True) -> None:
+        self.stage = stage
+        self.schema = rows.schema
+        self.num_rows = rows.num_rows
+        self.has_order = has_order
+        self._rows = rows
+
+    def rows(self) -> SourceRows:
+        """The rows for other processes."""
+        return self._rows
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows, read here: for small sources."""
+        tables = [table for _, table in self._rows.pieces(0, self.num_rows, names)]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
+
+    def take(self, rows: Rows, names: Sequence[str]) -> pa.Table:
+        """Some columns of a few rows."""
+        return self._rows.take(rows, names)
+
+
+class HeldSource:
+    """A source in the memory, or in a file, of this process; staged when tasks need its rows."""
+
+    has_order = True
+
+    def __init__(self, held: ArrowSource, stage: OpenStage) -> None:
+        self.schema: pa.Schema = held.schema
+        self.num_rows: int = held.num_rows
+        self._held = held
+        self.stage = stage
+
+    @cached_property
+    def _staged(self) -> SourceRows:
+        stage = self.stage()
+        batches = (batch for table in self._held.batches() for batch in table.to_batches())
+        part = stage_part(stage.storage.root, stage.path, self.schema, batches)
+        return SourceRows(self.schema, () if part is None else (part,))
+
+    def rows(self) -> SourceRows:
+        """The rows for other processes."""
+        return self._staged
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows."""
+        return self._held.columns(names)
+
+    def take(self, rows: Rows, names: Sequence[str]) -> pa.Table:
+        """Some columns of a few rows."""
+        return self._held.take(rows).select(list(names))
+
+
+def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | None) -> SourceRows:
+    """Parquet files as they are: directories, globs and files, one after the other.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        SchemaMismatchError: If they do not have the columns of the schema that the caller gave.
+    """
+    found = [(source_root(path, filesystem), parquet_dataset(path, filesystem)) for path in paths]
+    parts = tuple(
+        _part_in_place(root, fragment, dataset.schema)
+        for root, dataset in found
+        for fragment in dataset.get_fragments()
+    )
+    meant = one_schema([dataset.schema for _, dataset in found])
+    if schema is not None:
+        check_same_columns(meant.names, schema.names, "schema")
+    return SourceRows(schema or meant, parts)
+
+
+def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
+    physical = physical_types(fragment.metadata.schema)
+    instants = int96_columns(fragment.physical_schema, physical)
+    keys = ds.get_partition_keys(fragment.partition_expression)
+    told = [name for name in keys if name not in fragment.physical_schema.names]
+    return Part(
+        root,
+        fragment.path,
+        tuple(group.num_rows for group in fragment.row_groups),
+        {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
+        {name: schema.field(name).type for name in instants},
+        open_disk(root).look(fragment.path),
+        sum(group.total_byte_size for group in fragment.row_groups),
+    )

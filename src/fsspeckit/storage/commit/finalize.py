@@ -1,0 +1,192 @@
+"""From the commit point to the end: publish, mark complete, clean up; also used by recovery."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsspeckit.errors import LostFileError
+from fsspeckit.storage.commit.log import Completion, elapsed, mark_complete, read_completion
+from fsspeckit.storage.commit.oldtree import OldTree, retire_old_tree
+from fsspeckit.storage.commit.publish import (
+    Shadow,
+    ShadowRefused,
+    build_shadow,
+    discard_shadow,
+    install,
+)
+from fsspeckit.storage.commit.publish_files import (
+    check_writable,
+    drop_empty_directories,
+    publish_plain,
+)
+from fsspeckit.storage.commit.trash import purge_trash
+from fsspeckit.storage.commit.verification import check_published
+from fsspeckit.storage.control import places_of, staging_names, tree_names
+from fsspeckit.storage.fs.attributes import make_data_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.log import Add, CommitRecord, Published
+    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["Publication", "abandon", "complete", "publish", "try_shadow"]
+
+
+@dataclass
+class Publication:
+    """How a commit was published, and what a person should know about that."""
+
+    published: Published = "plain"
+    notes: list[str] = field(default_factory=list)
+    abandoned: bool = False
+
+
+def try_shadow(
+    storage: Storage, record: CommitRecord, places: Sequence[str], held: Held, notes: list[str]
+) -> Shadow | None:
+    """Build a shadow where the exchange is possible and of use; else None, with a note why."""
+    if not storage.capabilities.exchange or not held.exclusive or changes_one_name(record):
+        return None
+    try:
+        return build_shadow(storage, record, places)
+    except ShadowRefused as refusal:
+        notes.append(f"published without exchange: {refusal}.")
+        return None
+
+
+def changes_one_name(record: CommitRecord) -> bool:
+    """Whether a plain publish is a single step anyway."""
+    names = {add.final for add in record.adds} | {remove.path for remove in record.removes}
+    return len(names) == 1
+
+
+def publish(
+    storage: Storage,
+    record: CommitRecord,
+    places: Sequence[str],
+    shadow: Shadow | None,
+    held: Held,
+    before: Snapshot | None = None,
+) -> Publication:
+    """Make a commit visible.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        places: Where its staged files are.
+        shadow: The next state of a directory, if one was built.
+        held: The lock.
+        before: The state that the commit is based on, where that is known.
+
+    Raises:
+        CommitIncompleteError: If a file that it replaces is still there, or a new one is not.
+    """
+    publication = Publication()
+    deleted: set[str] = set()
+    # A writer that was stopped may wake up when others have long gone on.
+    held.check()
+    if shadow is not None:
+        try:
+            install(storage, shadow)
+        except ShadowRefused as refusal:
+            publication.notes.append(f"published without exchange: {refusal}.")
+            discard_shadow(storage, shadow.name)
+        else:
+            publication.published = "exchange"
+            publication.notes += OldTree(storage, record, shadow).finish()
+    if publication.published == "plain":
+        publication.notes += publish_plain(storage, record, places, deleted)
+    notes = check_published(storage, record, before, deleted)
+    publication.notes += [note for note in notes if note not in publication.notes]
+    return publication
+
+
+def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Publication:
+    """Go back to the state before a commit that cannot be completed.
+
+    Replaced files come back first, then the new ones go: no row is missing meanwhile. Where files
+    of both states are lost, the files that are left stay as they are.
+
+    Raises:
+        LostFileError: If a file that the commit removed is not in the trash, and the commit could
+            still be completed; nothing was changed.
+    """
+    publication = Publication("plain", [f"abandoned: {_first_line(reason)}"], abandoned=True)
+    lost = [remove.path for remove in record.removes if _is_lost(storage, record, remove.path)]
+    if lost and not isinstance(reason, LostFileError):
+        raise LostFileError.cannot_go_back(record.number, lost[0])
+    if lost:
+        publication.notes += [
+            f"{path!r}, which the commit replaced, is lost, too; all other files stay as they are."
+            for path in lost
+        ]
+        return publication
+    check_writable(storage, record, may_remove=[add.final for add in record.adds])
+    replaced = {remove.path for remove in record.removes}
+    in_place = {add.final for add in record.adds} & replaced
+    for path in replaced:
+        _restore(storage, record.number, path, over=path in in_place)
+    for add in record.adds:
+        if add.final not in in_place:
+            publication.notes += _take_back(storage, add)
+    drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
+    return publication
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
+    kept = storage.control.trashed(record.number, path)
+    return storage.disk.look(kept) is None and storage.disk.look(storage.path(path)) is None
+
+
+def _take_back(storage: Storage, add: Add) -> list[str]:
+    """Remove a new file, unless another program has written another one under its name."""
+    found = storage.disk.look(storage.path(add.final))
+    if found is not None and found.size != add.size:
+        return [f"{add.final!r} was replaced by another program; it was kept."]
+    storage.disk.discard(storage.path(add.final))
+    return []
+
+
+def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
+    """Take a replaced file out of the trash again, if it is there."""
+    kept = storage.control.trashed(number, path)
+    final = storage.path(path)
+    if storage.disk.look(kept) is None:
+        return
+    if over:
+        storage.disk.move_over(kept, final)
+    elif storage.disk.look(final) is None:
+        make_data_directories(os.path.dirname(final), storage.root.path)
+        storage.disk.move_new(kept, final)
+
+
+def complete(
+    storage: Storage, record: CommitRecord, publication: Publication, *, recovered: bool = False
+) -> Completion:
+    """Mark a commit complete and remove what it no longer needs."""
+    completion = Completion(
+        publication.published,
+        elapsed(record.facts.started),
+        recovered=recovered,
+        abandoned=publication.abandoned,
+        notes=tuple(publication.notes),
+    )
+    if not mark_complete(storage, record.number, completion):
+        return read_completion(storage, record.number) or completion
+    names = storage.disk.names(storage.control.path)
+    for name, kind, number in tree_names(names):
+        if kind == "old" and number == record.number:
+            retire_old_tree(storage, name)
+    for place in places_of(staging_names(names), record.staging):
+        storage.disk.discard_tree(storage.control.at(place))
+    purge_trash(storage, record.number)
+    return completion

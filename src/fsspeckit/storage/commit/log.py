@@ -1,0 +1,332 @@
+"""Commit records: journal and history in one, as JSON that a person can read.
+
+A record is complete or absent, numbered, and never changed. It carries a checksum over its own
+content, so that a damaged one is told from a valid one: recovery acts on what a record says, and
+must never act on a guess. A second small file marks the commit complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
+from fsspeckit.storage.control import numbers_in
+from fsspeckit.storage.names import check_basename, check_relative
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["Add", "CommitFacts", "CommitRecord", "Completion", "Remove"]
+
+FORMAT, DONE_FORMAT = "fsspeckit-commit", "fsspeckit-commit-done"
+VERSION = 1
+Published = Literal["exchange", "plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit is about, for people; storage itself takes no decision from it."""
+
+    engine: str = ""
+    """Which engine wrote the files."""
+
+    strategy: str = ""
+    """What was done, such as ``upsert`` or ``overwrite``."""
+
+    key_columns: tuple[str, ...] = ()
+    """The key columns of a merge."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Rows inserted, updated and so on."""
+
+    started: float | None = None
+    """When the work began, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A file that a commit adds."""
+
+    staged: str
+    """Its name in the staging directory."""
+
+    final: str
+    """Its path below the root."""
+
+    rows: int | None
+    """How many rows it holds."""
+
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A file that a commit removes, exactly as the plan saw it."""
+
+    path: str
+    """Its path below the root."""
+
+    size: int
+    """Bytes."""
+
+    mtime_ns: int | None = None
+    """Time of its last change."""
+
+    inode: int | None = None
+    """Its number on a local disk."""
+
+    etag: str | None = None
+    """Its version on an object store."""
+
+    def is_still(self, file: DataFile) -> bool:
+        """Whether a file under that name is the one that was meant, not one that came since.
+
+        A file that replaced it has neither its number nor its time. The file itself may have
+        another number, if it was restored from a copy, or another time, if it was touched; and
+        another time of creation, if an overlay filesystem has copied it to move it.
+        """
+        if self.size != file.size:
+            return False
+        if self.etag is not None and file.etag is not None:
+            return self.etag == file.etag
+        if self.inode is not None and self.inode == file.inode:
+            return True
+        return self.mtime_ns is not None and self.mtime_ns == file.mtime_ns
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """One commit."""
+
+    number: int
+    """Commits are numbered from 1, without gaps."""
+
+    identifier: str
+    """Tells the records of two writers apart that want the same number."""
+
+    time: str
+    """When it was committed, in UTC."""
+
+    facts: CommitFacts
+    """What it is about."""
+
+    seconds: float
+    """How long the work took until then."""
+
+    publish: Published
+    """How it was meant to be published."""
+
+    staging: str
+    """The staging directory that holds the new files."""
+
+    adds: tuple[Add, ...]
+    """The new files."""
+
+    removes: tuple[Remove, ...]
+    """The files they replace."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What is known once a commit is complete."""
+
+    published: Published
+    """How it was published in the end."""
+
+    seconds: float
+    """How long everything took."""
+
+    recovered: bool = False
+    """Whether recovery completed it."""
+
+    abandoned: bool = False
+    """Whether it was given up, because files of it were lost, and its effects were undone."""
+
+    notes: tuple[str, ...] = ()
+    """What a person should know."""
+
+
+def timestamp() -> str:
+    """Now, in UTC, as records tell it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def numbers(storage: Storage) -> tuple[list[int], set[int]]:
+    """The numbers of all commits, and of those marked complete."""
+    return numbers_in(storage.disk.names(storage.control.commits))
+
+
+def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
+    """The number of the last commit, 0 if there is none, and those that are not complete."""
+    recorded, done = numbers(storage)
+    return max(recorded, default=0), [number for number in recorded if number not in done]
+
+
+def write_record(storage: Storage, record: CommitRecord) -> None:
+    """Create a commit record; this is the commit point.
+
+    Raises:
+        FileExistsError: If another writer has taken the number.
+    """
+    content = _record_content(record)
+    storage.disk.create(storage.control.record(record.number), sealed(FORMAT, content))
+
+
+def read_record(storage: Storage, number: int) -> CommitRecord:
+    """Read a commit record.
+
+    Raises:
+        CorruptRecordError: If it is damaged or written by a newer version.
+        FileNotFoundError: If it is not there.
+    """
+    path = storage.control.record(number)
+    content = unsealed(path, storage.disk.read(path), FORMAT)
+    try:
+        record = _parse_record(content)
+    except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
+        raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
+    if record.number != number:
+        raise CorruptRecordError.damaged(path, f"it is the record of commit {record.number}")
+    return record
+
+
+def mark_complete(storage: Storage, number: int, completion: Completion) -> bool:
+    """Say that nothing is left to do for a commit; False if another writer has said so before."""
+    data = sealed(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
+    path = storage.control.done(number)
+    if storage.capabilities.kernel_lock:
+        storage.disk.overwrite(path, data)
+        return True
+    try:
+        storage.disk.create(path, data)
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_completion(storage: Storage, number: int) -> Completion | None:
+    """What the mark of a complete commit says, or None if it is not complete."""
+    path = storage.control.done(number)
+    try:
+        data = storage.disk.read(path)
+    except FileNotFoundError:
+        return None
+    content = unsealed(path, data, DONE_FORMAT)
+    try:
+        return Completion(
+            content["published"],
+            float(content["seconds"]),
+            bool(content["recovered"]),
+            bool(content["abandoned"]),
+            tuple(content["notes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def elapsed(started: float | None) -> float:
+    """Seconds since a moment, never negative, whatever the clock did."""
+    return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
+
+
+def _record_content(record: CommitRecord) -> dict[str, Any]:
+    return {
+        "number": record.number,
+        "id": record.identifier,
+        "time": record.time,
+        "engine": record.facts.engine,
+        "strategy": record.facts.strategy,
+        "key_columns": list(record.facts.key_columns),
+        "counts": dict(record.facts.counts),
+        "started": record.facts.started,
+        "seconds": record.seconds,
+        "publish": record.publish,
+        "staging": record.staging,
+        "adds": [asdict(add) for add in record.adds],
+        "removes": [asdict(remove) for remove in record.removes],
+    }
+
+
+def _parse_record(content: dict[str, Any]) -> CommitRecord:
+    facts = CommitFacts(
+        str(content["engine"]),
+        str(content["strategy"]),
+        tuple(content["key_columns"]),
+        dict(content["counts"]),
+        content["started"],
+    )
+    if content["publish"] not in ("exchange", "plain"):
+        raise ValueError(f"publish is {content['publish']!r}")
+    return CommitRecord(
+        int(content["number"]),
+        str(content["id"]),
+        str(content["time"]),
+        facts,
+        float(content["seconds"]),
+        content["publish"],
+        check_basename(content["staging"]),
+        tuple(_parse_add(add) for add in content["adds"]),
+        tuple(_parse_remove(remove) for remove in content["removes"]),
+    )
+
+
+def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
+    """The fields that this version knows: a later one may have added others."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in content.items() if name in names}
+
+
+def _parse_add(content: dict[str, Any]) -> Add:
+    add = Add(**_known_fields(Add, content))
+    # A record that was tampered with must not reach outside of staging and root.
+    check_basename(add.staged)
+    check_relative(add.final)
+    return add
+
+
+def _parse_remove(content: dict[str, Any]) -> Remove:
+    remove = Remove(**_known_fields(Remove, content))
+    check_relative(remove.path)
+    return remove
+
+
+def sealed(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
+    """A versioned JSON document with a checksum over its content."""
+    document = {"format": kind, "version": VERSION, **content}
+    document["checksum"] = _checksum(document)
+    return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
+
+
+def unsealed(path: str, data: bytes, kind: str) -> dict[str, Any]:
+    """The content of such a document.
+
+    Raises:
+        CorruptRecordError: If it is damaged or written by a newer version.
+    """
+    try:
+        document: Any = json.loads(data)
+    except ValueError as error:  # also bytes that are no text
+        raise CorruptRecordError.damaged(path, f"it is not JSON ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise CorruptRecordError.damaged(path, f"it is not a {kind} document")
+    version = document.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise CorruptRecordError.newer(path, version, VERSION)
+    expected = document.pop("checksum", None)
+    if version != VERSION or expected != _checksum(document):
+        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
+    return document
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,481 @@
+"""Recovery: completes what an earlier writer committed, removes what it did not.
+
+Every writer recovers before it takes its snapshot. A commit that is recorded but not marked
+complete is rolled forward; staging that no commit speaks of is deleted if its owner is gone. All of
+it can be killed anywhere and run again.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.errors import (
+    CommitIncompleteError,
+    CorruptRecordError,
+    LockTimeoutError,
+    LostFileError,
+)
+from fsspeckit.storage.commit import finalize
+from fsspeckit.storage.commit.finalize import Publication, complete, publish, try_shadow
+from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.log import pending_numbers, read_completion, read_record
+from fsspeckit.storage.commit.oldtree import OldTree, retire_old_tree
+from fsspeckit.storage.commit.publish import (
+    Shadow,
+    claim_shadow,
+    discard_shadow,
+    is_installed,
+    read_shadow,
+)
+from fsspeckit.storage.commit.publish_files import check_writable
+from fsspeckit.storage.commit.staging import (
+    owner_is_gone,
+    owner_state,
+    owning,
+    staged_places,
+    sweep_staging,
+)
+from fsspeckit.storage.commit.verification import check_published
+from fsspeckit.storage.control import (
+    next_place,
+    places_of,
+    staging_names,
+    tree_names,
+)
+from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
+from fsspeckit.storage.snapshot import Snapshot, list_snapshot
+from fsspeckit.storage.storage import open_storage
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.log import CommitRecord, Completion, Published
+    from fsspeckit.storage.commit.processes import ProcessState
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["RecoveredCommit", "RecoveryReport", "recover", "recover_storage", "take_snapshot"]
+
+_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+_MOST_ALIVE_FIRST: tuple[ProcessState, ...] = ("running", "unknown", "gone")
+
+
+@dataclass(frozen=True)
+class RecoveredCommit:
+    """A commit that recovery completed."""
+
+    number: int
+    """Which one."""
+
+    published: Published
+    """How the rest of it was published."""
+
+    added: tuple[str, ...]
+    """The files it added, below the root."""
+
+    removed: tuple[str, ...]
+    """The files it removed."""
+
+    notes: tuple[str, ...] = ()
+    """What other programs did meanwhile."""
+
+    abandoned: bool = False
+    """Whether it could not be completed, and the state before it was restored instead."""
+
+    def __str__(self) -> str:
+        if self.abandoned:
+            return f"abandoned commit {self.number}: it could not be completed"
+        return (
+            f"completed commit {self.number}: {len(self.added)} file(s) added, "
+            f"{len(self.removed)} removed ({self.published})"
+        )
+
+
+@dataclass(frozen=True)
+class RecoveryReport(Displayed):
+    """What recovery found and did."""
+
+    path: str
+    """The dataset."""
+
+    completed: tuple[RecoveredCommit, ...] = ()
+    """Commits that were interrupted and are complete now."""
+
+    discarded: tuple[str, ...] = ()
+    """Leftovers of writers that never committed, by their name in the control directory."""
+
+    in_use: tuple[str, ...] = ()
+    """Staging directories that were left alone because their owners may be alive."""
+
+    def __bool__(self) -> bool:
+        return bool(self.completed or self.discarded)
+
+    def __str__(self) -> str:
+        lines = [str(commit) for commit in self.completed]
+        lines += [f"discarded {name}" for name in self.discarded]
+        lines += [f"left {name}: its owner may be alive" for name in self.in_use]
+        return f"{self.path}: " + ("; ".join(lines) or "nothing to recover")
+
+    def _card(self) -> Card:
+        added = sum(len(commit.added) for commit in self.completed if not commit.abandoned)
+        removed = sum(len(commit.removed) for commit in self.completed if not commit.abandoned)
+        groups = (
+            FileGroup("added", "added", added),
+            FileGroup("removed", "removed", removed),
+        )
+        done = [("commit", str(commit)) for commit in self.completed]
+        done += [("leftover", f"discarded {name}") for name in self.discarded]
+        done += [("staging", f"left {name}: its owner may be alive") for name in self.in_use]
+        return Card(
+            f"{self.path}: " + ("recovered" if self else "nothing to recover"),
+            tuple(group for group in groups if group.count),
+            Listing.of(("what", "done"), done, tuple),
+            tuple(note for commit in self.completed for note in commit.notes),
+        )
+
+
+def recover(
+    path: str | os.PathLike[str],
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    control_dir: str | os.PathLike[str] | None = None,
+    abandon: bool = False,
+    lock_timeout: float = 30.0,
+) -> RecoveryReport:
+    """Complete what an interrupted writer committed, and remove what it did not.
+
+    Args:
+        path: The dataset.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
+        storage_options: What fsspec needs to open the filesystem of the URL.
+        control_dir: The control directory, where it is not beside the dataset.
+        abandon: Whether to go back to the state before a commit that cannot be completed, because
+            its files were lost or files that it replaces cannot be removed; and to set aside
+            a record that is damaged.
+        lock_timeout: How many seconds to wait for another writer.
+
+    Raises:
+        CorruptRecordError: If a record cannot be understood; nothing was changed.
+        LostFileError: If a committed file is gone; nothing was removed.
+        LockTimeoutError: If another writer is at work.
+        FileNotFoundError: If there is neither a dataset nor a control directory.
+        PermissionError: If a directory cannot be written that a commit changes.
+    """
+    storage = open_storage(
+        path, filesystem, storage_options, control_dir=control_dir, lock_timeout=lock_timeout
+    )
+    storage.check_exists()
+    return recover_storage(storage, abandon=abandon)
+
+
+def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
+    """Recover a dataset; takes the lock only if there is something to do."""
+    if not _leftovers(storage) and not pending_numbers(storage)[1]:
+        return RecoveryReport(storage.root.shown)
+    with locked(storage) as held:
+        return recover_locked(storage, held, abandon=abandon)
+
+
+def take_snapshot(storage: Storage) -> Snapshot:
+    """Take a snapshot of a dataset, after recovering what an earlier writer left."""
+    notes: list[str] = []
+    while True:
+        notes += _notes_of(recover_storage(storage))
+        snapshot, pending = list_snapshot(storage)
+        if not pending:
+            return replace(snapshot, notes=tuple(notes))
+
+
+def _notes_of(report: RecoveryReport) -> list[str]:
+    return [
+        f"commit {commit.number} was interrupted and is complete now: {note}"
+        for commit in report.completed
+        for note in commit.notes
+    ]
+
+
+def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
+    """List the state after the last record, for a writer that is about to commit.
+
+    Where the filesystem has no locks, another writer may record a commit at any moment. While it
+    is not published, the listing shows the state before it, and a change based on that would undo
+    it or double its rows. So nothing may be pending when the listing is taken.
+    """
+    while True:
+        recover_locked(storage, held)
+        snapshot, pending = list_snapshot(storage)
+        if not pending:
+            return snapshot
+
+
+def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> RecoveryReport:
+    """Recover a dataset whose lock is held."""
+    completed = []
+    for number in pending_numbers(storage)[1]:
+        try:
+            record = read_record(storage, number)
+        except CorruptRecordError as damage:
+            if damage.is_newer or not abandon:
+                raise
+            completed.append(_set_aside(storage, number, damage))
+            continue
+        if held.exclusive:
+            completed.append(_roll_forward(storage, record, held, abandon))
+        else:
+            completed.extend(_complete_without_lock(storage, record, held, abandon))
+    discarded, in_use = _sweep(storage, held)
+    path = storage.root.shown
+    return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
+
+
+def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> RecoveredCommit:
+    """Give up a commit whose record cannot be read; no data file is touched."""
+    storage.disk.move_over(storage.control.record(number), storage.control.damaged(number))
+    reason = str(damage).partition("\n")[0]
+    note = (
+        f"the record was set aside: {reason} Files that the commit added or removed before it was "
+        "interrupted stay as they are; compare the rows with their source."
+    )
+    return RecoveredCommit(number, "plain", (), (), (note,), abandoned=True)
+
+
+def _complete_without_lock(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+) -> list[RecoveredCommit]:
+    """Complete a commit unless its owner, or another writer's recovery, does."""
+    while wait_for_completion(storage, record) is None:
+        try:
+            return [_roll_forward(storage, record, held, abandon)]
+        except _TakenOverError:
+            continue  # its files are no longer where they were
+        except (OSError, LostFileError, CommitIncompleteError):
+            if read_completion(storage, record.number) is None:
+                raise
+            break
+    return []
+
+
+class _TakenOverError(Exception):
+    """Another writer has begun to complete the same commit."""
+
+
+def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | None:
+    """Wait while somebody else completes a commit; None if nobody does.
+
+    A writer that makes progress is given all the time it needs. One that may be alive, but makes
+    no progress for as long as this writer waits for a lock, is taken for gone: completing its
+    commit is safe even then.
+
+    Raises:
+        LockTimeoutError: If it is known to be alive, and makes no progress.
+    """
+    progress = _Progress(storage, record)
+    pause = _PAUSE
+    while (completion := read_completion(storage, record.number)) is None:
+        owner = owner_of_commit(storage, record)
+        if owner == "gone":
+            return read_completion(storage, record.number)  # it may have ended just now
+        if progress.has_stopped():
+            if owner == "running":
+                raise LockTimeoutError.waited(
+                    storage.control.record(record.number),
+                    storage.lock_timeout,
+                    f"the writer of commit {record.number} is running, but makes no progress",
+                )
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    return completion
+
+
+def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
+    """Whether somebody is completing a commit: its writer, or the recovery of another one."""
+    names = places_of(storage.disk.names(storage.control.path), record.staging)
+    states = {owner_state(storage, name) for name in names}
+    return next((state for state in _MOST_ALIVE_FIRST if state in states), "gone")
+
+
+class _Progress:
+    """What can be seen from outside of a commit that is being completed."""
+
+    def __init__(self, storage: Storage, record: CommitRecord) -> None:
+        self._storage = storage
+        self._record = record
+        self._removed = 0
+        self._seen: tuple[object, ...] = ()
+        self._deadline = 0.0
+
+    def has_stopped(self) -> bool:
+        """Whether nothing has happened for as long as a writer waits for a lock."""
+        now = time.monotonic()
+        seen = self._look()
+        if seen != self._seen:
+            self._seen, self._deadline = seen, now + self._storage.lock_timeout
+        return now >= self._deadline
+
+    def _look(self) -> tuple[object, ...]:
+        """The staged files that are left, and how many replaced files are gone, in their order."""
+        disk = self._storage.disk
+        places = staged_places(self._storage, self._record.staging)
+        removes = self._record.removes
+        while (
+            self._removed < len(removes)
+            and disk.look(self._storage.path(removes[self._removed].path)) is None
+        ):
+            self._removed += 1
+        return (*((place, *disk.names(place)) for place in places), self._removed)
+
+
+def _roll_forward(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+) -> RecoveredCommit:
+    with _claimed_staging(storage, record) as place:
+        if not held.exclusive and read_completion(storage, record.number) is not None:
+            raise _TakenOverError
+        try:
+            publication = _publication(storage, record, held, abandon, place)
+        except (OSError, LostFileError, CommitIncompleteError) as error:
+            if held.exclusive or _is_ours(storage, record, place):
+                raise
+            raise _TakenOverError from error
+        complete(storage, record, publication, recovered=True)
+    return RecoveredCommit(
+        record.number,
+        publication.published,
+        tuple(add.final for add in record.adds),
+        tuple(remove.path for remove in record.removes),
+        tuple(publication.notes),
+        publication.abandoned,
+    )
+
+
+def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
+    """Whether a staging directory has the name that this recovery gave it, or is gone."""
+    return places_of(storage.disk.names(storage.control.path), record.staging) in ([], [place])
+
+
+def _publication(
+    storage: Storage, record: CommitRecord, held: Held, abandon: bool, place: str
+) -> Publication:
+    """Publish what is left of a commit, or go back to the state before it if that is asked for."""
+    shadow = _installed_shadow(storage, record.number)
+    try:
+        if shadow is not None:
+            notes = OldTree(storage, record, shadow).finish()
+            return Publication("exchange", [*notes, *check_published(storage, record)])
+        return _publish_again(storage, record, held)
+    except (LostFileError, OSError, CommitIncompleteError) as reason:
+        alone = held.exclusive or (
+            read_completion(storage, record.number) is None and _is_ours(storage, record, place)
+        )
+        if abandon and shadow is None and alone:
+            return finalize.abandon(storage, record, reason)
+        if isinstance(reason, PermissionError):
+            check_writable(storage, record)  # says more, if that is the reason
+        raise
+
+
+@contextmanager
+def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
+    """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
+    names = storage.disk.names(storage.control.path)
+    places = places_of(names, record.staging)
+    target = next_place(record.staging)
+    for place in places:
+        # Without a lock its owner may be alive, and have completed the commit just now.
+        with suppress(FileNotFoundError):
+            storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+    with ExitStack() as stack:
+        if places and not storage.capabilities.kernel_lock:
+            try:
+                stack.enter_context(owning(storage, target))
+            except FileNotFoundError as error:
+                raise _TakenOverError from error
+        yield target
+
+
+def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
+    """The shadow of a commit that was swapped in; others of that commit are discarded."""
+    installed = None
+    for name, kind, owner in tree_names(storage.disk.names(storage.control.path)):
+        if owner != number:
+            continue
+        shadow = None if kind == "dropped" else read_shadow(storage, name)
+        if shadow is not None and is_installed(storage, shadow):
+            installed = claim_shadow(storage, shadow)
+        else:
+            discard_shadow(storage, name)
+    return installed
+
+
+def _publish_again(storage: Storage, record: CommitRecord, held: Held) -> Publication:
+    places = staged_places(storage, record.staging)
+    notes: list[str] = []
+    shadow = None
+    if record.publish == "exchange":
+        shadow = try_shadow(storage, record, places, held, notes)
+    publication = publish(storage, record, places, shadow, held)
+    publication.notes[:0] = notes
+    return publication
+
+
+def _leftovers(storage: Storage) -> bool:
+    """Whether the control directory holds something that is nobody's."""
+    names = storage.disk.names(storage.control.path)
+    return (
+        bool(tree_names(names))
+        or any(owner_is_gone(storage, name) for name in staging_names(names))
+        or bool(_temporaries(storage))
+    )
+
+
+def _temporaries(storage: Storage) -> list[str]:
+    names = storage.disk.names(storage.control.commits)
+    return [name for name in names if name.startswith(TEMPORARY_PREFIX)]
+
+
+def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
+    """Remove leftovers; under a lock all commits are complete by now."""
+    names = storage.disk.names(storage.control.path)
+    discarded: list[str] = []
+    in_use: list[str] = []
+    for name, kind, number in tree_names(names):
+        if _sweep_tree(storage, name, kind, number):
+            discarded.append(name)
+    for name in staging_names(names):
+        swept = sweep_staging(storage, name, partial(_is_pending, storage, held, name))
+        if swept is not None:
+            (discarded if swept else in_use).append(name)
+    if held.exclusive:  # only the holder of the lock writes records
+        for name in _temporaries(storage):
+            storage.disk.discard(storage.control.at("commits", name))
+            discarded.append(f"commits/{name}")
+    return discarded, in_use
+
+
+def _is_pending(storage: Storage, held: Held, name: str) -> bool:
+    """Whether a staging directory, or what it is called now, is that of a commit not complete."""
+    if held.exclusive:
+        return False
+    staging = name.partition("~")[0]
+    pending = pending_numbers(storage)[1]
+    return any(read_record(storage, number).staging == staging for number in pending)
+
+
+def _sweep_tree(storage: Storage, name: str, kind: str, number: int) -> bool:
+    if kind != "old":
+        discard_shadow(storage, name)  # an installed one would have belonged to a pending commit
+        return True
+    shadow = read_shadow(storage, name)
+    if shadow is not None and storage.disk.names(storage.control.at(name, "tree")):
+        # Somebody kept writing into the directory as it was before the exchange.
+        OldTree(storage, read_record(storage, number), shadow).finish()
+    return retire_old_tree(storage, name)

@@ -1,0 +1,394 @@
+"""Staging: where the files of a writer are complete before anybody can see them.
+
+A staging directory belongs to one writer. On local disks the writer holds a kernel lock on its
+owner file, so that recovery can tell for certain whether the owner is gone; elsewhere the file says
+which process it was.
+
+    with staging(storage) as stage:
+        file = stage.new_file("year=2026", "part.parquet")
+        ...                                   # write Parquet to file.path
+        commit(storage, snapshot, stage, adds=[replace(file, rows=17)], removes=[...])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.storage.commit.lock import try_lock_if_supported
+from fsspeckit.storage.commit.log import Add
+from fsspeckit.storage.commit.processes import is_this_process, state_of, this_process
+from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
+from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.attributes import follow_directory, follow_file
+from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fsspeckit.storage.commit.processes import ProcessState
+    from fsspeckit.storage.storage import Storage
+
+__all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
+
+_FORGOTTEN = timedelta(days=7)
+_ATTEMPTS = 5
+# How long to wait before trying again to remove a directory into which somebody still writes.
+_PAUSES = (0.01, 0.05, 0.25, 0.0)
+# Staging directories of this process on filesystems without kernel locks.
+_alive: set[str] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alive.clear)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that a writer has put, or will put, into its staging directory."""
+
+    path: str
+    """Where to write it."""
+
+    final: str
+    """Its path below the root once it is published."""
+
+    rows: int | None = None
+    """How many rows it must hold; None if nobody knows."""
+
+    size: int | None = None
+    """How many bytes it must have; None if nobody knows."""
+
+    like: str | None = None
+    """The file below the root whose permissions it takes, instead of its directory's."""
+
+    parquet: bool = True
+    """Whether it must be a readable Parquet file."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStage:
+    """A staging directory as another process sees it that writes files for its owner."""
+
+    path: str
+    """The canonical path of the directory."""
+
+    def new_file(
+        self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
+    ) -> StagedFile:
+        """Make up a new file, see :meth:`Stage.new_file`."""
+        if directory:
+            check_relative(directory, what="directory")
+        name = unique_basename(basename)
+        final = check_data_name(f"{directory}/{name}" if directory else name)
+        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=like)
+
+
+class Stage:
+    """An open staging directory."""
+
+    def __init__(self, storage: Storage, name: str, owner: int | None = None) -> None:
+        self.storage = storage
+        """The dataset that it is for."""
+        self.name = name
+        """Its name in the control directory."""
+        self.handed_over = False
+        """Whether a commit record speaks of it, so that it is no longer ours to delete."""
+        self._owner = owner
+
+    @property
+    def path(self) -> str:
+        """The canonical path of the directory."""
+        return self.storage.control.at(self.name)
+
+    def is_there(self) -> bool:
+        """Whether it still has its name: another writer's recovery gives it another one."""
+        return bool(self.storage.disk.names(self.path))
+
+    def new_file(
+        self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
+    ) -> StagedFile:
+        """Make up a new file with a unique final name, to be written at its ``path``.
+
+        Args:
+            directory: The directory below the root that it will be in.
+            basename: What its name is derived from.
+            like: The file it replaces, whose permissions it takes.
+
+        Raises:
+            InvalidArgumentError: If the name would leave the root or would not be data.
+        """
+        return WorkerStage(self.path).new_file(directory, basename, like=like)
+
+    def new_copy(self, final: str) -> StagedFile:
+        """Make up a staged file that will take a given name, replacing a file that has it."""
+        check_relative(final, what="data file")
+        name = unique_basename(final.rpartition("/")[2])
+        return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=final, parquet=False)
+
+    def prepare(self, files: Sequence[StagedFile]) -> tuple[Add, ...]:
+        """Verify staged files and make them ready to be published.
+
+        Raises:
+            UnreadableFileError: If one is not what its writer said.
+            FileNotFoundError: If one is not there.
+        """
+        adds = tuple(self._prepared(file) for file in files)
+        self.storage.disk.sync_directory(self.path)
+        return adds
+
+    def check(self, adds: Sequence[Add]) -> None:
+        """Make sure that prepared files are still there, right before they are committed.
+
+        Raises:
+            FileNotFoundError: If one is gone.
+        """
+        for add in adds:
+            found = self.storage.disk.look(f"{self.path}/{add.staged}")
+            if found is None or found.size != add.size:
+                raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
+
+    def _prepared(self, file: StagedFile) -> Add:
+        directory, _, name = file.path.rpartition("/")
+        if directory != self.path or not name:
+            raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
+        check_relative(file.final, what="data file")
+        size, rows = _verified(self.storage, file)
+        if self.storage.root.is_local:
+            self._take_attributes(file)
+        self.storage.disk.sync_file(file.path)
+        return Add(name, file.final, rows, size)
+
+    def _take_attributes(self, file: StagedFile) -> None:
+        """Follow the file it replaces, or the deepest directory above it that is there.
+
+        The lock is not held: another commit may take away either of them at any moment.
+        """
+        if file.like is not None and follow_file(file.path, self.storage.path(file.like)):
+            return
+        for parent in [*parents_of(file.final), ""]:
+            if follow_directory(file.path, self.storage.path(parent)):
+                return
+
+    def discard(self) -> None:
+        """Remove the directory, unless a commit record speaks of it."""
+        try:
+            if not self.handed_over:
+                self._discard_tree()
+        finally:
+            self.release()
+
+    def _discard_tree(self) -> None:
+        """Remove the directory, also while a task that is no longer needed still writes into it."""
+        # What cannot be removed now is removed by the next writer's recovery.
+        with suppress(OSError):
+            for pause in _PAUSES:
+                if self.storage.disk.discard_tree(self.path):
+                    return
+                time.sleep(pause)
+
+    def release(self) -> None:
+        """Say that the owner is gone."""
+        _alive.discard(self.path)
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+
+@contextmanager
+def staging(storage: Storage) -> Iterator[Stage]:
+    """Open a staging directory and remove it afterwards, unless it was committed."""
+    stage = create_stage(storage)
+    try:
+        yield stage
+    finally:
+        stage.discard()
+
+
+def create_stage(storage: Storage) -> Stage:
+    """Create a staging directory that lives until it is discarded, or its process ends."""
+    storage.prepare()
+    for _ in range(_ATTEMPTS):
+        identifier = uuid.uuid4().hex
+        locks = storage.capabilities.kernel_lock
+        with storage.writing_control("staging"):
+            stage = (_create_locked if locks else _create_unlocked)(storage, identifier)
+        if stage is not None:
+            return stage
+    raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
+
+
+def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
+    """Create a staging directory where only the content of its owner file tells whose it is."""
+    stage = Stage(storage, storage.control.staging_name(identifier))
+    _alive.add(stage.path)
+    try:
+        storage.disk.make_directories(stage.path)
+        storage.disk.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
+    except FileNotFoundError:  # a recovery took the empty directory for a leftover
+        stage.discard()
+        return None
+    except BaseException:
+        stage.discard()
+        raise
+    return stage
+
+
+def _owner_document() -> bytes:
+    return (json.dumps(this_process()) + "\n").encode()
+
+
+def _create_locked(storage: Storage, identifier: str) -> Stage | None:
+    """Create and lock a local staging directory; None if a recovery took it for a leftover.
+
+    It gets its name when it is locked. So whoever finds a directory of that name without a locked
+    owner file in it knows for certain that nobody uses it, or will.
+    """
+    opening = storage.control.at(storage.control.opening_name(identifier))
+    name = storage.control.staging_name(identifier)
+    syscalls.make_directory(opening)
+    owner: int | None = None
+    try:
+        owner = syscalls.create(f"{opening}/{OWNER_FILE}")
+        # False if a recovery is looking at it just now. Where nobody can lock, nobody takes an
+        # unlocked file for abandoned.
+        if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
+            syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
+            storage.disk.rename_directory(opening, storage.control.at(name))
+            return Stage(storage, name, owner)
+    except FileNotFoundError:
+        pass  # a recovery has renamed it
+    except BaseException:
+        if owner is not None:
+            os.close(owner)
+        raise
+    if owner is not None:
+        os.close(owner)
+    return None
+
+
+def owner_state(storage: Storage, name: str) -> ProcessState:
+    """Whether somebody may still write into a staging directory."""
+    path = storage.control.at(name, OWNER_FILE)
+    if storage.capabilities.kernel_lock:
+        return _lock_state(path)
+    if storage.control.at(name) in _alive:
+        return "running"
+    try:
+        owner: Any = json.loads(storage.disk.read(path))
+        begun = datetime.fromisoformat(owner["time"])
+        state = "gone" if is_this_process(owner) else state_of(owner)
+    except FileNotFoundError:
+        return "unknown" if storage.disk.names(storage.control.at(name)) else "gone"
+    except (ValueError, KeyError, TypeError):
+        return "unknown"
+    if state == "unknown" and datetime.now(UTC) - begun > _FORGOTTEN:
+        return "gone"
+    return state
+
+
+def owner_is_gone(storage: Storage, name: str) -> bool:
+    """Whether nobody can write into a staging directory any more. Unknown means no."""
+    return owner_state(storage, name) == "gone"
+
+
+def _lock_state(path: str) -> ProcessState:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return "gone"
+    try:
+        return "gone" if syscalls.try_lock(descriptor, path) else "running"
+    except OSError:
+        return "unknown"
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def owning(storage: Storage, name: str) -> Iterator[None]:
+    """Own a staging directory that another writer has left, while its commit is completed."""
+    place = storage.control.at(name)
+    _alive.add(place)
+    try:
+        storage.disk.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
+        yield
+    finally:
+        _alive.discard(place)
+
+
+def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool]) -> bool | None:
+    """Remove a staging directory that no commit speaks of, if its owner is gone.
+
+    Args:
+        storage: The dataset.
+        name: The directory.
+        is_committed: Whether a commit that is not complete needs it. Asked when the owner is known
+            to be gone: it cannot commit any more then.
+
+    Returns:
+        Whether it was removed; None if it is needed, if its owner removed it, or has given it
+        another name.
+    """
+    if not owner_is_gone(storage, name):
+        return False
+    if is_committed():
+        return None
+    place = storage.control.at(name)
+    if storage.capabilities.kernel_lock and "~" not in name:
+        # Renamed first: an owner that is about to lock it cannot use it any more. And an owner
+        # does not wait for anybody when it removes its own.
+        try:
+            storage.disk.rename_directory(place, f"{place}~0")
+        except FileNotFoundError:
+            return None
+        place = f"{place}~0"
+    storage.disk.discard_tree(place)
+    return True
+
+
+def staged_places(storage: Storage, staging_name: str) -> list[str]:
+    """The paths a staging directory has now, after recoveries have renamed it."""
+    places = places_of(storage.disk.names(storage.control.path), staging_name)
+    return [storage.control.at(place) for place in places]
+
+
+def find_staged(storage: Storage, places: Sequence[str], staged: str) -> str | None:
+    """Where a staged file is; None if it is in none of the places."""
+    paths = (f"{place}/{staged}" for place in places)
+    return next((path for path in paths if storage.disk.look(path) is not None), None)
+
+
+def _verified(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
+    """The size and the number of rows of a staged file."""
+    found = storage.disk.look(file.path)
+    if found is None:
+        raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
+    if file.size is not None and found.size != file.size:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} has {found.size} bytes instead of {file.size}."
+        )
+    rows = _footer_rows(storage, file) if file.parquet else file.rows
+    if file.rows is not None and rows != file.rows:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} holds {rows} rows instead of {file.rows}."
+        )
+    return found.size, rows
+
+
+def _footer_rows(storage: Storage, file: StagedFile) -> int:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with storage.root.filesystem.open(file.path, "rb") as source:
+            return int(parquet.read_metadata(source).num_rows)
+    except pa.ArrowException as error:
+        raise UnreadableFileError(
+            f"the staged file for {file.final!r} is not readable as Parquet: {error}"
+        ) from error

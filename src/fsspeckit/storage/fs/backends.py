@@ -1,0 +1,431 @@
+"""The few things a commit does with files, for local disks and for all other filesystems.
+
+:class:`LocalDisk` speaks to the operating system, :class:`RemoteDisk` to any fsspec filesystem.
+Both promise the same, as far as the filesystem's capabilities go: a file that is created is whole
+or absent, and moving something that was already moved is told apart from moving it the first time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.status import file_status
+from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
+from fsspeckit.storage.listing import DataFile, remote_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fsspec import AbstractFileSystem
+
+__all__ = ["Disk", "LocalDisk", "RemoteDisk"]
+
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
+TEMPORARY_PREFIX = ".new_"
+"""How files are called while they are being written; never the name of anything complete."""
+
+
+class Disk(Protocol):
+    """What a commit needs of a filesystem."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+
+    def names(self, directory: str) -> list[str]:
+        """The entries of a directory, sorted; none if it is not there."""
+
+    def look(self, path: str) -> DataFile | None:
+        """A file as it is now, or None if there is none."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file, whole or not at all, for good; FileExistsError if it is there."""
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Create or replace a file, whole or not at all; its name may be lost with the power.
+
+        Without ``sync`` its bytes may be lost too, until the caller makes them durable.
+        """
+
+    def make_directories(self, path: str) -> None:
+        """Create a directory and those above it, where missing."""
+
+    def move_new(self, source: str, target: str) -> None:
+        """Move a file to a name that is not there yet; FileExistsError if it is."""
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
+
+    def move_over(self, source: str, target: str) -> None:
+        """Move a file, replacing what has the target's name."""
+
+    def keep_copy(self, source: str, target: str) -> None:
+        """Give a file a second name, or copy it."""
+
+    def discard(self, path: str) -> bool:
+        """Remove a file; False if it was not there."""
+
+    def discard_directory(self, path: str) -> bool:
+        """Remove a directory if it is there and empty; False if it is there afterwards."""
+
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Give a directory of our own another name."""
+
+    def sync_file(self, path: str) -> None:
+        """Make a file's bytes survive a power failure."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make a directory's entries survive a power failure."""
+
+
+class LocalDisk:
+    """A disk of this machine."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def names(self, directory: str) -> list[str]:
+        """The entries of a directory, sorted; none if it is not there."""
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def look(self, path: str) -> DataFile | None:
+        """A file as it is now, or None if there is none."""
+        try:
+            status = file_status(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISDIR(status.mode):
+            return None
+        return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file, whole or not at all; FileExistsError if it is there."""
+        with self._temporary(path, data) as temporary:
+            self.move_new(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Create or replace a file, whole or not at all."""
+        with self._temporary(path, data, sync=sync) as temporary:
+            syscalls.rename(temporary, path)
+
+    @contextmanager
+    def _temporary(self, path: str, data: bytes, *, sync: bool = True) -> Iterator[str]:
+        directory = os.path.dirname(path)
+        temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        try:
+            write_file(temporary, data, sync=sync)
+            yield temporary
+        except BaseException:
+            with suppress(OSError):
+                syscalls.unlink(temporary)
+            raise
+
+    def make_directories(self, path: str) -> None:
+        """Create a directory and those above it, where missing."""
+        if os.path.isdir(path):
+            return
+        self.make_directories(os.path.dirname(path))
+        with suppress(FileExistsError):
+            syscalls.make_directory(path)
+
+    def move_new(self, source: str, target: str) -> None:
+        """Move a file to a name that is not there yet; FileExistsError if it is."""
+        try:
+            self.move_on_same_disk(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_across(source, target)
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
+        try:
+            syscalls.rename_new(source, target)
+        except OSError as error:
+            if error.errno not in NOT_SUPPORTED:
+                raise
+            _link_and_unlink(source, target)
+
+    def move_over(self, source: str, target: str) -> None:
+        """Move a file, replacing what has the target's name."""
+        try:
+            syscalls.rename(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_across(source, target, replace=True)
+
+    def keep_copy(self, source: str, target: str) -> None:
+        """Give a file a second name, or copy it."""
+        try:
+            syscalls.link(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV and error.errno not in NOT_SUPPORTED:
+                raise
+            copy_file(source, target)
+
+    def discard(self, path: str) -> bool:
+        """Remove a file; False if it was not there."""
+        try:
+            syscalls.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            # The checksum of a file with a long name: what the disk cannot name is not there.
+            if error.errno == errno.ENAMETOOLONG:
+                return False
+            raise
+        return True
+
+    def discard_directory(self, path: str) -> bool:
+        """Remove a directory if it is there and empty; False if it is there afterwards."""
+        try:
+            syscalls.remove_directory(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                return False
+            raise
+        return True
+
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
+        try:
+            with os.scandir(path) as entries:
+                found = list(entries)
+        except FileNotFoundError:
+            return True
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                self.discard_tree(entry.path)
+            else:
+                self.discard(entry.path)
+        return self.discard_directory(path)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Give a directory of our own another name."""
+        syscalls.rename(source, target)
+
+    def sync_file(self, path: str) -> None:
+        """Make a file's bytes survive a power failure."""
+        _sync(path, os.O_RDONLY)
+
+    def sync_directory(self, path: str) -> None:
+        """Make a directory's entries survive a power failure."""
+        with suppress(FileNotFoundError):
+            _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Write a new local file and make it durable."""
+    descriptor = syscalls.create(path)
+    try:
+        syscalls.write(descriptor, path, data)
+        if sync:
+            syscalls.sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        syscalls.sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _link_and_unlink(source: str, target: str) -> None:
+    """Move without overwriting where the filesystem has no call for that."""
+    try:
+        syscalls.link(source, target)
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED:
+            raise
+        # No hard links either. Our own writers hold the lock, so looking first is enough.
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+        syscalls.rename(source, target)
+    else:
+        syscalls.unlink(source)
+
+
+def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
+    """Move to another disk: copy under a hidden name first, so that nobody reads half a file."""
+    if not replace and os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+    directory, name = os.path.split(target)
+    # The name is the same each time, so that a move that was killed and is repeated leaves nothing.
+    incoming = os.path.join(directory, f"{INCOMING_PREFIX}{name}{INCOMING_SUFFIX}")
+    with suppress(FileNotFoundError):
+        syscalls.unlink(incoming)
+    try:
+        copy_file(source, incoming)
+        syscalls.rename(incoming, target)
+    except Exception:
+        with suppress(OSError):  # half a copy on a disk that is full, for example
+            syscalls.unlink(incoming)
+        raise
+    syscalls.unlink(source)
+
+
+INCOMING_PREFIX, INCOMING_SUFFIX = ".", ".incoming"
+_BLOCK = 1 << 20
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy a local file with its permissions and make the copy durable."""
+    status = os.stat(source)
+    descriptor = syscalls.create(target)
+    try:
+        with open(source, "rb") as file:
+            while block := file.read(_BLOCK):
+                syscalls.write(descriptor, target, block)
+        syscalls.sync(descriptor, target)
+    finally:
+        os.close(descriptor)
+    syscalls.change_mode(target, stat.S_IMODE(status.st_mode))
+    with suppress(PermissionError):
+        syscalls.change_owner(target, status.st_uid, status.st_gid)
+
+
+# Filesystems that live in this process have no exclusive create of their own.
+_creating = threading.RLock()
+
+
+class RemoteDisk:
+    """Any fsspec filesystem that has directories; files are copied to move."""
+
+    def __init__(self, filesystem: AbstractFileSystem, *, whole_seconds: bool = False) -> None:
+        self._filesystem = filesystem
+        self._whole_seconds = whole_seconds
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        return bytes(self._filesystem.cat_file(path))
+
+    def names(self, directory: str) -> list[str]:
+        """The entries of a directory, sorted; none if it is not there."""
+        return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in self._ls(directory))
+
+    def _ls(self, directory: str) -> list[dict[str, Any]]:
+        self._filesystem.invalidate_cache(directory)
+        try:
+            found: list[dict[str, Any]] = self._filesystem.ls(directory, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [info for info in found if info["name"].rstrip("/") != directory]
+
+    def look(self, path: str) -> DataFile | None:
+        """A file as it is now, or None if there is none."""
+        self._filesystem.invalidate_cache(path.rpartition("/")[0])
+        try:
+            info = self._filesystem.info(path)
+        except FileNotFoundError:
+            return None
+        if info.get("type") == "directory":
+            return None
+        return remote_file(path, info, whole_seconds=self._whole_seconds)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file, whole or not at all; FileExistsError if it is there."""
+        with _creating:
+            if self.look(path) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self._change("pipe_file", path, data, mode="create")
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Create or replace a file, whole or not at all."""
+        self._change("pipe_file", path, data)
+
+    def make_directories(self, path: str) -> None:
+        """Create a directory and those above it, where missing."""
+        if not self._filesystem.isdir(path):
+            self._change("makedirs", path, exist_ok=True)
+
+    def move_new(self, source: str, target: str) -> None:
+        """Move a file to a name that is not there yet; FileExistsError if it is."""
+        if self.look(target) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self.move_over(source, target)
+
+    def move_on_same_disk(self, source: str, target: str) -> None:
+        """Move a file to a name that is not there yet: there is only one disk."""
+        self.move_new(source, target)
+
+    def move_over(self, source: str, target: str) -> None:
+        """Move a file, replacing what has the target's name."""
+        self.keep_copy(source, target)
+        self.discard(source)
+
+    def keep_copy(self, source: str, target: str) -> None:
+        """Give a file a second name, or copy it."""
+        self._change("cp_file", source, target)
+
+    def discard(self, path: str) -> bool:
+        """Remove a file; False if it was not there."""
+        if self.look(path) is None:
+            return False
+        try:
+            self._change("rm_file", path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def discard_directory(self, path: str) -> bool:
+        """Remove a directory if it is there and empty; False if it is there afterwards."""
+        if self._ls(path):
+            return False
+        if self._filesystem.isdir(path):
+            try:
+                self._change("rmdir", path)
+            except (FileNotFoundError, NotImplementedError):
+                return True
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY:
+                    raise
+                return False
+        return True
+
+    def discard_tree(self, path: str) -> bool:
+        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
+        for info in self._ls(path):
+            if info.get("type") == "directory":
+                self.discard_tree(info["name"].rstrip("/"))
+            else:
+                self.discard(info["name"])
+        return self.discard_directory(path)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Give a directory of our own another name, file by file."""
+        self.make_directories(target)
+        for info in self._ls(source):
+            name = info["name"].rstrip("/").rpartition("/")[2]
+            with suppress(FileNotFoundError):  # published or removed by its owner just now
+                self.move_over(info["name"], f"{target}/{name}")
+        self.discard_directory(source)
+
+    def _change(self, method: str, *arguments: Any, **options: Any) -> None:
+        syscalls.remote(self._filesystem, method, *arguments, **options)
+
+    def sync_file(self, path: str) -> None:
+        """Nothing to do: a put is as durable as the store makes it."""
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing to do: a put is as durable as the store makes it."""

@@ -1,0 +1,106 @@
+"""What a filesystem can do for a commit, as flags.
+
+Decisions are made from these flags, never from the name of a filesystem. What a flag lacks is told
+to the caller in the outcome of every commit, in the words of :meth:`Capabilities.missing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fsspeckit.storage.fs import syscalls
+
+if TYPE_CHECKING:
+    from fsspeckit.storage.roots import Root
+
+__all__ = ["Capabilities", "capabilities_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Flags of one filesystem."""
+
+    exclusive_create: bool
+    """Of two writers that create the same record, one fails for certain."""
+
+    whole_put: bool
+    """A file is there with all of its bytes, or not at all."""
+
+    atomic_rename: bool
+    """A file changes its name in one step."""
+
+    kernel_lock: bool
+    """A lock that the system gives back when its process dies."""
+
+    exchange: bool
+    """Two directories swap their names in one step."""
+
+    trash: bool
+    """Replaced files are kept for a while."""
+
+    durable: bool
+    """The files are made to survive a power failure (fsync, or the store's own promise)."""
+
+    directories: bool = True
+    """Directories are entries of their own: a file can be created only in one that is there."""
+
+    conditional_put: bool = False
+    """The store itself refuses a put under a name that is taken, if asked to."""
+
+    whole_seconds: bool = False
+    """Only times tell objects apart, and only those of a listing have fractions of a second."""
+
+    def missing(self) -> tuple[str, ...]:
+        """One sentence for each promise that this filesystem cannot keep."""
+        return tuple(
+            sentence for flag, sentence in _CONSEQUENCES.items() if not getattr(self, flag)
+        )
+
+
+_CONSEQUENCES = {
+    "exclusive_create": "no exclusive create: two writers at the same moment may overwrite each "
+    "other's commit; let only one write.",
+    "whole_put": "no whole put: a reader may meet a file while it is being copied into place.",
+    "atomic_rename": "no atomic rename: files are copied into place, then the copy is removed.",
+    "kernel_lock": "no kernel lock: writers exclude each other by the commit record alone.",
+    "exchange": "no exchange of directories: other programs may see new files before the old ones "
+    "are gone.",
+    "trash": "no trash: replaced files are deleted at once; use the store's own versioning.",
+    "durable": "no fsync: a power failure may undo what was reported as done.",
+}
+
+_LOCAL = Capabilities(
+    exclusive_create=True,
+    whole_put=True,
+    atomic_rename=True,
+    kernel_lock=syscalls.CAN_LOCK,
+    exchange=syscalls.CAN_EXCHANGE,
+    trash=True,
+    durable=True,
+)
+_UNKNOWN = Capabilities(*(False for _ in _CONSEQUENCES))
+_MEMORY = replace(_UNKNOWN, exclusive_create=True, whole_put=True)
+_OBJECT_STORE = replace(_UNKNOWN, directories=False)
+_CONDITIONAL = replace(
+    _OBJECT_STORE, exclusive_create=True, whole_put=True, durable=True, conditional_put=True
+)
+# pyarrow puts without a condition, keeps objects that stand for directories, and lists no ETags.
+_ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
+# Stores whose fsspec implementation puts conditionally when asked for mode="create".
+_CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
+_WITHOUT_DIRECTORIES = frozenset({"abfs", "abfss", "az"})
+
+
+def capabilities_of(root: Root) -> Capabilities:
+    """The flags of the filesystem that holds a dataset."""
+    if root.is_local:
+        return _LOCAL
+    if root.protocol == "memory":
+        return _MEMORY
+    known = root.protocol in _CONDITIONAL_PUT
+    if root.is_arrow:
+        return _ARROW_STORE if known else _UNKNOWN
+    if known:
+        return _CONDITIONAL
+    return _OBJECT_STORE if root.protocol in _WITHOUT_DIRECTORIES else _UNKNOWN
