@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.datasets.pipeline.plans import planned_merge
+from fsspeckit.datasets.pipeline.request import planned_merge
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning.plan import MergePlan
     from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
+    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
 
 __all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
 

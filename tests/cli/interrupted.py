@@ -20,7 +20,7 @@ import pyarrow.dataset
 import pyarrow.parquet  # noqa: F401 - loaded for the children
 
 import fsspeckit.cli.app
-import fsspeckit.cli.interrupts
+import fsspeckit.cli.errors
 import fsspeckit.cli.output
 import fsspeckit.cli.sources
 import fsspeckit.datasets.pyarrow

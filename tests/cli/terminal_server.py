@@ -23,7 +23,7 @@ import pyarrow.parquet  # noqa: F401 - loaded for the children
 import rich.progress  # noqa: F401 - the same
 
 import fsspeckit.cli.app
-import fsspeckit.cli.interrupts
+import fsspeckit.cli.errors
 import fsspeckit.cli.output
 import fsspeckit.cli.sources
 import fsspeckit.datasets.inspection.diagnosis

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import content, rows, tree
 
-from fsspeckit.cli.choices import EngineName
+from fsspeckit.cli.options import EngineName
 from fsspeckit.datasets.registry import ENGINES
 from fsspeckit.storage.history import history
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 from tests.cli.running import content, tree
 
-from fsspeckit.cli.interrupts import Interrupts, told_on_interrupt
+from fsspeckit.cli.errors import Interrupts, told_on_interrupt
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import content, rows, tree
 
+from fsspeckit.cli.sources.convert import Stream, stdin_stream
 from fsspeckit.cli.sources.csv import csv_batches, inferred_csv
 from fsspeckit.cli.sources.json import inferred_json
-from fsspeckit.cli.sources.streams import Stream, stdin_stream
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

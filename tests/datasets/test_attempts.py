@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.pipeline.attempts import Patience, retried
+from fsspeckit.datasets.pipeline.merge import Patience, retried
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.snapshot import Difference, Snapshot

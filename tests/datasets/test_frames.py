@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.datasets.pipeline.frames import from_pandas, from_stream
+from fsspeckit.datasets.pipeline.source import from_pandas, from_stream
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.rewrite import new_files, spill
+from fsspeckit.core.rewrite import new_files
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pipeline import source as sources
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -185,13 +185,13 @@ def test_bytes_that_wait_are_copied_at_most_twice(
     monkeypatch.setattr(sources, "_SPILL_ROWS", 100)
     monkeypatch.setattr(new_files, "_BUFFERED_BYTES", 4_000)
     copied = Counter[str]()
-    compact = spill.WaitingRows.compact
+    compact = new_files.WaitingRows.compact
 
-    def counted(self: spill.WaitingRows) -> None:
+    def counted(self: new_files.WaitingRows) -> None:
         copied["bytes"] += self.bytes
         compact(self)
 
-    monkeypatch.setattr(spill.WaitingRows, "compact", counted)
+    monkeypatch.setattr(new_files.WaitingRows, "compact", counted)
     rows = _stream(100, partitions=10)
     IO.write_dataset(rows, str(tmp_path / "data"), partition_by=["part"])
     assert 0 < copied["bytes"] <= 2 * 100 * 100 * 16

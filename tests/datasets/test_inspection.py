@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.datasets.inspection.consistency import TypeDifference
-from fsspeckit.datasets.inspection.report import Inspection, inspect_dataset
+from fsspeckit.datasets.inspection.report import Inspection, TypeDifference, inspect_dataset
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from fsspeckit.core.planning import footers as footers_module
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.storage.fs import ranges
+from fsspeckit.storage.fs import reads
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def make_old(root: str) -> None:
 def tails(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose last bytes are read to get at the footer."""
     read: list[str] = []
-    original = ranges.read_tail
+    original = reads.read_tail
 
     def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
         read.append(os.path.basename(file.path))

@@ -19,7 +19,7 @@ import pytest
 import fsspeckit
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pipeline import source
-from fsspeckit.datasets.pipeline.attempts import lazy_staging
+from fsspeckit.datasets.pipeline.merge import lazy_staging
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import (
     ConcurrentModificationError,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsspeckit.core.rewrite import choice
-from fsspeckit.core.rewrite.choice import Costs
+from fsspeckit.core.rewrite import diff
+from fsspeckit.core.rewrite.diff import Costs
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.testing.conformance import EngineTests
 
@@ -30,7 +30,7 @@ class TestSpliced(EngineTests):
 
     @pytest.fixture(autouse=True)
     def _always(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(choice, "COSTS", Costs(full=math.inf))
+        monkeypatch.setattr(diff, "COSTS", Costs(full=math.inf))
 
     @pytest.fixture
     def connect(self) -> Callable[..., Any]:

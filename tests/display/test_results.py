@@ -23,10 +23,8 @@ from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning.plan import FilePlan, MergePlan
 from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, shortened, size
-from fsspeckit.display.plain import plain
-from fsspeckit.display.render import COLOURS
-from fsspeckit.display.terminal import STYLES
+from fsspeckit.display.card import MOST_LINES, plain, shortened, size
+from fsspeckit.display.render import COLOURS, STYLES
 from fsspeckit.storage.commit.recovery import RecoveredCommit, RecoveryReport
 from fsspeckit.storage.history import History, HistoryEntry
 

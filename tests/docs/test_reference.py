@@ -25,7 +25,7 @@ PUBLIC = [
     "fsspeckit.datasets.duckdb",
     "fsspeckit.datasets.interfaces",
     "fsspeckit.datasets.pyarrow",
-    "fsspeckit.datasets.pipeline.results",
+    "fsspeckit.datasets.pipeline.write",
     "fsspeckit.datasets.spark",
     "fsspeckit.errors",
     "fsspeckit.storage",

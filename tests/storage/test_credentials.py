@@ -14,12 +14,12 @@ import fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import open_storage
-from fsspeckit.storage.credentials import (
+from fsspeckit.storage.roots import (
     check_credentials,
+    open_root,
     passwords_of,
     without_credentials,
 )
-from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -41,11 +41,11 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit import processes, recovery
+from fsspeckit.storage.commit import lock, recovery
+from fsspeckit.storage.commit.lock import state_of, this_process
 from fsspeckit.storage.commit.log import numbers
-from fsspeckit.storage.commit.processes import state_of, this_process
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.ranges import read_range
+from fsspeckit.storage.fs.reads import read_range
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -284,7 +284,7 @@ def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: b
 def test_a_process_that_is_hidden_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user may not see the processes of others in /proc, but they exist."""
     owner = this_process()
-    monkeypatch.setattr(processes, "_start_of", lambda process: None)
+    monkeypatch.setattr(lock, "_start_of", lambda process: None)
     assert state_of(owner) == "unknown"
     assert state_of({**owner, "pid": 999999999}) == "gone"
 

@@ -27,7 +27,12 @@ from fsspeckit.storage import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.log import sealed
-from fsspeckit.storage.names import check_basename, check_data_name, check_relative, unique_basename
+from fsspeckit.storage.listing import (
+    check_basename,
+    check_data_name,
+    check_relative,
+    unique_basename,
+)
 
 if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer

@@ -20,7 +20,7 @@ from tests.storage.scenario import FLAT, ONE_PARTITION, build, run_commit
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage import open_storage, take_snapshot
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.ranges import read_range, read_tail
+from fsspeckit.storage.fs.reads import read_range, read_tail
 from fsspeckit.storage.listing import DataFile, check_mergeable, is_data_path, list_files
 from fsspeckit.storage.roots import open_root
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.storage import listing, snapshot
-from fsspeckit.storage.commit import verification
+from fsspeckit.storage.commit import finalize
 from fsspeckit.storage.storage import open_disk
 
 if TYPE_CHECKING:
@@ -164,4 +164,4 @@ def step_listings(monkeypatch: pytest.MonkeyPatch, turns: Callable[[], Turns | N
         return entries_below(*arguments)
 
     monkeypatch.setattr(snapshot, "list_files", list_in_turn)
-    monkeypatch.setattr(verification, "entries_below", walk_in_turn)
+    monkeypatch.setattr(finalize, "entries_below", walk_in_turn)

@@ -10,10 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect
-from fsspeckit.cli.commands.merge import merge, plan
-from fsspeckit.cli.commands.recovering import recover
-from fsspeckit.cli.commands.writing import write
+from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
+from fsspeckit.cli.commands.merge import merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
 from fsspeckit.cli.help import Command, help_of
 

@@ -1,22 +1,76 @@
-"""The options of all commands, each defined once, with its help."""
+"""The options of all commands, each defined once, with its help.
+
+What options can be set to; light, because every ``--help`` needs it.
+"""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fsspeckit.cli.choices import (
-    Compression,
-    Duplicates,
-    EngineName,
-    Format,
-    MergeStrategy,
-    Mode,
-    Nulls,
-)
+from fsspeckit.core.merge import MergeStrategy
+
+__all__ = ["Compression", "Duplicates", "EngineName", "Format", "MergeStrategy", "Mode", "Nulls"]
+
+
+# --- What options can be set to; light, because every ``--help`` needs it ---
+
+
+class EngineName(StrEnum):
+    """The engines of the registry."""
+
+    SPARK = "spark"
+    DUCKDB = "duckdb"
+    PYARROW = "pyarrow"
+
+
+class Duplicates(StrEnum):
+    """What happens to a key that occurs twice in the source."""
+
+    ERROR = "error"
+    FIRST = "first"
+    LAST = "last"
+
+
+class Nulls(StrEnum):
+    """What happens to a key that is NULL."""
+
+    ERROR = "error"
+    MATCH = "match"
+
+
+class Mode(StrEnum):
+    """What a write does with the files that are there."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+
+
+class Compression(StrEnum):
+    """The codec of new files."""
+
+    SNAPPY = "snappy"
+    ZSTD = "zstd"
+    GZIP = "gzip"
+    LZ4 = "lz4"
+    BROTLI = "brotli"
+    NONE = "none"
+
+
+class Format(StrEnum):
+    """What a source is."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+    ARROW = "arrow"
+
+
+# --- The options of all commands, each defined once, with its help ---
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.plan import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
+    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
     from fsspeckit.storage.storage import PublishMode, Storage
 
 __all__ = ["DatasetIO"]

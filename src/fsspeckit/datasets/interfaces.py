@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning.plan import MergePlan
     from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.results import WriteDatasetResult
+    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
 
 __all__ = ["DatasetHandler"]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display.card import Card, FileGroup, Listing
-from fsspeckit.display.plain import plain
+from fsspeckit.display.card import Card, FileGroup, Listing, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +34,7 @@ class Displayed:
         return self._card().text()
 
     def __rich__(self) -> RenderableType:
-        from fsspeckit.display.terminal import as_rich
+        from fsspeckit.display.render import as_rich
 
         return as_rich(self._card())
 

@@ -1,13 +1,19 @@
-"""A card: what there is to see of a result, without a word about how it looks."""
+"""A card: what there is to see of a result, without a word about how it looks.
+
+Values as JSON has them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Literal, TypeVar
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "MOST_LINES",
@@ -16,10 +22,14 @@ __all__ = [
     "Listing",
     "Tone",
     "counted",
+    "plain",
     "shortened",
     "size",
     "tone_of",
 ]
+
+
+# --- A card: what there is to see of a result, without a word about how it looks ---
 
 _T = TypeVar("_T")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -136,3 +146,35 @@ def size(count: int | None) -> str:
         return f"{count} B"
     power = next((power for power in (1, 2, 3) if count < 999.95 * 1000**power), 4)
     return f"{count / 1000**power:,.1f} {_UNITS[power]}"
+
+
+# --- Values as JSON has them ---
+
+
+def plain(value: Any) -> Any:
+    """A value as ``json`` writes it: dictionaries, lists, texts, numbers, booleans and None.
+
+    What JSON does not have, such as a date or NaN, is told as text.
+
+    Examples:
+        >>> import datetime
+        >>> plain({"days": (datetime.date(2026, 1, 2), None), "share": float("nan")})
+        {'days': ['2026-01-02', None], 'share': 'nan'}
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Real):
+        return _number(value)
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, Collection) and not isinstance(value, (bytes, bytearray)):
+        return [plain(inner) for inner in value]
+    return str(value)
+
+
+def _number(value: Real) -> int | float | str:
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else str(float(value))

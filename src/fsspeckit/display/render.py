@@ -1,18 +1,30 @@
-"""Cards in a notebook: HTML with a small picture, complete in itself, every text escaped."""
+"""Cards in a notebook: HTML with a small picture, complete in itself, every text escaped.
+
+Cards on a terminal, drawn by rich.
+"""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING
 
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from fsspeckit.display.card import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import RenderableType
+
     from fsspeckit.display.card import Card, FileGroup, Listing, Tone
 
-__all__ = ["COLOURS", "as_html", "picture"]
+__all__ = ["COLOURS", "as_html", "as_rich", "picture"]
+
+
+# --- Cards in a notebook ---
 
 COLOURS: dict[Tone, str] = {
     "changed": "#e69f00",
@@ -107,3 +119,60 @@ def _listing(listing: Listing) -> str:
         "<details><summary>one by one</summary>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>"
     )
+
+
+# --- Cards on a terminal, drawn by rich ---
+
+STYLES: dict[Tone, str] = {
+    "changed": "yellow",
+    "added": "green",
+    "removed": "red",
+    "open": "magenta",
+    "partition": "cyan",
+    "statistics": "blue",
+    "bloom": "bright_blue",
+    "scan": "bright_cyan",
+    "kept": "dim",
+}
+_TERMINAL_WIDTH = 40
+
+
+def as_rich(card: Card) -> RenderableType:
+    """A card as rich shows it; every text is taken literally, not as markup."""
+    parts: list[RenderableType] = [Text(card.title, style="bold")]
+    if card.groups:
+        parts.append(_groups(card))
+    if card.listing is not None and card.listing.lines:
+        parts.append(_terminal_listing(card.listing))
+    parts += [Text(note, style="italic") for note in card.notes]
+    return Group(*parts)
+
+
+def _groups(card: Card) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for justify in ("right", "left", "right", "left"):
+        table.add_column(justify=justify)
+    for group in card.groups:
+        table.add_row(
+            f"{group.count:,}",
+            Text(group.label, style=STYLES[group.tone]),
+            size(group.bytes),
+            _terminal_bar(group, card.files),
+        )
+    return table
+
+
+def _terminal_bar(group: FileGroup, files: int) -> Text:
+    """How many of all files a group has; one that has any is never invisible."""
+    return Text(
+        "█" * max(1, round(_TERMINAL_WIDTH * group.count / files)), style=STYLES[group.tone]
+    )
+
+
+def _terminal_listing(listing: Listing) -> Table:
+    table = Table(*listing.columns, box=None, pad_edge=False, header_style="dim")
+    for line in listing.lines:
+        table.add_row(*map(Text, line))
+    if listing.left_out:
+        table.add_row(Text(f"… and {listing.left_out:,} more", style="dim"))
+    return table

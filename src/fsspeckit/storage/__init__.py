@@ -18,8 +18,7 @@ from fsspeckit.storage.commit.staging import Stage, StagedFile, staging
 from fsspeckit.storage.commit.transaction import Change, CommitOutcome, Replan, commit
 from fsspeckit.storage.fs.capabilities import Capabilities
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
-from fsspeckit.storage.reading import PinnedFile, StableFiles, stable_files
-from fsspeckit.storage.snapshot import Difference, Snapshot
+from fsspeckit.storage.snapshot import Difference, PinnedFile, Snapshot, StableFiles, stable_files
 from fsspeckit.storage.storage import PublishMode, Retention, Storage, open_storage
 
 __all__ = [

@@ -3,6 +3,11 @@
 Readers disagree about hidden names: Spark and PyArrow skip them, DuckDB and Polars read them. The
 one rule here: a data file ends in a Parquet suffix and neither it nor a directory above it, below
 the root, starts with ``.`` or ``_``. All else is never data and never touched.
+
+Names of files below a root: safe, unique, and data.
+
+Partition values and name templates come from users. A name that they make up must stay below the
+root, and must be data for every reader.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -17,17 +23,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsspec import AbstractFileSystem
 
-from fsspeckit.errors import UnsupportedLayoutError
-from fsspeckit.storage.fs.capabilities import capabilities_of
+from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+from fsspeckit.storage.fs.capabilities import capabilities_of, file_status
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
-from fsspeckit.storage.fs.status import file_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fsspeckit.storage.roots import Root
 
-__all__ = ["DataFile", "Listing", "check_mergeable", "check_readable", "is_data_path", "list_files"]
+__all__ = [
+    "DataFile",
+    "Listing",
+    "check_basename",
+    "check_mergeable",
+    "check_readable",
+    "check_relative",
+    "is_data_path",
+    "list_files",
+    "parents_of",
+    "unique_basename",
+]
+
+
+# --- Which files of a directory are data, and which directories a merge must refuse ---
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
@@ -390,3 +409,62 @@ def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False)
         None if seconds is None else int(seconds * 1_000_000_000),
         etag=None if etag is None else str(etag).strip('"'),
     )
+
+
+# --- Names of files below a root: safe, unique, and data ---
+
+
+def check_relative(path: str, *, what: str = "path") -> str:
+    """Return a path below the root unchanged.
+
+    Raises:
+        InvalidArgumentError: If it is absolute, empty, or could leave the root.
+    """
+    separators = {os.sep, os.altsep} - {"/", None}
+    unsafe = any(part in ("", ".", "..") for part in path.split("/"))
+    if unsafe or "\0" in path or any(str(char) in path for char in separators):
+        raise _unsafe(what, path, "it must stay below the dataset, without '..' or empty parts")
+    return path
+
+
+def check_basename(name: str, *, what: str = "file name") -> str:
+    """Return the name of one file or directory unchanged.
+
+    Raises:
+        InvalidArgumentError: If it holds a separator or a NUL, or is ``.`` or ``..``.
+    """
+    if name in ("", ".", "..") or any(char in name for char in "\0/\\"):
+        raise _unsafe(what, name, "it must be one name without separators, NUL or '..'")
+    return name
+
+
+def check_data_name(path: str) -> str:
+    """Return the relative path of a data file unchanged.
+
+    Raises:
+        InvalidArgumentError: If it could leave the root, or readers would not see it as data.
+    """
+    check_relative(path, what="data file")
+    check_basename(path.rpartition("/")[2], what="data file")
+    if not is_data_path(path):
+        raise _unsafe(
+            "data file", path, f"it must end in {' or '.join(DATA_SUFFIXES)}, no part hidden"
+        )
+    return path
+
+
+def unique_basename(basename: str = "part.parquet") -> str:
+    """A name like the given one that no file ever had before."""
+    check_basename(basename)
+    stem, suffix = os.path.splitext(basename)
+    return f"{stem}-{uuid.uuid4().hex}{suffix}"
+
+
+def parents_of(relative: str) -> list[str]:
+    """The directories above a relative path, deepest first, without the root."""
+    parts = relative.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _unsafe(what: str, value: str, rule: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{what} {value!r} is not allowed: {rule}.")

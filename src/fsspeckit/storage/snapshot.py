@@ -1,4 +1,11 @@
-"""A snapshot: what a dataset consisted of at one moment, and what has changed since."""
+"""A snapshot: what a dataset consisted of at one moment, and what has changed since.
+
+Reading a dataset while somebody writes: the files of one consistent state.
+
+Our own readers list, read the commits and list again. A commit that is not complete is looked
+through: its removed files are left out and its new ones are read from where they are, staged or
+published. So what they read is consistent in the publish window, and after a crash.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.commit.log import pending_numbers
+from fsspeckit.errors import ConcurrentModificationError, LostFileError
+from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.commit.staging import find_staged, staged_places
 from fsspeckit.storage.listing import Listing, list_files
 
 if TYPE_CHECKING:
+    from fsspeckit.storage.commit.log import CommitRecord
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Difference", "Snapshot"]
+__all__ = ["Difference", "PinnedFile", "Snapshot", "StableFiles", "stable_files"]
+
+
+# --- A snapshot: what a dataset consisted of at one moment, and what has changed since ---
 
 _ATTEMPTS = 100
 
@@ -93,3 +105,95 @@ def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
 def _shown(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
     return ", ".join(map(repr, paths[:5])) + more
+
+
+# --- Reading a dataset while somebody writes: the files of one consistent state ---
+
+_READ_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """A data file of a consistent state."""
+
+    relative: str
+    """Where it belongs below the root; partition values come from here."""
+
+    file: DataFile
+    """Where it can be read now: for a commit not complete yet, that may be a staged file."""
+
+
+@dataclass(frozen=True)
+class StableFiles:
+    """The data files of one consistent state of a dataset."""
+
+    number: int
+    """The commit that made the state; 0 if there is none."""
+
+    files: tuple[PinnedFile, ...]
+    """The data files, sorted by their place below the root."""
+
+    exists: bool = True
+    """Whether the dataset is there at all."""
+
+    obstacles: tuple[str, ...] = ()
+    """What makes it unfit to be plain Parquet, one sentence each."""
+
+
+def stable_files(storage: Storage) -> StableFiles:
+    """List the data files of a consistent state; changes nothing.
+
+    A file may still be gone when it is opened, if a commit has replaced it since: list again then.
+
+    Raises:
+        ConcurrentModificationError: If the dataset changes faster than it can be listed.
+        LostFileError: If a file is lost that a commit has added which is not complete.
+        CorruptRecordError: If a record cannot be understood.
+    """
+    missing: LostFileError | None = None
+    for _ in range(_READ_ATTEMPTS):
+        snapshot, pending = list_snapshot(storage)
+        files = snapshot.by_path
+        try:
+            for number in pending:
+                files = _look_through(storage, read_record(storage, number), files)
+        except LostFileError as error:
+            missing = error  # or moved just now
+            continue
+        if pending_numbers(storage) == (snapshot.number, pending):
+            pinned = (PinnedFile(path, files[path]) for path in sorted(files))
+            return StableFiles(
+                snapshot.number,
+                tuple(pinned),
+                snapshot.listing.exists or bool(files),
+                snapshot.listing.obstacles,
+            )
+    if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
+        raise missing
+    raise ConcurrentModificationError(
+        f"{storage.root.shown!r} changes faster than it can be listed."
+    )
+
+
+def _look_through(
+    storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
+) -> dict[str, DataFile]:
+    """The files as they will be once a commit is complete.
+
+    Raises:
+        LostFileError: If a new file is nowhere; it may have been moved just now.
+    """
+    files = dict(listed)
+    for remove in record.removes:
+        if remove.path in files and remove.is_still(files[remove.path]):
+            del files[remove.path]
+    places = staged_places(storage, record.staging)
+    for add in record.adds:
+        if add.final in files:
+            continue
+        staged = find_staged(storage, places, add.staged)
+        found = storage.disk.look(storage.path(add.final) if staged is None else staged)
+        if found is None:
+            raise LostFileError.missing(record.number, add.final)
+        files[add.final] = found
+    return files

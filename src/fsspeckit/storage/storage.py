@@ -1,26 +1,301 @@
-"""A dataset's storage: where it is, what its filesystem can do, and how commits are published."""
+"""A dataset's storage: where it is, what its filesystem can do, and how commits are published.
+
+The control directory: the one place that knows where it is and what its entries are called.
+
+It sits beside the dataset, ``<parent>/.<name>.fsspeckit/``, because several readers take hidden
+files below a root for data::
+
+    .events.fsspeckit/
+        lock                         locked by the writer that publishes
+        location.json                only where control_dir= points elsewhere: the pointer
+        dataset.json                 only in a control directory given by control_dir=
+        footers.arrow                summaries of footers; may be deleted at any time
+        commits/0000000007.json      the commit record: journal and history in one
+        commits/0000000007.done.json says that the commit is complete
+        commits/0000000007.damaged.json a record that could not be read, set aside by recovery
+        .staging_<id>/               files of a writer, complete but not visible yet
+        .opening_<id>/               a staging directory that nobody uses yet
+        .shadow_<number>_<id>/       the next state of a directory, before it is swapped in
+        .old_<number>_<id>/          the previous state, after it was swapped out
+        .dropped_<number>_<id>/      a shadow that was not needed, while it is deleted
+        trash/0000000007/            what commit 7 replaced
+
+No file of ours in it ends in a Parquet suffix, so a reader of the parent finds no staged and no
+trashed file. (A shadow and an old tree hold final names, for as long as one commit publishes.)
+"""
 
 from __future__ import annotations
 
 import errno
-from contextlib import contextmanager
+import hashlib
+import json
+import os
+import re
+import secrets
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.control import ControlDirectory, find_control_directory, leave_pointer
-from fsspeckit.storage.fs.backends import Disk, LocalDisk, RemoteDisk
-from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of
-from fsspeckit.storage.fs.objects import ObjectDisk
-from fsspeckit.storage.fs.status import mount_points
+from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
+from fsspeckit.storage.fs.backends import Disk, LocalDisk, ObjectDisk, RemoteDisk
+from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
 
-__all__ = ["PublishMode", "Retention", "Storage", "open_disk", "open_storage"]
+__all__ = [
+    "ControlDirectory",
+    "PublishMode",
+    "Retention",
+    "Storage",
+    "find_control_directory",
+    "open_disk",
+    "open_storage",
+]
+
+
+# --- The control directory ---
+
+STAGED_SUFFIX = ".staged"
+TRASH_SUFFIX = ".trash"
+_LONGEST_NAME = 255
+OWNER_FILE = "owner.json"
+MANIFEST_FILE = "manifest.json"
+TREE = "tree"
+_RECORD = re.compile(r"^(\d{10})\.json$")
+_DONE = re.compile(r"^(\d{10})\.done\.json$")
+_STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
+_TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlDirectory:
+    """Names inside one control directory."""
+
+    path: str
+    """Its canonical path."""
+
+    def at(self, *parts: str) -> str:
+        """The path of an entry."""
+        return "/".join((self.path, *parts))
+
+    @property
+    def lock(self) -> str:
+        """The file that the publishing writer locks."""
+        return self.at("lock")
+
+    @property
+    def footers(self) -> str:
+        """The summaries of footers."""
+        return self.at("footers.arrow")
+
+    @property
+    def commits(self) -> str:
+        """The directory of the commit records."""
+        return self.at("commits")
+
+    def record(self, number: int) -> str:
+        """The record of a commit."""
+        return self.at("commits", f"{number:010}.json")
+
+    def damaged(self, number: int) -> str:
+        """Where a record is kept that could not be read."""
+        return self.at("commits", f"{number:010}.damaged.json")
+
+    def done(self, number: int) -> str:
+        """The mark that a commit is complete."""
+        return self.at("commits", f"{number:010}.done.json")
+
+    @property
+    def trash(self) -> str:
+        """The directory of replaced files."""
+        return self.at("trash")
+
+    def trash_of(self, number: int) -> str:
+        """The directory of what one commit replaced."""
+        return self.at("trash", f"{number:010}")
+
+    def trashed(self, number: int, relative: str) -> str:
+        """Where a replaced file goes: under its name, or one made of it where that is too long."""
+        directory, slash, name = relative.rpartition("/")
+        if len(os.fsencode(name)) > _LONGEST_NAME - len(TRASH_SUFFIX):
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        return f"{self.trash_of(number)}/{directory}{slash}{name}{TRASH_SUFFIX}"
+
+    @staticmethod
+    def staging_name(identifier: str) -> str:
+        """The name of a writer's staging directory."""
+        return f".staging_{identifier}"
+
+    @staticmethod
+    def opening_name(identifier: str) -> str:
+        """The name of a staging directory until its owner has locked it."""
+        return f".opening_{identifier}"
+
+    @staticmethod
+    def shadow_name(number: int, identifier: str) -> str:
+        """The name of the directory that holds the next state."""
+        return f".shadow_{number:010}_{identifier}"
+
+
+def numbers_in(names: list[str]) -> tuple[list[int], set[int]]:
+    """The numbers of the records, ascending, and of those marked complete."""
+    records = [int(match[1]) for name in names if (match := _RECORD.match(name))]
+    done = {int(match[1]) for name in names if (match := _DONE.match(name))}
+    return sorted(records), done
+
+
+def staging_names(names: list[str]) -> list[str]:
+    """The staging directories among the entries of a control directory."""
+    return [name for name in names if _STAGING.match(name)]
+
+
+def places_of(names: list[str], staging: str) -> list[str]:
+    """The names that a staging directory has now, after recoveries have renamed it."""
+    return [name for name in names if name == staging or name.startswith(f"{staging}~")]
+
+
+def next_place(staging: str) -> str:
+    """A name for a staging directory that nobody else knows or will take."""
+    return f"{staging}~{1 + secrets.randbelow(10**15)}"
+
+
+def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
+    """Shadows and old trees among the entries: name, kind, commit number."""
+    return [(name, found[1], int(found[2])) for name in names if (found := _TREES.match(name))]
+
+
+def find_control_directory(
+    root: Root, disk: Disk, control_dir: str | os.PathLike[str] | None = None
+) -> tuple[ControlDirectory, ControlDirectory | None]:
+    """Find the control directory of a dataset, and the default place where it is not the default.
+
+    Raises:
+        InvalidArgumentError: If there is no place for it, or writers would not agree about it.
+        CorruptRecordError: If the pointer at the default place cannot be understood.
+    """
+    default = _default(root)
+    pointed = None if default is None else _read_pointer(disk, default.at("location.json"))
+    if control_dir is None:
+        if default is None:
+            raise InvalidArgumentError(
+                f"{root.shown!r} has no parent to keep a control directory in.\n"
+                "Hint: pass control_dir=, a directory outside of the dataset."
+            )
+        return (ControlDirectory(pointed), default) if pointed else (default, None)
+    given = _given(root, control_dir)
+    if pointed not in (None, given) or (pointed is None and _in_use(disk, default, given)):
+        raise _elsewhere(root, given, pointed or (default.path if default else ""))
+    return ControlDirectory(given), None if default and default.path == given else default
+
+
+def leave_pointer(root: Root, disk: Disk, control: ControlDirectory, default: str) -> str | None:
+    """Make every writer find a control directory that is not at the default place.
+
+    Returns:
+        A note where the default place cannot be written, else None.
+    """
+    _claim(root, disk, control)
+    pointer = f"{default}/location.json"
+    try:
+        _create_once(disk, pointer, _document("fsspeckit-location", control_dir=control.path))
+    except PermissionError:
+        return (
+            "no pointer could be left beside the dataset: every writer must pass the same "
+            f"control_dir={control.path!r}."
+        )
+    pointed = _read_document(disk, pointer, "fsspeckit-location", "control_dir")
+    if pointed != control.path:
+        raise _elsewhere(root, control.path, pointed)
+    return None
+
+
+def _create_once(disk: Disk, path: str, data: bytes) -> None:
+    """Create a file that stays as the first of several writers has made it."""
+    if disk.look(path) is None:
+        disk.make_directories(path.rpartition("/")[0])
+        with suppress(FileExistsError):
+            disk.create(path, data)
+
+
+def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"control_dir {given!r} is not where other writers of {root.shown!r} keep it: {place!r}.\n"
+        "Hint: leave control_dir out, or pass that one."
+    )
+
+
+def _claim(root: Root, disk: Disk, control: ControlDirectory) -> None:
+    """Make sure that a given control directory serves one dataset only."""
+    path = control.at("dataset.json")
+    _create_once(disk, path, _document("fsspeckit-dataset", root=root.path))
+    owner = _read_document(disk, path, "fsspeckit-dataset", "root")
+    if owner != root.path:
+        raise InvalidArgumentError(
+            f"control_dir {control.path!r} belongs to {owner!r}, not to {root.path!r}.\n"
+            "Hint: each dataset needs a control directory of its own."
+        )
+
+
+def _default(root: Root) -> ControlDirectory | None:
+    parent, _, name = root.path.rpartition("/")
+    rooted = root.path.startswith("/")
+    if not name or not (parent or rooted):
+        return None
+    return ControlDirectory(f"{parent}/.{name}.fsspeckit")
+
+
+def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
+    _check_same_filesystem(root, str(os.fspath(control_dir)))
+    path = open_root(control_dir, root.filesystem).path
+    if f"{path}/".startswith(f"{root.path}/"):
+        raise InvalidArgumentError(
+            f"control_dir must be outside of the dataset, got {path!r}.\n"
+            "Hint: readers would take the files in it for data."
+        )
+    return path
+
+
+def _check_same_filesystem(root: Root, control_dir: str) -> None:
+    """Refuse a URL of another filesystem: the dataset's would take it for a path of its own."""
+    scheme, separator, _ = control_dir.partition("://")
+    known = root.filesystem.protocol
+    own = {known} if isinstance(known, str) else set(known)
+    if separator and scheme not in own and not root.is_arrow:
+        raise InvalidArgumentError(
+            f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
+            f"of {scheme!r}.\nHint: pass a path outside of {root.shown!r} on the same filesystem."
+        )
+
+
+def _in_use(disk: Disk, default: ControlDirectory | None, given: str) -> bool:
+    return default is not None and default.path != given and bool(disk.names(default.commits))
+
+
+def _read_pointer(disk: Disk, path: str) -> str | None:
+    if disk.look(path) is None:
+        return None
+    return _read_document(disk, path, "fsspeckit-location", "control_dir")
+
+
+def _document(kind: str, **values: str) -> bytes:
+    return (json.dumps({"format": kind, "version": 1, **values}, indent=2) + "\n").encode()
+
+
+def _read_document(disk: Disk, path: str, kind: str, key: str) -> str:
+    try:
+        content: Any = json.loads(disk.read(path))
+        if content["format"] != kind or content["version"] != 1:
+            raise ValueError(f"it is not {kind} version 1")
+        value = content[key]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptRecordError.damaged(path, str(error)) from error
+    return str(value)
+
+
+# --- A dataset's storage ---
 
 PublishMode = Literal["auto", "plain"]
 """How a commit is made visible: at once where the disk can, or always file by file."""

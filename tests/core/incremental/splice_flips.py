@@ -15,7 +15,7 @@ from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 from tests.core.parquet.thrift_writer import footer_of
 
-from fsspeckit.core.parquet.format.page_headers import pages_of
+from fsspeckit.core.parquet.format.pages import pages_of
 from fsspeckit.errors import FsspeckitError
 
 ROWS = 60

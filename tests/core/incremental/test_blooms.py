@@ -20,8 +20,7 @@ from tests.core.incremental.pruned import (
     verdicts,
 )
 
-from fsspeckit.core.planning.blooms import MAX_PROBED_KEYS
-from fsspeckit.core.planning.pruning import Evidence
+from fsspeckit.core.planning.pruning import MAX_PROBED_KEYS, Evidence
 from fsspeckit.testing.strategies import KEY_TYPES, arrays
 from fsspeckit.testing.writers import WRITERS, WriteOptions, WriterCannotError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core.keys.casts import (
+from fsspeckit.core.keys.canonical import (
     cast_exactly,
     common_type,
     comparable,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
-from fsspeckit.core.incremental.files import IncrementalFileManager
+from fsspeckit.core.incremental.building_blocks import IncrementalFileManager
 from fsspeckit.errors import CommitPendingError
 from fsspeckit.storage import history, recover
 from fsspeckit.storage.fs import syscalls

@@ -20,7 +20,7 @@ from tests.core.incremental.pruned import CountingFileSystem, edit_footer, remov
 from fsspeckit.core.planning import footers as module
 from fsspeckit.core.planning.footers import FileFooter, Leaf, read_footer, read_footers
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage.fs.ranges import read_tail
+from fsspeckit.storage.fs.reads import read_tail
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import Root, open_root
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from fsspeckit.core.planning.garbage import collector_paused
+from fsspeckit.core.planning.footers import collector_paused
 
 
 @pytest.fixture(autouse=True)

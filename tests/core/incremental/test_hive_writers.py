@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.incremental.pruned import verdicts
 
-from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path, typed_values
+from fsspeckit.core.planning.target import parse_hive_partition_path, typed_values
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.strategies import PARTITION_STRINGS

@@ -21,9 +21,10 @@ from fsspeckit.core.keys.canonical import (
     NAN_CODE,
     canonical_keys,
     check_columns,
+    common_type,
     key_column,
+    plain,
 )
-from fsspeckit.core.keys.casts import common_type, plain
 from fsspeckit.core.keys.source import keys_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.testing.strategies import KEY_TYPES, values

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.planning.hive_partitions import (
+from fsspeckit.core.planning.target import (
     NULL_TOKEN,
     PartitionDirectories,
     detect_partition_columns,

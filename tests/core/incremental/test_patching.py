@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, dissected
 
-from fsspeckit.core.parquet.format.page_headers import (
+from fsspeckit.core.parquet.format.pages import (
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
     Page,
     pages_of,
 )
-from fsspeckit.core.parquet.format.thrift import I64, INT, decode
-from fsspeckit.core.parquet.format.thriftwriter import encode, set_field
-from fsspeckit.core.parquet.patch import indexed, page_reader
+from fsspeckit.core.parquet.format.thrift import I64, INT, decode, encode, set_field
+from fsspeckit.core.parquet.patch import page_reader
 from fsspeckit.core.rewrite import diff
 
 if TYPE_CHECKING:
@@ -200,8 +199,8 @@ def test_a_dictionary_of_strings_has_no_value_twice(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pandas makes categories of it, and these must differ."""
-    monkeypatch.setattr(indexed, "_SMALL", 0 if large else 8192)
-    monkeypatch.setattr(indexed, "_EACH", 0)
+    monkeypatch.setattr(page_reader, "_SMALL", 0 if large else 8192)
+    monkeypatch.setattr(page_reader, "_EACH", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     edit = _edit([45, 50, 51], s=["s03", "new", "new"])
     edit.on_disk(path, new)

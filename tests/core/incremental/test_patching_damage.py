@@ -12,10 +12,8 @@ from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 
 from fsspeckit.core.parquet.format.layout import Range, length_of
-from fsspeckit.core.parquet.format.page_headers import DICTIONARY_PAGE, Page, pages_of
-from fsspeckit.core.parquet.format.pages import IndexPage, codec_of
-from fsspeckit.core.parquet.format.thrift import INT, decode
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.pages import DICTIONARY_PAGE, IndexPage, Page, codec_of, pages_of
+from fsspeckit.core.parquet.format.thrift import INT, decode, encode
 from fsspeckit.errors import UnreadableFileError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from fsspeckit.core.incremental import (
     ParquetMetadataAnalyzer,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.keys.casts import family
+from fsspeckit.core.keys.canonical import family
 from fsspeckit.core.parquet.format.thrift import BINARY, BYTES
 from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.testing.model import values_of

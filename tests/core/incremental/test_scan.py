@@ -22,8 +22,7 @@ from fsspeckit.core.incremental import confirm_affected_files
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.matching.key_scan import scan_keys, sieve_for
 from fsspeckit.core.parquet.format.layout import FILE_SPEC
-from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode, encode
 from fsspeckit.core.parquet.format.values import struct
 from fsspeckit.core.planning.footers import read_footer
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError

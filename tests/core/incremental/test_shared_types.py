@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.shared_types import (
+from fsspeckit.core.schema_conform import (
     known_schema,
     known_type,
     shared_type,

@@ -17,18 +17,24 @@ from tests.core.incremental.spliced import ALWAYS, NEVER, Edit, read, same
 from tests.core.parquet.altered import alter, dissected, metadata
 from tests.core.parquet.thrift_writer import footer_of
 
-from fsspeckit.core.parquet.format.columns import columns_of
-from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk
-from fsspeckit.core.parquet.format.thrift import I16, I32, INT, STRUCT, Struct, decode
-from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk, columns_of
+from fsspeckit.core.parquet.format.thrift import (
+    I16,
+    I32,
+    INT,
+    STRUCT,
+    Struct,
+    decode,
+    drop_fields,
+    encode,
+    set_field,
+)
 from fsspeckit.core.parquet.splice import assembler
-from fsspeckit.core.parquet.splice.assembler import Splicer
+from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
-from fsspeckit.core.parquet.splice.copying import open_original, open_sink
-from fsspeckit.core.parquet.splice.selfcheck import check_spliced
 from fsspeckit.core.parquet.splice.writer_properties import Layout
 from fsspeckit.core.rewrite import splice
-from fsspeckit.core.rewrite.choice import Costs
+from fsspeckit.core.rewrite.diff import Costs
 from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root

@@ -10,11 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.parquet.altered import alter, chunk, dissected, metadata
 
-from fsspeckit.core.parquet.format.columns import check_columns, columns_of
-from fsspeckit.core.parquet.format.layout import CannotSpliceError
-from fsspeckit.core.parquet.format.page_headers import check_chunks
-from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct
-from fsspeckit.core.parquet.format.thriftwriter import drop_fields, set_field
+from fsspeckit.core.parquet.format.layout import CannotSpliceError, check_columns, columns_of
+from fsspeckit.core.parquet.format.pages import check_chunks
+from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct, drop_fields, set_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.parquet.altered import dissected
 
-from fsspeckit.core.parquet.format.columns import Column, columns_of
-from fsspeckit.core.parquet.format.layout import CannotSpliceError
-from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.layout import CannotSpliceError, Column, columns_of
+from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct, encode
 from fsspeckit.testing.writers import WRITERS
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import fsspec
 import pytest
 
 from fsspeckit.core.parquet.format.layout import Range
-from fsspeckit.core.parquet.splice import copying
-from fsspeckit.core.parquet.splice.copying import open_original, open_sink
+from fsspeckit.core.parquet.splice import assembler
+from fsspeckit.core.parquet.splice.assembler import open_original, open_sink
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import Root, open_root
 
@@ -87,7 +87,7 @@ def test_a_full_disk_is_an_error_and_not_a_refusal(
 def test_a_part_beyond_the_end_is_an_error(
     tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, ways: int
 ) -> None:
-    monkeypatch.setattr(copying, "_WAYS", copying._WAYS[-ways:])
+    monkeypatch.setattr(assembler, "_WAYS", assembler._WAYS[-ways:])
     root = open_root(tmp_path)
     with (
         open_original(root, str(old)) as original,
@@ -98,7 +98,7 @@ def test_a_part_beyond_the_end_is_an_error(
 
 
 def test_other_filesystems_are_read_and_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_PIECE", 1000)
+    monkeypatch.setattr(assembler, "_PIECE", 1000)
     memory = fsspec.filesystem("memory")
     memory.pipe("/copying/old", DATA)
     root = open_root("memory://copying")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.parquet.thrift_writer import encode, footer_of
 
-from fsspeckit.core.parquet.format.footer import Exactness, bound_exactness, bounds_exactness
+from fsspeckit.core.parquet.format.layout import Exactness, bound_exactness, bounds_exactness
 from fsspeckit.core.parquet.format.thrift import (
     BOOL,
     BYTES,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.parquet.format.hybrid import pack, runs_of, width_of
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
-from fsspeckit.core.parquet.format.snappy import appended, check_size
-from fsspeckit.core.parquet.format.thriftwriter import varint
+from fsspeckit.core.parquet.format.pages import appended, check_size, pack, runs_of, width_of
+from fsspeckit.core.parquet.format.thrift import varint
 
 
 def _bit_by_bit(data: bytes, width: int, count: int) -> list[int]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.instants import (
+from fsspeckit.core.arrow_compat import (
     finest_unit,
     has_nanoseconds,
     int96_columns,

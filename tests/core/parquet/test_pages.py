@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk, Range
-from fsspeckit.core.parquet.format.page_headers import DATA_PAGE, pages_of
-from fsspeckit.core.parquet.format.thrift import BINARY, I32, LIST, STRUCT, Struct
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.pages import DATA_PAGE, pages_of
+from fsspeckit.core.parquet.format.thrift import BINARY, I32, LIST, STRUCT, Struct, encode
 
 
 def _page(size: int | None, values: int = 7, statistics: int = 0) -> bytes:

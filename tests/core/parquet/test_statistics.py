@@ -8,11 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.parquet.format.columns import Column, columns_of
-from fsspeckit.core.parquet.format.layout import dissect, read_footer
-from fsspeckit.core.parquet.format.thrift import BINARY, TRUE, Struct
-from fsspeckit.core.parquet.format.thriftwriter import encode
-from fsspeckit.core.parquet.patch.statistics import UnknownBoundError, replaced_statistics
+from fsspeckit.core.parquet.format.layout import Column, columns_of, dissect, read_footer
+from fsspeckit.core.parquet.format.thrift import BINARY, TRUE, Struct, encode
+from fsspeckit.core.parquet.patch.chunk import UnknownBoundError, replaced_statistics
 
 
 def _written(values: pa.Array) -> tuple[Column, bytes | None]:

@@ -19,8 +19,10 @@ from fsspeckit.core.parquet.format.thrift import (
     Spec,
     Struct,
     decode,
+    drop_fields,
+    encode,
+    set_field,
 )
-from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
 from fsspeckit.testing.writers import WRITERS, WriteOptions
 
 if TYPE_CHECKING:

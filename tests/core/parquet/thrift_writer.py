@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.thrift import encode
 
 __all__ = ["encode", "footer_of"]
 

@@ -1,14 +1,28 @@
-"""The commands that look at a dataset: ``inspect``, ``doctor`` and ``history``; and ``engines``."""
+"""The commands that look at a dataset: ``inspect``, ``doctor`` and ``history``; and ``engines``.
+
+The command ``recover``.
+
+Which engines are installed, and what to install for the others; none is loaded.
+"""
 
 from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
-from fsspeckit.cli.errors import FAILED
+from fsspeckit.cli.errors import FAILED, PENDING
 from fsspeckit.cli.runner import open_session
+from fsspeckit.datasets.registry import ENGINES
 
-__all__ = ["doctor", "engines", "history", "inspect"]
+__all__ = ["FoundEngine", "doctor", "engines", "find_engines", "history", "inspect", "recover"]
+
+
+# --- The commands that look at a dataset ---
 
 
 def inspect(
@@ -90,7 +104,92 @@ def engines(
     verbose: o.Verbose = False,
 ) -> None:
     """Show which engines are installed, and what to install for the others."""
-    from fsspeckit.cli.commands.engines import find_engines
+    from fsspeckit.cli.commands.inspect import find_engines
 
     session = open_session(as_json, config=config)
     session.output.engines(find_engines(session.settings.engine))
+
+
+# --- The command ``recover`` ---
+
+
+def recover(
+    dataset: o.Dataset,
+    abandon: o.Abandon = False,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Complete what an interrupted writer committed, and remove what it did not.
+
+    Every writer does this by itself before it begins; doing it twice does no harm.
+    """
+    from fsspeckit.storage.commit.recovery import recover_storage
+
+    session = open_session(as_json, storage_option=storage_option, config=config)
+    storage = session.storage(dataset, control_dir, lock_timeout)
+    storage.check_exists()
+    try:
+        report = recover_storage(storage, abandon=abandon)
+    except KeyboardInterrupt:
+        session.say("interrupted: the next 'fsspeckit recover', or merge, goes on from here")
+        raise typer.Exit(PENDING) from None
+    session.output.recovery(report)
+
+
+# --- Which engines are installed, and what to install for the others; none is loaded ---
+
+
+@dataclass(frozen=True)
+class FoundEngine:
+    """One engine."""
+
+    name: str
+    is_default: bool
+    installed: bool
+    library: str
+    version: str | None
+    missing: str | None
+    """What is missing; None if it can be used."""
+
+    install: str | None
+    """The command that installs what is missing."""
+
+
+def find_engines(default: str) -> list[FoundEngine]:
+    """All engines, the default one first."""
+    found = []
+    for name, entry in ENGINES.items():
+        missing, install = None, None
+        if not entry.is_installed:
+            missing, install = entry.library, entry.install
+        elif name == "spark" and not _has_java():
+            missing, install = "Java 17", "install a JRE, for example openjdk-17-jre-headless"
+        found.append(
+            FoundEngine(
+                name,
+                name == default,
+                missing is None,
+                entry.library,
+                _version(entry.library),
+                missing,
+                install,
+            )
+        )
+    return found
+
+
+def _has_java() -> bool:
+    """Whether there is a Java at all; its version is looked at when Spark starts."""
+    home = os.environ.get("JAVA_HOME")
+    return bool(shutil.which(os.path.join(home, "bin", "java") if home else "java"))
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None

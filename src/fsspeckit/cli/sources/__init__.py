@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from fsspeckit.cli.choices import Format
+from fsspeckit.cli.options import Format
+from fsspeckit.cli.sources.convert import Stream, file_stream, stdin_stream
 from fsspeckit.cli.sources.csv import csv_batches, csv_schema, inferred_csv
 from fsspeckit.cli.sources.json import inferred_json, json_batches, json_schema
-from fsspeckit.cli.sources.streams import Stream, file_stream, stdin_stream
 from fsspeckit.datasets.pipeline.reading import with_dataset
 from fsspeckit.datasets.pipeline.source import SourcePath, parquet_dataset
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError

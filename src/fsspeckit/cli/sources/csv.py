@@ -11,16 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from fsspeckit.cli.sources.convert import Misfit, check_readable, expected, from_text
-from fsspeckit.cli.sources.streams import Lent
-from fsspeckit.core.keys.casts import plain_type
+from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_text
+from fsspeckit.core.keys.canonical import plain_type
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fsspeckit.cli.sources.streams import Stream
+    from fsspeckit.cli.sources.convert import Stream
 
 __all__ = ["csv_batches", "csv_schema", "inferred_csv"]
 

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from fsspeckit.cli.sources.convert import Misfit, check_readable, expected, from_json
-from fsspeckit.cli.sources.streams import Lent
-from fsspeckit.core.keys.casts import plain_type
+from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_json
+from fsspeckit.core.keys.canonical import plain_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fsspeckit.cli.sources.streams import Stream
+    from fsspeckit.cli.sources.convert import Stream
 
     Line = tuple[int, dict[str, Any]]
     Place = tuple[str | None, ...]  # names of columns and fields; None for items of arrays

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.incremental.building_blocks import (
     ConservativeMembershipChecker,
+    IncrementalFileManager,
     ParquetFileMetadata,
     ParquetMetadataAnalyzer,
     PartitionPruner,
     list_dataset_files,
 )
-from fsspeckit.core.incremental.files import IncrementalFileManager
-from fsspeckit.core.keys.invariants import (
+from fsspeckit.core.keys.source import (
     validate_no_null_keys,
     validate_partition_column_immutability,
 )
 from fsspeckit.core.matching.key_scan import confirm_affected_files
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path
 from fsspeckit.core.planning.plan import (
     FilePlan,
     IncrementalRewritePlan,
@@ -27,6 +26,7 @@ from fsspeckit.core.planning.plan import (
     PlanReason,
     plan_incremental_rewrite,
 )
+from fsspeckit.core.planning.target import parse_hive_partition_path
 
 if TYPE_CHECKING:
     from fsspeckit import merge

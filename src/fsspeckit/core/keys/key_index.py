@@ -15,8 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import numbered_columns
-from fsspeckit.core.keys.canonical import canonical_keys, check_names, key_column
-from fsspeckit.core.keys.casts import family, python_value
+from fsspeckit.core.keys.canonical import (
+    canonical_keys,
+    check_names,
+    family,
+    key_column,
+    python_value,
+)
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ than one row group. Where a sieve can tell which rows may matter, the others are
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,18 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.instants import key_instants
-from fsspeckit.core.keys.canonical import canonical_keys, key_column
-from fsspeckit.core.keys.casts import common_type, family
+from fsspeckit.core.arrow_compat import key_instants, naming_damage, open_data_file
+from fsspeckit.core.keys.canonical import canonical_keys, common_type, family, key_column
 from fsspeckit.core.keys.key_index import KeyIndex
 from fsspeckit.core.keys.source import keys_table
 from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
 from fsspeckit.core.planning.footers import read_footer
-from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path, typed_values
+from fsspeckit.core.planning.target import parse_hive_partition_path, typed_values
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
-from fsspeckit.storage.fs.inputs import open_input
-from fsspeckit.storage.fs.ranges import read_range
-from fsspeckit.storage.fs.reads import naming_failure
+from fsspeckit.storage.fs.reads import read_range
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
 
@@ -40,61 +36,10 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["confirm_affected_files", "naming_damage", "open_data_file", "scan_keys", "sieve_for"]
+__all__ = ["confirm_affected_files", "scan_keys", "sieve_for"]
 
 # Fewer rows are decoded in the time that it takes to look at their pages one by one.
 _MANY_ROWS: Final = 10_000
-
-
-@contextmanager
-def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
-    """Open a data file for reading, the same way everywhere.
-
-    INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
-    outside their range into other dates without an error.
-
-    Raises:
-        UnreadableFileError: If it is not Parquet.
-        OSError: What the filesystem raised, naming the file.
-    """
-    options: dict[str, Any] = {"coerce_int96_timestamp_unit": int96_unit, "pre_buffer": True}
-    with ExitStack() as stack:
-        source: Any = path
-        if not root.is_local:
-            # fsspec's own cache would read ahead, into columns that nobody asked for.
-            source = stack.enter_context(open_input(root, path, cache_type="none"))
-        with naming_damage(root, path):
-            # Read, not mapped: a mapped file would stay in this process's memory page by page.
-            file = stack.enter_context(pq.ParquetFile(source, memory_map=False, **options))
-        yield file
-
-
-@contextmanager
-def naming_damage(root: Root, path: str) -> Iterator[None]:
-    """Tell which file it was whose pages could not be decoded.
-
-    Raises:
-        UnreadableFileError: Naming the file.
-        OSError: What the filesystem raised, naming the file.
-    """
-    try:
-        yield
-    except OSError as error:
-        # pyarrow reports damaged bytes as an OSError without an errno. One of a filesystem has
-        # an errno: that of a disk by itself, others by the way files are opened.
-        if type(error) is not OSError or error.errno is not None:
-            with naming_failure(root, path, "reading"):
-                raise
-        raise _damaged(root, path, error) from error
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _damaged(root, path, error) from error
-
-
-def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
-    return UnreadableFileError(
-        f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
-        "Hint: restore the file, or move it out of the dataset if it is not data."
-    )
 
 
 def sieve_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> Sieve | None:

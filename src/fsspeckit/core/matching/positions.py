@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.keys.invariants import different_rows
 from fsspeckit.core.keys.key_index import KeyIndex, winning_rows
-from fsspeckit.core.keys.source import SourceKeys, source_keys
+from fsspeckit.core.keys.source import SourceKeys, different_rows, source_keys
 from fsspeckit.core.matching.key_scan import scan_keys
 
 if TYPE_CHECKING:

@@ -8,27 +8,45 @@ not record when it was created, because another file may have taken its inode.
 
 The summaries are an Arrow stream for each schema that files have, behind a checksum: what is
 damaged, or was written by another version, is as if it were not there.
+
+What earlier merges knew of the files of a dataset: footers that need not be read again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf, RowGroup
+from fsspeckit.core.planning.footers import (
+    ChunkStatistics,
+    FileFooter,
+    Leaf,
+    RowGroup,
+    collector_paused,
+    raw_footer,
+)
 from fsspeckit.core.planning.key_ranges import inexact_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from fsspeckit.core.planning.footers import FooterReader
     from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.storage import Storage
 
-__all__ = ["Summaries", "decode_summaries", "encode_summaries", "is_settled"]
+__all__ = ["KnownFooters", "Summaries", "decode_summaries", "encode_summaries", "is_settled"]
+
+
+# --- Summaries of footers ---
 
 _FORMAT: Final = "fsspeckit-footers"
 _VERSION: Final = 2
@@ -282,3 +300,71 @@ def _row_groups(groups: pa.Table, names: list[str]) -> Iterator[RowGroup]:
     chunks = zip(*columns, strict=True) if columns else chain([()] * len(rows))
     for count, size, found in zip(rows, sizes, chunks, strict=True):
         yield RowGroup(count, size, dict(zip(names, found, strict=True)))
+
+
+# --- What earlier merges knew of the files of a dataset ---
+
+_FEWEST_FILES = 64
+"""Below this, reading the footers costs less than looking for summaries."""
+
+_WORTH_A_SHARE = 50
+"""Summaries are written again when one file in so many was not among them."""
+
+
+class KnownFooters:
+    """Reads footers, those it knows from the control directory; remembers the others there."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._columns: tuple[str, ...] = ()
+        self._to_keep: list[FileFooter] = []
+        self._is_worth_keeping = False
+
+    def reader(self, read: FooterReader) -> FooterReader:
+        """A reader that asks another one only for footers that are not known."""
+
+        def read_unknown(
+            root: Root, files: Sequence[DataFile], columns: Iterable[str] | None
+        ) -> list[FileFooter]:
+            if len(files) < _FEWEST_FILES or columns is None:
+                return read(root, files, columns)
+            return self._read(root, files, tuple(columns), read)
+
+        return read_unknown
+
+    def _read(
+        self, root: Root, files: Sequence[DataFile], columns: tuple[str, ...], read: FooterReader
+    ) -> list[FileFooter]:
+        with collector_paused():
+            known = self._load(columns)
+            found = {
+                file.path: footer
+                for file in files
+                if known is not None and (footer := known.find(root.relative(file.path), file))
+            }
+        begun = time.time_ns()
+        missing = [file for file in files if file.path not in found]
+        fresh = {footer.file.path: footer for footer in read(root, missing, columns)}
+        settled = [footer for footer in fresh.values() if is_settled(footer.file, begun)]
+        self._columns = columns
+        self._to_keep = [*found.values(), *settled]
+        self._is_worth_keeping = len(settled) * _WORTH_A_SHARE >= len(files)
+        return [found.get(file.path) or fresh[file.path] for file in files]
+
+    def _load(self, columns: tuple[str, ...]) -> Summaries | None:
+        """Summaries of these columns; None where there are none that can be used."""
+        try:
+            known = decode_summaries(self._storage.disk.read(self._storage.control.footers))
+        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+            return None  # they only save time: whatever is wrong with them, footers are read
+        return known if known is not None and set(known.columns) == set(columns) else None
+
+    def keep(self) -> None:
+        """Write the summaries, if there is enough that is new in them."""
+        if not self._is_worth_keeping:
+            return
+        root = self._storage.root
+        raw = partial(raw_footer, root)
+        data = encode_summaries(self._to_keep, self._columns, root.relative, raw)
+        with suppress(OSError):  # the next merge reads the footers again
+            self._storage.disk.overwrite(self._storage.control.footers, data, sync=False)

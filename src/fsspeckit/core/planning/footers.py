@@ -3,27 +3,34 @@
 Each file is opened once and its tail read once; pyarrow parses the footer from those bytes.
 Statistics are kept per row group and by full column path, as the raw physical values in the
 footer: what they mean, and whether to believe them, is decided where they are compared with keys.
+
+Pauses of the garbage collector, where many objects are made that stay.
+
+Each time enough objects are new, the collector looks at all that there are, and here it finds
+nothing to collect.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.instants import physical_types, with_int96_as
-from fsspeckit.core.keys.casts import plain_type
+from fsspeckit.core.arrow_compat import physical_types, with_int96_as
+from fsspeckit.core.keys.canonical import plain_type
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, decode
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage.fs.ranges import read_tail
+from fsspeckit.storage.fs.reads import read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
@@ -35,11 +42,15 @@ __all__ = [
     "FileFooter",
     "Leaf",
     "RowGroup",
+    "collector_paused",
     "footer_bytes",
     "raw_footer",
     "read_footer",
     "read_footers",
 ]
+
+
+# --- Footers: what a merge needs to know of a data file before it reads any data ---
 
 _INSTANT = pa.timestamp("us", "UTC")
 _TAIL_BYTES = 64 * 1024
@@ -390,3 +401,22 @@ def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
                 data_type = _INSTANT
             leaves[column.name] = Leaf(column.physical_type, data_type, index, column.length)
     return leaves
+
+
+# --- Pauses of the garbage collector, where many objects are made that stay ---
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let nothing be collected meanwhile, in any thread; for parts of a second.
+
+    Pauses of several threads may overlap: the first that ends may end all of them, and the one that
+    began first always turns the collector on again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -18,8 +18,7 @@ from fsspeckit.core.keys.source import keys_table
 from fsspeckit.core.planning.pruning import Evidence, prune
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, counted, size, tone_of
-from fsspeckit.display.plain import plain
+from fsspeckit.display.card import MOST_LINES, counted, plain, size, tone_of
 from fsspeckit.storage.listing import check_mergeable, list_files
 from fsspeckit.storage.roots import open_root
 

@@ -13,24 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from fsspeckit.core.instants import Unit, finest_unit, has_nanoseconds
-from fsspeckit.core.matching.key_scan import open_data_file
+from fsspeckit.core.arrow_compat import Unit, finest_unit, has_nanoseconds, open_data_file
 from fsspeckit.core.parquet.format.layout import CannotSpliceError
 from fsspeckit.core.parquet.splice.writer_properties import Layout, layout_of, sorting_columns
-from fsspeckit.core.rewrite.choice import choose
-from fsspeckit.core.rewrite.diff import Change, Replacement, stored_rows
+from fsspeckit.core.rewrite.diff import Change, Replacement, choose, stored_rows
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
-from fsspeckit.core.shared_types import known_schema
+from fsspeckit.core.schema_conform import known_schema
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage.fs.ranges import read_range
+from fsspeckit.storage.fs.reads import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.rewrite.choice import Costs, Method
-    from fsspeckit.core.rewrite.diff import GroupChange, Positions, Probe, Probed, RowSource
+    from fsspeckit.core.rewrite.diff import (
+        Costs,
+        GroupChange,
+        Method,
+        Positions,
+        Probe,
+        Probed,
+        RowSource,
+    )
     from fsspeckit.core.rewrite.splice import Spliceable
     from fsspeckit.storage.roots import Root
 

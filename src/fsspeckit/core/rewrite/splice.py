@@ -2,6 +2,8 @@
 
 Decoding happens in this thread, which lets pyarrow use its own; encoding in a few others; copying
 and writing in the order of the file. Never more than a few units of columns are decoded at once.
+
+Columns of a row group in which few rows change: their pages are patched, not all encoded.
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.format.columns import check_columns, columns_of
-from fsspeckit.core.parquet.format.layout import CannotSpliceError, dissect, read_footer
-from fsspeckit.core.parquet.format.page_headers import check_chunks
-from fsspeckit.core.parquet.patch.page_reader import Prober
-from fsspeckit.core.parquet.splice.assembler import Splicer
+from fsspeckit.core.parquet.format.layout import (
+    CannotSpliceError,
+    check_columns,
+    columns_of,
+    dissect,
+    read_footer,
+)
+from fsspeckit.core.parquet.format.pages import check_chunks
+from fsspeckit.core.parquet.patch.chunk import Patch, patch_chunks
+from fsspeckit.core.parquet.patch.page_reader import IndexedPages, Prober
+from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import (
     check_encodable,
     chunk_options,
@@ -29,25 +37,102 @@ from fsspeckit.core.parquet.splice.chunk_encoder import (
     page_options,
     shared_options,
 )
-from fsspeckit.core.parquet.splice.copying import open_original, open_sink
-from fsspeckit.core.parquet.splice.selfcheck import check_spliced
-from fsspeckit.core.rewrite.choice import UNIT_BYTES
-from fsspeckit.core.rewrite.diff import dictionaries_in
-from fsspeckit.core.rewrite.patches import patched_columns
+from fsspeckit.core.rewrite.diff import UNIT_BYTES, dictionaries_in, with_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from fsspeckit.core.parquet.format.columns import Column
-    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Group
-    from fsspeckit.core.parquet.patch.indexed import IndexedPages
+    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Column, Group, Read
     from fsspeckit.core.parquet.patch.page_reader import PageValues
+    from fsspeckit.core.parquet.splice.assembler import Original
     from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk
-    from fsspeckit.core.parquet.splice.copying import Original
-    from fsspeckit.core.rewrite.diff import Change, GroupChange, Positions
+    from fsspeckit.core.parquet.splice.writer_properties import Layout
+    from fsspeckit.core.rewrite.diff import Change, Compared, GroupChange, Positions
     from fsspeckit.storage.roots import Root
 
-__all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable"]
+__all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable", "patched_columns"]
+
+
+# --- Columns of a row group in which few rows change ---
+
+# Values that come into a dictionary are taken out of such pages.
+_PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_checksum": False}
+
+
+def patched_columns(
+    names: Iterable[str], compared: Compared, layout: Layout, read: Read
+) -> dict[str, EncodedChunk]:
+    """New chunks for columns of which a few pages change.
+
+    Args:
+        names: The columns that change.
+        compared: The rows that change, and pages that hold them.
+        layout: How the file was written.
+        read: Reads bytes of the file.
+
+    Returns:
+        By column; those of which all pages must be encoded are left out.
+
+    Raises:
+        CannotSpliceError: If new pages cannot be made.
+    """
+    found: dict[str, EncodedChunk] = {}
+    pages = [compared.pages[name] for name in names if name in compared.pages]
+    for together, options in _units(pages, layout, read):
+        schema = pa.schema([_plain(layout.schema.field(one.column.name)) for one in together])
+        patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
+        chunks = patch_chunks(patches, schema, options, read)
+        for name, chunk in zip(schema.names, chunks, strict=True):
+            if chunk is not None:
+                found[name] = chunk
+    return found
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """A field of which the statistics are those of its values, not of a dictionary's."""
+    is_dictionary = pa.types.is_dictionary(field.type)
+    return field.with_type(field.type.value_type) if is_dictionary else field
+
+
+def _patch(pages: PageValues | IndexedPages, compared: Compared, field: pa.Field) -> Patch:
+    old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
+    if isinstance(pages, IndexedPages):
+        return Patch(pages, old, new)
+    schema = pa.schema([field])
+    before = pa.table([pages.values.cast(field.type)], schema=schema)
+    after = with_rows(before, pa.table([new], schema=schema), pages.inside)
+    return Patch(pages, old, new, after.column(0))
+
+
+def _units(
+    pages: Sequence[PageValues | IndexedPages], layout: Layout, read: Read
+) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
+    """Columns whose pages can be written together: they hold the same rows, in one style."""
+    units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
+    for one in pages:
+        options = _options(one, layout, read)
+        alike = (_encoded_spans(one), shared_options(options))
+        together, found = units.setdefault(alike, ([], []))
+        together.append(one)
+        found.append(options)
+    return [(together, merged_options(found)) for together, found in units.values()]
+
+
+def _encoded_spans(pages: PageValues | IndexedPages) -> tuple[tuple[int, int], ...]:
+    """The rows of the pages that are encoded again: none of those of places in a dictionary."""
+    return () if isinstance(pages, IndexedPages) else pages.spans
+
+
+def _options(pages: PageValues | IndexedPages, layout: Layout, read: Read) -> dict[str, Any]:
+    chunk = pages.chunk
+    known = chunk_options(pages.column, [chunk], layout, 1)
+    known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
+    if isinstance(pages, IndexedPages):
+        return {**known, **_PLAIN, "compression": {chunk.path: "NONE"}}
+    return {**known, **page_options([chunk], read)}
+
+
+# --- A file written anew by splicing: what does not change is copied as bytes ---
 
 ENCODERS = min(4, os.cpu_count() or 1)
 """How many threads encode."""

@@ -27,7 +27,7 @@ from fsspeckit.core.rewrite.new_files import basename_of
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.pipeline import write
-from fsspeckit.storage.names import unique_basename
+from fsspeckit.storage.listing import unique_basename
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fsspeckit.core.keys.canonical import as_names, check_names, key_column
-from fsspeckit.core.planning.agreement import check_partition_value
-from fsspeckit.core.planning.hive_partitions import parse_hive_partition_path, typed_values
-from fsspeckit.datasets.inspection.consistency import odd_files, type_differences
-from fsspeckit.datasets.inspection.report import KeyPruning, small_files, survey
+from fsspeckit.core.planning.target import (
+    check_partition_value,
+    parse_hive_partition_path,
+    typed_values,
+)
+from fsspeckit.datasets.inspection.report import (
+    KeyPruning,
+    odd_files,
+    small_files,
+    survey,
+    type_differences,
+)
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage.storage import open_storage
 

@@ -2,31 +2,27 @@
 
 Every engine goes this way. What is decided is decided here or in the core; an engine is asked
 about data only, and storage alone publishes.
+
+Attempts: work on a snapshot of a dataset that others may change meanwhile.
+
+Phases: what a call tells about its progress, and how long each part of it took.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.core.keys.canonical import check_columns
 from fsspeckit.core.keys.source import no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning.known_footers import KnownFooters
+from fsspeckit.core.planning.footer_cache import KnownFooters
 from fsspeckit.core.planning.plan import plan_files
-from fsspeckit.datasets.pipeline.attempts import (
-    MOST_PLANS,
-    Patience,
-    complete,
-    lazy_staging,
-    retried,
-)
-from fsspeckit.datasets.pipeline.phases import Phases
-from fsspeckit.datasets.pipeline.plans import PlannedMerge, planned_merge
+from fsspeckit.datasets.pipeline.request import PlannedMerge, planned_merge
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
     new_files,
@@ -35,15 +31,21 @@ from fsspeckit.datasets.pipeline.target_checks import (
     read_whole_target,
 )
 from fsspeckit.display.progress import reporting
-from fsspeckit.errors import InvalidArgumentError, PartitionMoveError, StalePlanError
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    InvalidArgumentError,
+    PartitionMoveError,
+    StalePlanError,
+)
 from fsspeckit.storage.commit.log import CommitFacts
 from fsspeckit.storage.commit.recovery import take_snapshot
+from fsspeckit.storage.commit.staging import staging
 from fsspeckit.storage.commit.transaction import Change, CommitOutcome, commit
 from fsspeckit.storage.listing import check_mergeable
 from fsspeckit.storage.snapshot import list_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fsspeckit.core.keys.source import SourceKeys
     from fsspeckit.core.planning.footers import FileFooter
@@ -54,10 +56,124 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
     from fsspeckit.storage.commit.staging import StagedFile
+    from fsspeckit.storage.roots import Root
     from fsspeckit.storage.snapshot import Difference, Snapshot
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["plan", "run_merge", "run_plan"]
+__all__ = [
+    "MOST_PLANS",
+    "Patience",
+    "Phases",
+    "complete",
+    "lazy_staging",
+    "plan",
+    "retried",
+    "run_merge",
+    "run_plan",
+]
+
+
+# --- Attempts: work on a snapshot of a dataset that others may change meanwhile ---
+
+_PLANS_IN_ANY_CASE = 3
+MOST_PLANS = 1000
+"""No change is planned more often than this, whatever the time."""
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
+    """A staging directory that is created when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(staging(storage)))
+
+
+def retried(
+    storage: Storage,
+    run: Callable[[Snapshot], _T],
+    snapshot_of: Callable[[Storage], Snapshot] = take_snapshot,
+) -> _T:
+    """Work on a snapshot; start again where somebody removes its files meanwhile.
+
+    Raises:
+        ConcurrentModificationError: If that happens too often.
+    """
+    patience = Patience(storage)
+    while True:
+        snapshot = snapshot_of(storage)
+        try:
+            return run(snapshot)
+        except FileNotFoundError as error:
+            difference = snapshot.compare(list_snapshot(storage)[0])
+            if not difference:
+                raise
+            patience.spend(difference, error)
+
+
+class Patience:
+    """How often a change is planned again because others were first.
+
+    A few times in any case, however long that takes; more often while the time is not over that a
+    writer waits for a lock. Every time somebody else has made progress, so among merges of a few
+    seconds each one has its turn, and none that takes minutes goes on for ever.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._spent = 0
+        self._deadline = 0.0
+
+    def spend(self, difference: Difference, cause: BaseException | None = None) -> None:
+        """Take note that a change has to be planned again.
+
+        Raises:
+            ConcurrentModificationError: If that was too often.
+        """
+        now = time.monotonic()
+        if not self._spent:
+            self._deadline = now + self._storage.lock_timeout
+        self._spent += 1
+        if self._spent > _PLANS_IN_ANY_CASE and now > self._deadline:
+            raise ConcurrentModificationError(
+                f"{self._storage.root.shown!r} is changed by others faster than this change can "
+                f"be planned: {difference or 'another commit was first'}. Nothing was changed by "
+                "this call.\nHint: repeat it when there are fewer writers."
+            ) from cause
+
+
+def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
+    """A staged file with what it must be when it is published."""
+    return replace(file, rows=rows, size=root.filesystem.size(file.path))
+
+
+# --- Phases: what a call tells about its progress, and how long each part of it took ---
+
+
+class Phases:
+    """The phases of one call, which is told about the same way by every engine.
+
+    Args:
+        tell: Called with phase, done and total: at the beginning of a phase with 0 of 1, at its end
+            with 1 of 1, and by engines in between.
+    """
+
+    def __init__(self, tell: Progress) -> None:
+        self.tell = tell
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Measure a phase and tell about its start and end; one that fails has no end."""
+        self.tell(phase, 0, 1)
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+        self.tell(phase, 1, 1)
+
+
+# --- The way of a merge: stage, keys, plan, match, rewrite, insert, commit, result ---
 
 
 def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
@@ -71,7 +187,7 @@ def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest
 def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
     """Tell what a merge would do; nothing of the dataset is written.
 
-    The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.pipeline.plans`.
+    The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.pipeline.request`.
     """
     with reporting(request.progress) as tell, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))

@@ -12,31 +12,31 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import cast_values
 from fsspeckit.core.keys.canonical import as_names, check_names, key_column
-from fsspeckit.core.planning.agreement import check_partition_value
 from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.planning.hive_partitions import (
+from fsspeckit.core.planning.target import (
+    check_partition_value,
     check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
     typed_values,
 )
-from fsspeckit.core.shared_types import shared_type
+from fsspeckit.core.schema_conform import shared_type
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     SchemaMismatchError,
     UnreadableFileError,
 )
-from fsspeckit.storage.fs.inputs import arrow_filesystem
+from fsspeckit.storage.fs.reads import arrow_filesystem
 from fsspeckit.storage.listing import check_readable
-from fsspeckit.storage.reading import stable_files
+from fsspeckit.storage.snapshot import stable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.storage.reading import StableFiles
     from fsspeckit.storage.roots import Root
+    from fsspeckit.storage.snapshot import StableFiles
     from fsspeckit.storage.storage import Storage
 
 __all__ = [

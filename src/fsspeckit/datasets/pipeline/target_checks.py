@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fsspeckit.core.keys.canonical import check_columns
-from fsspeckit.core.keys.casts import plain_type
-from fsspeckit.core.matching.key_scan import open_data_file
+from fsspeckit.core.arrow_compat import open_data_file
+from fsspeckit.core.keys.canonical import check_columns, plain_type
 from fsspeckit.core.parquet.splice.writer_properties import Layout, layout_of_new_files
-from fsspeckit.core.planning.agreement import check_partition_value
 from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.planning.hive_partitions import PartitionDirectories
-from fsspeckit.core.planning.target import read_target
+from fsspeckit.core.planning.target import PartitionDirectories, check_partition_value, read_target
 from fsspeckit.core.rewrite.new_files import NewFiles
 from fsspeckit.core.rewrite.rewrite import file_layout
-from fsspeckit.core.schema_conform import check_same_columns, fit_table
-from fsspeckit.core.shared_types import known_schema
+from fsspeckit.core.schema_conform import check_same_columns, fit_table, known_schema
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,

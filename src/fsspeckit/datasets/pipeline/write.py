@@ -1,16 +1,19 @@
-"""Writes: data as new files, beside the old ones or instead of them, in one commit."""
+"""Writes: data as new files, beside the old ones or instead of them, in one commit.
+
+What a write answers.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.planning.hive_partitions import detect_partition_columns
-from fsspeckit.core.planning.target import read_target
-from fsspeckit.datasets.pipeline.attempts import complete, lazy_staging, retried
-from fsspeckit.datasets.pipeline.phases import Phases
-from fsspeckit.datasets.pipeline.results import FileWriteMetadata, WriteDatasetResult
+from fsspeckit.core.planning.target import detect_partition_columns, read_target
+from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, retried
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_whole_target
+from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display.card import counted, shortened, size
 from fsspeckit.display.progress import reporting
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.commit.log import CommitFacts
@@ -33,7 +36,61 @@ if TYPE_CHECKING:
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["run_clear", "run_write"]
+__all__ = ["FileWriteMetadata", "WriteDatasetResult", "run_clear", "run_write"]
+
+
+# --- What a write answers ---
+
+
+@dataclass
+class FileWriteMetadata:
+    """One file that a write made."""
+
+    path: str
+    """The file, spelled like the path of the dataset."""
+
+    row_count: int
+    """Its rows."""
+
+    size_bytes: int | None = None
+    """Its size."""
+
+    partition_values: dict[str, Any] = field(default_factory=dict)
+    """The values of the partition columns."""
+
+
+@dataclass
+class WriteDatasetResult(Displayed):
+    """What a write did.
+
+    ``str()`` tells it in a few lines; rich and notebooks show a table and a picture of the files.
+    """
+
+    files: list[FileWriteMetadata]
+    """Every new file."""
+
+    total_rows: int
+    """The rows of all of them."""
+
+    mode: str
+    """``append`` or ``overwrite``."""
+
+    def _card(self) -> Card:
+        short = shortened(file.path for file in self.files)
+
+        def line(file: FileWriteMetadata) -> tuple[str, ...]:
+            parts = ", ".join(f"{name}={value}" for name, value in file.partition_values.items())
+            return short(file.path), parts, f"{file.row_count:,}", size(file.size_bytes)
+
+        written = sum(file.size_bytes or 0 for file in self.files)
+        return Card(
+            f"{self.mode} of {counted(self.total_rows, 'row')}",
+            (FileGroup("written", "added", len(self.files), written),),
+            Listing.of(("file", "partition", "rows", "size"), self.files, line),
+        )
+
+
+# --- Writes: data as new files, beside the old ones or instead of them, in one commit ---
 
 _WRITE_RETRIES = 100
 """New files do not depend on old ones: a write that others overtake need not be planned again."""

@@ -64,8 +64,8 @@ from fsspeckit.datasets.spark.scheduling import (
     together,
     windows,
 )
+from fsspeckit.datasets.spark.session import arrow_schema
 from fsspeckit.datasets.spark.source import HeldSource, SourceRows, SparkSource, files_in_place
-from fsspeckit.datasets.spark.spark_types import arrow_schema
 from fsspeckit.datasets.spark.tasks import (
     FoundFile,
     InsertRows,

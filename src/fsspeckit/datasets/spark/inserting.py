@@ -20,7 +20,7 @@ from fsspeckit.core.keys.canonical import canonical_keys, key_column
 from fsspeckit.core.schema_conform import take_rows, without_views
 from fsspeckit.datasets.spark.tasks import RewriteFile, insertable, new_name
 from fsspeckit.storage.commit.staging import WorkerStage
-from fsspeckit.storage.fs.ranges import read_range
+from fsspeckit.storage.fs.reads import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import numbered_columns
-from fsspeckit.core.keys.invariants import different_rows
+from fsspeckit.core.arrow_compat import numbered_columns, open_data_file
 from fsspeckit.core.keys.key_index import KeyIndex
-from fsspeckit.core.keys.source import SourceKeys, no_keys
-from fsspeckit.core.matching.key_scan import open_data_file, scan_keys
+from fsspeckit.core.keys.source import SourceKeys, different_rows, no_keys
+from fsspeckit.core.matching.key_scan import scan_keys
 from fsspeckit.core.matching.positions import IndexedKeys
 from fsspeckit.core.planning.footers import raw_footer, read_footers
-from fsspeckit.core.planning.overlap import KeyOverlap
+from fsspeckit.core.planning.key_ranges import KeyOverlap
 from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
 from fsspeckit.datasets.spark.source import QUICKLY, stage_part
 from fsspeckit.datasets.spark.tasks import RowPairs, new_name, source_reads

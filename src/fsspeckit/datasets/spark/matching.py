@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from fsspeckit.core.keys.casts import python_value
+from fsspeckit.core.keys.canonical import python_value
 from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark.tasks import InsertShare, RowPairs
 from fsspeckit.errors import DuplicateKeyError, NullKeyError

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from fsspeckit.core.arrow_compat import cast_table
 from fsspeckit.core.keys.canonical import as_names, check_names
 from fsspeckit.datasets.pipeline.reading import as_expression, with_dataset
-from fsspeckit.datasets.spark.spark_types import arrow_schema
+from fsspeckit.datasets.spark.session import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

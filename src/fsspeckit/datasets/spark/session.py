@@ -1,4 +1,7 @@
-"""Sessions: finding or starting one, seeing that its workers can work, and running jobs on it."""
+"""Sessions: finding or starting one, seeing that its workers can work, and running jobs on it.
+
+Spark's types as Arrow's, in every supported version of Spark.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import zipfile
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -22,6 +26,7 @@ from weakref import WeakSet
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 import fsspeckit
 from fsspeckit.datasets.spark.tasks import (
@@ -39,11 +44,16 @@ from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
 
-__all__ = ["Jobs", "open_session"]
+__all__ = ["Jobs", "arrow_schema", "open_session"]
+
+
+# --- Sessions ---
 
 logger = logging.getLogger("fsspeckit.spark")
 
@@ -377,3 +387,18 @@ def _zipped() -> str:
         for file in sorted(package.rglob("*.py")):
             archive.write(file, Path("fsspeckit") / file.relative_to(package))
     return str(path)
+
+
+# --- Spark's types as Arrow's, in every supported version of Spark ---
+
+# Spark 4.1 asks whether timestamps with a zone are in UTC, later versions ask for the zone.
+_IN_UTC = (
+    {"timezone": "UTC"}
+    if "timezone" in signature(to_arrow_schema).parameters
+    else {"timestamp_utc": True}
+)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark hands the rows of a data frame over, instants in UTC."""
+    return to_arrow_schema(schema, **_IN_UTC)

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.instants import int96_columns, physical_types
-from fsspeckit.core.matching.key_scan import open_data_file
+from fsspeckit.core.arrow_compat import int96_columns, open_data_file, physical_types
 from fsspeckit.core.schema_conform import (
     check_same_columns,
     fit_table,
@@ -29,8 +28,7 @@ from fsspeckit.core.schema_conform import (
 )
 from fsspeckit.datasets.pipeline.source import gathered, one_schema, parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.control import STAGED_SUFFIX
-from fsspeckit.storage.storage import open_disk
+from fsspeckit.storage.storage import STAGED_SUFFIX, open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -23,15 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit import errors
-from fsspeckit.core.arrow_compat import cast_array
-from fsspeckit.core.matching.key_scan import open_data_file, sieve_for
+from fsspeckit.core.arrow_compat import cast_array, open_data_file
+from fsspeckit.core.matching.key_scan import sieve_for
 from fsspeckit.core.matching.positions import find_positions, moving_keys
 from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
 from fsspeckit.core.schema_conform import check_same_columns, fit_table, take_rows
 from fsspeckit.datasets.spark.source import QUICKLY, stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
 from fsspeckit.storage.commit.staging import WorkerStage
-from fsspeckit.storage.control import STAGED_SUFFIX
+from fsspeckit.storage.storage import STAGED_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

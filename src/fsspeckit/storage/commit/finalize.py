@@ -1,4 +1,11 @@
-"""From the commit point to the end: publish, mark complete, clean up; also used by recovery."""
+"""From the commit point to the end: publish, mark complete, clean up; also used by recovery.
+
+The invariant of a commit, checked before it is marked complete.
+
+The files of the dataset are those of the state before, without what the commit removes, with what
+it adds, and with what other programs added. A commit that left a replaced file in place would
+double its rows for every reader, so it must not report success.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +13,103 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fsspeckit.errors import LostFileError
+from fsspeckit.errors import CommitIncompleteError, LostFileError
 from fsspeckit.storage.commit.log import Completion, elapsed, mark_complete, read_completion
-from fsspeckit.storage.commit.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.commit.publish import (
+    OldTree,
     Shadow,
     ShadowRefused,
     build_shadow,
-    discard_shadow,
-    install,
-)
-from fsspeckit.storage.commit.publish_files import (
     check_writable,
+    discard_shadow,
     drop_empty_directories,
+    install,
     publish_plain,
+    retire_old_tree,
 )
 from fsspeckit.storage.commit.trash import purge_trash
-from fsspeckit.storage.commit.verification import check_published
-from fsspeckit.storage.control import places_of, staging_names, tree_names
 from fsspeckit.storage.fs.attributes import make_data_directories
+from fsspeckit.storage.listing import entries_below, list_files
+from fsspeckit.storage.storage import places_of, staging_names, tree_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from fsspeckit.storage.commit.lock import Held
-    from fsspeckit.storage.commit.log import Add, CommitRecord, Published
+    from fsspeckit.storage.commit.log import Add, CommitRecord, Published, Remove
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Publication", "abandon", "complete", "publish", "try_shadow"]
+__all__ = ["Publication", "abandon", "check_published", "complete", "publish", "try_shadow"]
+
+
+# --- The invariant of a commit, checked before it is marked complete ---
+
+
+def check_published(
+    storage: Storage,
+    record: CommitRecord,
+    before: Snapshot | None = None,
+    deleted: Collection[str] = (),
+) -> list[str]:
+    """Compare the dataset with what a commit should have made of it.
+
+    Args:
+        storage: The dataset.
+        record: The commit, whose files are all published.
+        before: The state that it was based on, where that is known.
+        deleted: New files that another program is known to have deleted since.
+
+    Returns:
+        Notes about files that other programs deleted meanwhile.
+
+    Raises:
+        CommitIncompleteError: Naming replaced files that are still there, and new ones that are
+            not.
+    """
+    present = _present_files(storage)
+    in_place = {add.final for add in record.adds}
+    replaced = {remove.path for remove in record.removes} - in_place
+    left = [
+        remove.path
+        for remove in record.removes
+        if remove.path in replaced and _is_left(storage, remove, present)
+    ]
+    missing = [
+        add.final for add in record.adds if add.final not in present and add.final not in deleted
+    ]
+    if left or missing:
+        raise CommitIncompleteError.found(record.number, storage.root.shown, left, missing)
+    stayed = () if before is None else before.by_path.keys() - replaced
+    return [
+        f"{path!r} was deleted by another program meanwhile."
+        for path in sorted(stayed)
+        if path not in present
+    ]
+
+
+def _present_files(storage: Storage) -> dict[str, DataFile | None]:
+    """The files below the root by their relative paths, with their identity if it costs nothing."""
+    if not storage.root.is_local:
+        root = storage.root
+        return {root.relative(file.path): file for file in list_files(root).files}
+    return {
+        relative: None
+        for relative, _, is_directory in entries_below(storage.root.path)
+        if not is_directory
+    }
+
+
+def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | None]) -> bool:
+    """Whether a file that the commit replaces is still in the dataset, not another one."""
+    if remove.path not in present:
+        return False
+    found = present[remove.path] or storage.disk.look(storage.path(remove.path))
+    return found is not None and remove.is_still(found)
+
+
+# --- From the commit point to the end ---
 
 
 @dataclass

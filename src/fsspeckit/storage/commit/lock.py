@@ -3,28 +3,117 @@
 It is a kernel lock on a file: no lease, nothing to break, and gone with its process. What the file
 says about its holder is only for the message. Filesystems without kernel locks have none: there
 the exclusive creation of the commit record decides.
+
+Which process owns a staging directory, and whether it is still running.
+
+Host name and process number do not tell two containers apart that have the same name and run their
+writer as process 1. So each process has a random identifier; and another process is looked up only
+if it runs under the same kernel and in the same namespace of process numbers.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import time
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import ConcurrentModificationError, LockTimeoutError
-from fsspeckit.storage.commit.processes import this_process
+from fsspeckit.storage.commit.log import timestamp
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.status import mount_points
+from fsspeckit.storage.fs.capabilities import mount_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Held", "locked", "try_lock_if_supported"]
+__all__ = [
+    "Held",
+    "ProcessState",
+    "is_this_process",
+    "locked",
+    "state_of",
+    "this_process",
+    "try_lock_if_supported",
+]
+
+
+# --- Which process owns a staging directory, and whether it is still running ---
+
+ProcessState = Literal["running", "gone", "unknown"]
+
+_identifier = uuid.uuid4().hex
+
+
+def _renew() -> None:
+    global _identifier
+    _identifier = uuid.uuid4().hex
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def this_process() -> dict[str, Any]:
+    """Describe this process for other writers."""
+    return {
+        "id": _identifier,
+        "pid": os.getpid(),
+        "begun": _start_of(os.getpid()),
+        "namespace": _namespace(),
+        "host": socket.gethostname(),
+        "time": timestamp(),
+    }
+
+
+def is_this_process(owner: dict[str, Any]) -> bool:
+    """Whether a description is of this process."""
+    return owner.get("id") == _identifier
+
+
+def state_of(owner: dict[str, Any]) -> ProcessState:
+    """Whether a process is running that described itself with :func:`this_process`."""
+    namespace = _namespace()
+    if namespace is None or owner.get("namespace") != namespace:
+        return "unknown"
+    process = int(owner["pid"])
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return "gone"
+    except PermissionError:
+        pass  # of another user
+    begun = _start_of(process)
+    if begun is None:
+        return "unknown"  # it is hidden from this user
+    return "running" if begun == owner.get("begun") else "gone"  # its number was given again
+
+
+def _namespace() -> str | None:
+    """Inside of what process numbers are unique: this start of the kernel, and the namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return f"{file.read().strip().decode()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # pragma: no cover - not on this platform
+        return None
+
+
+def _start_of(process: int) -> int | None:
+    """When a process was started, in ticks of the kernel; None if that cannot be seen."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            # The name, in parentheses, may hold spaces and parentheses itself.
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+# --- The lock that makes the publish exclusive, on disks where the kernel can give one ---
 
 _PAUSE = 0.005
 _LONGEST_PAUSE = 0.1

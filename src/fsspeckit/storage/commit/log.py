@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
-from fsspeckit.storage.control import numbers_in
-from fsspeckit.storage.names import check_basename, check_relative
+from fsspeckit.storage.listing import check_basename, check_relative
+from fsspeckit.storage.storage import numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,7 +3,7 @@
 The shadow is a directory of hard links to everything that stays (hidden entries and foreign files
 too) plus the new files. One system call swaps it with the directory that readers know, so nobody
 ever lists half a commit. What is left of the old tree is the business of
-:mod:`fsspeckit.storage.commit.oldtree`.
+:mod:`fsspeckit.storage.commit.publish`.
 
 The steps, and what an interruption leaves:
 
@@ -13,43 +13,286 @@ The steps, and what an interruption leaves:
     swapped; a name that is missing in the old tree was deleted by another program.
 ``.old_…``
     swapped and compared; names that are missing in the old tree were taken out by us.
+
+The tree that an exchange swapped out: follow what others did to it, then take it apart.
+
+The old tree is compared with what the shadow was made of, and what other programs did to it
+meanwhile is done to the new tree too. Then it is taken apart, name by name, never recursively: a
+file that we do not know is never destroyed.
+
+Plain publish: new names in, then old names out, one file after the other.
+
+Works on every filesystem. A program that lists the dataset in between sees both; it never sees
+neither. Each step can be repeated, so this is also how recovery rolls a commit forward: a staged
+file that is no longer staged was published, an old file that is no longer there was removed.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.errors import CorruptRecordError
+from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
 from fsspeckit.storage.commit.log import sealed, unsealed
-from fsspeckit.storage.commit.publish_files import (
-    drop_empty_directories,
-    is_sticky_for_others,
-    missing_add,
-)
 from fsspeckit.storage.commit.staging import find_staged
-from fsspeckit.storage.commit.trash import checksum_path
-from fsspeckit.storage.control import MANIFEST_FILE, TREE
+from fsspeckit.storage.commit.trash import (
+    checksum_path,
+    drop_checksum,
+    keep_in_trash,
+    remove_file,
+    was_trashed,
+)
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import (
     copy_directory_attributes,
     inherit_directory,
     make_data_directories,
 )
-from fsspeckit.storage.fs.status import mount_points
-from fsspeckit.storage.names import parents_of
+from fsspeckit.storage.fs.capabilities import file_status, mount_points
+from fsspeckit.storage.listing import parents_of
+from fsspeckit.storage.storage import MANIFEST_FILE, TREE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from fsspeckit.storage.commit.log import CommitRecord
+    from fsspeckit.storage.commit.log import Add, CommitRecord, Remove
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Shadow", "ShadowRefused", "build_shadow", "install", "is_installed", "read_shadow"]
+__all__ = [
+    "OldTree",
+    "Shadow",
+    "ShadowRefused",
+    "build_shadow",
+    "check_writable",
+    "install",
+    "is_installed",
+    "publish_plain",
+    "read_shadow",
+    "retire_old_tree",
+]
+
+
+# --- Plain publish: new names in, then old names out, one file after the other ---
+
+_CAP_FOWNER = 1 << 3
+_UNMAPPED_USER = 65534
+
+
+def publish_plain(
+    storage: Storage, record: CommitRecord, places: Sequence[str], deleted: set[str]
+) -> list[str]:
+    """Publish a commit file by file; may be repeated after it was interrupted.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        places: Where its staged files are.
+        deleted: Gets the new files that another program has deleted since they were published.
+
+    Returns:
+        Notes about what other programs did meanwhile.
+
+    Raises:
+        LostFileError: If a new file is neither staged nor published. Nothing was removed then.
+    """
+    replaced = {remove.path: remove for remove in record.removes}
+    notes = _publish_adds(storage, record, places, replaced, deleted)
+    in_place = {add.final for add in record.adds}
+    for remove in record.removes:
+        if remove.path not in in_place:
+            note = remove_file(storage, record.number, remove, storage.path(remove.path))
+            notes.extend([note] if note else [])
+    drop_empty_directories(storage, storage.root.path, (item.path for item in record.removes))
+    _sync_directories_of(storage, (item.path for item in record.removes))
+    return notes
+
+
+def _publish_adds(
+    storage: Storage,
+    record: CommitRecord,
+    places: Sequence[str],
+    replaced: dict[str, Remove],
+    deleted: set[str],
+) -> list[str]:
+    notes = []
+    for add in record.adds:
+        staged = find_staged(storage, places, add.staged)
+        if staged is not None:
+            _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
+        elif not _is_published(storage, add, replaced.get(add.final)):
+            notes.append(missing_add(storage, record, add))
+            deleted.add(add.final)
+    _sync_directories_of(storage, (add.final for add in record.adds))
+    return notes
+
+
+def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replace: bool) -> None:
+    final = storage.path(add.final)
+    if storage.root.is_local:
+        make_data_directories(os.path.dirname(final), storage.root.path)
+    else:
+        storage.disk.make_directories(final.rpartition("/")[0])
+    if replace:
+        drop_checksum(storage, final)
+        keep_in_trash(storage, number, add.final, final)
+        storage.disk.move_over(staged, final)
+        return
+    try:
+        storage.disk.move_new(staged, final)
+    except FileExistsError:
+        found = storage.disk.look(final)
+        if found is None or found.size != add.size:
+            raise  # not the copy that an earlier attempt made
+        storage.disk.discard(staged)
+
+
+def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
+    """Whether a file that is no longer staged is in the dataset."""
+    found = storage.disk.look(storage.path(add.final))
+    return found is not None and not (replaced is not None and replaced.is_still(found))
+
+
+def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
+    """Decide about a new file that is nowhere.
+
+    Old files are removed only after all new ones are in place. So if one was removed already, this
+    file was published, and somebody deleted it since; otherwise it is lost.
+    """
+    in_place = {add.final for add in record.adds}
+    removed = (remove.path for remove in record.removes if remove.path not in in_place)
+    if any(was_trashed(storage, record.number, path) for path in removed):
+        return f"{add.final!r} was deleted by another program after it was published."
+    raise LostFileError.missing(record.number, add.final)
+
+
+def check_writable(
+    storage: Storage, record: CommitRecord, may_remove: Iterable[str] | None = None
+) -> None:
+    """Check that a commit may change what it changes, before it changes anything.
+
+    Args:
+        storage: The dataset.
+        record: The commit.
+        may_remove: The files that will be removed; None for those that the commit replaces.
+
+    Raises:
+        PermissionError: Naming the directory or the file.
+    """
+    if not storage.root.is_local:
+        return
+    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
+    for directory in sorted({_existing_parent(storage, file) for file in files}):
+        if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
+            reason = "the commit would change this directory, which is not writable"
+            raise PermissionError(errno.EACCES, reason, directory)
+    if may_remove is None:
+        may_remove = (remove.path for remove in record.removes)
+    mounted = mount_points()
+    for path in map(storage.path, may_remove):
+        if path in mounted:
+            reason = "the commit would remove this file, which is a mount point"
+            raise PermissionError(errno.EBUSY, reason, path)
+        _check_removable(path)
+        _check_removable(checksum_path(path))
+
+
+def _check_removable(path: str) -> None:
+    """Check what the permissions of a directory do not show: whose file it is, and its flags."""
+    directory = os.path.dirname(path)
+    try:
+        file, parent = os.lstat(path), os.stat(directory)
+        is_link = stat.S_ISLNK(file.st_mode)
+        locked = [place for place in (directory, path) if _is_locked(place, is_link, path)]
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return
+        raise
+    if locked:
+        reason = f"the commit would remove {path!r}, but this is immutable or append-only"
+        raise PermissionError(errno.EPERM, reason, locked[0])
+    if is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
+        reason = "the commit would remove this file, which only its owner may do in that directory"
+        raise PermissionError(errno.EPERM, reason, path)
+
+
+def _is_locked(place: str, is_link: bool, path: str) -> bool:
+    # Flags of the file that a link leads to do not matter: the link is what is removed.
+    return not (is_link and place == path) and file_status(place).is_locked
+
+
+def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
+    """Whether only its owners may remove files from a directory, and this process is not above it.
+
+    That is what the sticky bit means, as on ``/tmp``.
+
+    Args:
+        directory: The directory.
+        owner: Whose file is meant; None for a file of anybody.
+    """
+    if not directory.st_mode & stat.S_ISVTX or directory.st_uid == os.geteuid():
+        return False
+    return not _may_act_for(owner)
+
+
+def _may_act_for(owner: int | None) -> bool:
+    """Whether this process has the kernel's capability to do what only owners may (CAP_FOWNER).
+
+    In a container with users of its own that does not hold for owners who are unknown in it.
+    """
+    if owner in (None, _UNMAPPED_USER) and not _knows_all_users():
+        return False
+    try:
+        with open("/proc/self/status", "rb") as file:
+            found = re.search(rb"^CapEff:\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    except OSError:  # pragma: no cover - not on this platform
+        found = None
+    return bool(int(found[1], 16) & _CAP_FOWNER) if found else os.geteuid() == 0
+
+
+def _knows_all_users() -> bool:
+    try:
+        with open("/proc/self/uid_map", "rb") as file:
+            return file.read().split() == [b"0", b"0", b"4294967295"]
+    except OSError:  # pragma: no cover - not on this platform
+        return True
+
+
+def _existing_parent(storage: Storage, file: str) -> str:
+    """The deepest directory above a file that is there."""
+    parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
+    return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
+
+
+def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) -> None:
+    """Remove directories below a base from which files were removed, if nothing is left in them."""
+    if storage.root.is_arrow:
+        return  # pyarrow removes a directory with all that another program has put there since
+    directories = {parent for path in removed for parent in parents_of(path)}
+    for directory in sorted(directories, key=lambda path: -path.count("/")):
+        with suppress(PermissionError):
+            storage.disk.discard_directory(f"{base}/{directory}")
+
+
+def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> None:
+    """Make the entries survive a power failure, also those of directories that were created."""
+    if not storage.root.is_local:
+        return
+    directories = {""}
+    for path in relative_paths:
+        directories.update(parents_of(path))
+    for directory in sorted(directories):
+        storage.disk.sync_directory(storage.path(directory))
+    storage.disk.sync_directory(os.path.dirname(storage.root.path))
+
+
+# --- Publish by exchange ---
 
 FORMAT = "fsspeckit-shadow"
 
@@ -349,3 +592,189 @@ def inode_of(path: str) -> int | None:
         return os.lstat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+# --- The tree that an exchange swapped out ---
+
+_PASSES = 3
+
+
+class OldTree:
+    """The tree that was swapped out, and how it is taken apart."""
+
+    def __init__(self, storage: Storage, record: CommitRecord, shadow: Shadow) -> None:
+        self._storage = storage
+        self._number = record.number
+        self._entries = shadow.entries
+        self._name = shadow.name
+        self._new = storage.path(shadow.directory)
+        self._removes = {below(shadow.directory, remove.path): remove for remove in record.removes}
+        self._left_out = left_out_of(record, shadow.directory)
+        self.notes: list[str] = []
+
+    @property
+    def _old(self) -> str:
+        return self._storage.control.at(self._name, TREE)
+
+    def finish(self) -> list[str]:
+        """Do what other programs did to the old tree to the new one too, then take it apart.
+
+        Returns:
+            Notes about what other programs did.
+        """
+        if self._name.startswith(".shadow"):
+            self._follow_foreign_changes()
+            old_name = self._name.replace(".shadow", ".old", 1)
+            control = self._storage.control
+            self._storage.disk.rename_directory(control.at(self._name), control.at(old_name))
+            # Durable before the first name is taken out of the old tree: a missing name would
+            # otherwise be taken for one that another program has deleted. And the exchange itself
+            # before anything is removed; one of its directories is enough.
+            self._storage.disk.sync_directory(control.path)
+            self._storage.disk.sync_directory(os.path.dirname(self._new))
+            self._name = old_name
+        try:
+            for _ in range(_PASSES):
+                if self._take_apart(self._old, ""):
+                    return self.notes
+            self.notes.append("another program keeps writing into the directory as it was before.")
+        except PermissionError as error:
+            # Nobody reads the old tree: the commit is complete all the same.
+            self.notes.append(
+                f"the directory as it was before could not be removed: {error.strerror}: "
+                f"{error.filename!r}."
+            )
+        return self.notes
+
+    def _follow_foreign_changes(self) -> None:
+        if inodes_below(self._old) == self._entries:
+            return  # nearly always, and found out much faster than entry by entry
+        gone = dict(self._entries)
+        for relative, entry in _walk(self._old):
+            if gone.pop(relative, None) != entry.inode():
+                self._bring_over(relative, entry)
+        for relative in sorted(gone, reverse=True):  # what is in a directory before it
+            self._follow_deletion(relative)
+
+    def _check_not_taken_over(self) -> None:
+        """Stop a writer that was paused while another one recovered its commit.
+
+        To it the old tree seems empty, and all files deleted: it must not follow that.
+        """
+        if not os.path.lexists(self._storage.control.at(self._name, MANIFEST_FILE)):
+            raise ConcurrentModificationError(
+                f"another writer has taken over commit {self._number} meanwhile."
+            )
+
+    def _follow_deletion(self, relative: str) -> None:
+        if relative in self._left_out:
+            return
+        self._check_not_taken_over()
+        path = f"{self._new}/{relative}".rstrip("/")
+        if relative.endswith("/"):
+            self._storage.disk.discard_directory(path)
+        elif inode_of(path) == self._entries[relative]:
+            self._storage.disk.discard(path)
+            self.notes.append(f"{relative!r} was deleted by another program meanwhile.")
+
+    def _bring_over(self, relative: str, entry: os.DirEntry[str]) -> None:
+        """Move a foreign file into the new tree; whoever has it open goes on undisturbed."""
+        target = f"{self._new}/{relative}".rstrip("/")
+        if relative.endswith("/") and os.path.isdir(target):
+            return  # both have it; what is in it follows one by one
+        make_data_directories(os.path.dirname(target), self._storage.root.path)
+        try:
+            self._storage.disk.move_new(entry.path, target)
+        except FileNotFoundError:
+            return  # deleted meanwhile
+        except FileExistsError:
+            self._settle(relative, entry.path, target)
+            return
+        self.notes.append(f"{relative!r} was written by another program meanwhile; it was kept.")
+
+    def _settle(self, relative: str, path: str, target: str) -> None:
+        """Decide between a foreign file of the old tree and one of the new tree."""
+        current = inode_of(target)
+        if current == inode_of(path):
+            self._storage.disk.discard(path)
+        elif current == self._entries.get(relative):
+            syscalls.rename(path, target)
+            self.notes.append(f"{relative!r} was replaced by another program meanwhile.")
+        else:
+            kept = self._storage.control.trashed(self._number, f"foreign/{relative.rstrip('/')}")
+            self._storage.disk.make_directories(os.path.dirname(kept))
+            self._storage.disk.move_new(path, kept)
+            self.notes.append(
+                f"{relative!r} was replaced by another program and by this commit; "
+                f"its file is in the trash: {kept!r}."
+            )
+
+    def _take_apart(self, directory: str, prefix: str) -> bool:
+        """Take out the names we know and carry over those we do not; whether it is gone then."""
+        try:
+            with os.scandir(directory) as found:
+                entries = list(found)
+        except FileNotFoundError:
+            return True
+        known, removes, discard = self._entries, self._removes, self._storage.disk.discard
+        for entry in entries:
+            relative = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                self._take_apart_directory(f"{relative}/", entry)
+            elif known.get(relative) != entry.inode():
+                self._bring_over(relative, entry)
+            elif relative in removes:
+                self._remove(relative, removes[relative], entry)
+            else:
+                discard(entry.path)
+        return self._storage.disk.discard_directory(directory)
+
+    def _take_apart_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
+        if relative not in self._entries:
+            self._bring_over(relative, entry)
+        self._take_apart(entry.path, relative)
+
+    def _remove(self, relative: str, remove: Remove, entry: os.DirEntry[str]) -> None:
+        note = remove_file(self._storage, self._number, remove, entry.path)
+        if note is not None:
+            self._bring_over(relative, entry)
+
+
+def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Entries below a directory, those of a directory after itself; directories end in ``/``."""
+    try:
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield f"{prefix}{entry.name}/", entry
+            yield from _walk(entry.path, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name, entry
+
+
+def inodes_below(directory: str, prefix: str = "") -> dict[str, int]:
+    """The numbers of all entries below a directory, as a manifest holds them."""
+    found: dict[str, int] = {}
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found[f"{prefix}{entry.name}/"] = entry.inode()
+                    found |= inodes_below(entry.path, f"{prefix}{entry.name}/")
+                else:
+                    found[prefix + entry.name] = entry.inode()
+    except FileNotFoundError:
+        pass  # what is missing will be seen by the comparison
+    return found
+
+
+def retire_old_tree(storage: Storage, name: str) -> bool:
+    """Remove what is left of an old tree once its commit is marked complete; whether it is gone."""
+    place = storage.control.at(name)
+    if not storage.disk.discard_directory(f"{place}/{TREE}"):
+        return False
+    storage.disk.discard(f"{place}/{MANIFEST_FILE}")
+    return storage.disk.discard_directory(place)

@@ -21,18 +21,25 @@ from fsspeckit.errors import (
     LostFileError,
 )
 from fsspeckit.storage.commit import finalize
-from fsspeckit.storage.commit.finalize import Publication, complete, publish, try_shadow
+from fsspeckit.storage.commit.finalize import (
+    Publication,
+    check_published,
+    complete,
+    publish,
+    try_shadow,
+)
 from fsspeckit.storage.commit.lock import locked
 from fsspeckit.storage.commit.log import pending_numbers, read_completion, read_record
-from fsspeckit.storage.commit.oldtree import OldTree, retire_old_tree
 from fsspeckit.storage.commit.publish import (
+    OldTree,
     Shadow,
+    check_writable,
     claim_shadow,
     discard_shadow,
     is_installed,
     read_shadow,
+    retire_old_tree,
 )
-from fsspeckit.storage.commit.publish_files import check_writable
 from fsspeckit.storage.commit.staging import (
     owner_is_gone,
     owner_state,
@@ -40,24 +47,22 @@ from fsspeckit.storage.commit.staging import (
     staged_places,
     sweep_staging,
 )
-from fsspeckit.storage.commit.verification import check_published
-from fsspeckit.storage.control import (
+from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
+from fsspeckit.storage.snapshot import Snapshot, list_snapshot
+from fsspeckit.storage.storage import (
     next_place,
+    open_storage,
     places_of,
     staging_names,
     tree_names,
 )
-from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
-from fsspeckit.storage.snapshot import Snapshot, list_snapshot
-from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.lock import Held, ProcessState
     from fsspeckit.storage.commit.log import CommitRecord, Completion, Published
-    from fsspeckit.storage.commit.processes import ProcessState
     from fsspeckit.storage.storage import Storage
 
 __all__ = ["RecoveredCommit", "RecoveryReport", "recover", "recover_storage", "take_snapshot"]

@@ -22,18 +22,22 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
-from fsspeckit.storage.commit.lock import try_lock_if_supported
+from fsspeckit.storage.commit.lock import (
+    is_this_process,
+    state_of,
+    this_process,
+    try_lock_if_supported,
+)
 from fsspeckit.storage.commit.log import Add
-from fsspeckit.storage.commit.processes import is_this_process, state_of, this_process
-from fsspeckit.storage.control import OWNER_FILE, STAGED_SUFFIX, places_of
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
-from fsspeckit.storage.names import check_data_name, check_relative, parents_of, unique_basename
+from fsspeckit.storage.listing import check_data_name, check_relative, parents_of, unique_basename
+from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fsspeckit.storage.commit.processes import ProcessState
+    from fsspeckit.storage.commit.lock import ProcessState
     from fsspeckit.storage.storage import Storage
 
 __all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]

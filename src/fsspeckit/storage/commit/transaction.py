@@ -46,10 +46,9 @@ from fsspeckit.storage.commit.log import (
     timestamp,
     write_record,
 )
-from fsspeckit.storage.commit.publish import discard_shadow
-from fsspeckit.storage.commit.publish_files import check_writable
+from fsspeckit.storage.commit.publish import check_writable, discard_shadow
 from fsspeckit.storage.commit.recovery import settled_snapshot, wait_for_completion
-from fsspeckit.storage.names import check_relative
+from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:

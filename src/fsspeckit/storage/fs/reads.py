@@ -4,28 +4,50 @@ Every library behind fsspec raises errors of its own, many of them without an er
 recognised by the names of their classes, by their codes and by their HTTP status, so that none of
 those libraries has to be imported. What leaves this module always has an errno: an ``OSError``
 without one is pyarrow's word for damaged bytes.
+
+Files opened for pyarrow, on every filesystem: errors of reads name the file and say what failed.
+
+pyarrow hands errors of a Python file through as they are. An error of the filesystem that has no
+errno could not be told from one of pyarrow's own about damaged bytes, so none is let through.
+
+Parts of files: one open or one request for each read, on every filesystem.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
 from fsspeckit.errors import FsspeckitError
-from fsspeckit.storage.credentials import without_credentials
+from fsspeckit.storage.roots import without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
     Meaning = Literal["missing", "denied", "other"]
     Action = Literal["read", "list", "write", "copy", "delete"]
 
-__all__ = ["meaning_of", "naming_failure"]
+__all__ = [
+    "arrow_filesystem",
+    "meaning_of",
+    "naming_failure",
+    "open_input",
+    "read_range",
+    "read_tail",
+]
+
+
+# --- What an error of a filesystem means ---
 
 _STATUS: dict[str, Meaning] = {"401": "denied", "403": "denied", "404": "missing", "410": "missing"}
 _DENIED_CODES = (
@@ -235,3 +257,120 @@ def _denied_hint(root: Root, spelled: str, action: Action) -> str:
         f"Hint: access was denied. The credentials need {what} on {spelled!r}; renew them if they "
         "have expired."
     )
+
+
+# --- Files opened for pyarrow ---
+
+
+def open_input(root: Root, path: str, **options: Any) -> Any:
+    """Open a file of a filesystem that is not local, for reading; a context manager.
+
+    Raises:
+        OSError: What the filesystem raised, naming the file.
+    """
+    with naming_failure(root, path, "opening"):
+        return _Input(root, path, root.filesystem.open(path, "rb", **options))
+
+
+class _Input:
+    """An open file whose reads name it when they fail."""
+
+    def __init__(self, root: Root, path: str, handle: Any) -> None:
+        self._root = root
+        self._path = path
+        self._handle = handle
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes."""
+        with naming_failure(self._root, self._path, "reading"):
+            return bytes(self._handle.read(size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to another place of the file."""
+        with naming_failure(self._root, self._path, "reading"):
+            return int(self._handle.seek(offset, whence))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def __enter__(self) -> _Input:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._handle.close()
+
+
+def arrow_filesystem(root: Root) -> arrow_fs.FileSystem:
+    """The filesystem of a dataset as pyarrow needs it to read."""
+    if root.is_local:
+        return arrow_fs.LocalFileSystem()
+    return arrow_fs.PyFileSystem(_Handler(root))
+
+
+class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
+    """fsspec for pyarrow; picklable."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__(root.filesystem)
+        self._root = root
+
+    def open_input_stream(self, path: str) -> pa.PythonFile:
+        """Open a file to read from its start."""
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        """Open a file to read anywhere."""
+        # Without asking first whether it is a file: fsspec says no to that, too, where access is
+        # denied.
+        return pa.PythonFile(open_input(self._root, path), mode="r")
+
+
+# --- Parts of files: one open or one request for each read, on every filesystem ---
+
+
+def read_range(root: Root, path: str, start: int, length: int, phase: str = "reading") -> bytes:
+    """Bytes ``start`` to ``start + length`` of a file; fewer where the file ends before.
+
+    Raises:
+        OSError: What the filesystem raised, naming the file and the phase.
+    """
+    with naming_failure(root, path, phase):
+        if not root.is_local:
+            return _read_remote(root, path, start, length)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, length, start)
+        finally:
+            os.close(descriptor)
+
+
+def _read_remote(root: Root, path: str, start: int, length: int) -> bytes:
+    if length <= 0:
+        return b""  # a range of no bytes is an error for some stores
+    # A pyarrow filesystem opens a file that is read from its start as a stream, which cannot seek,
+    # and fsspec seeks to the start.
+    options = {"seekable": True} if root.is_arrow else {}
+    return bytes(root.filesystem.cat_file(path, start=start, end=start + length, **options))
+
+
+def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
+    """The last ``length`` bytes of a file, and its size.
+
+    On a local disk the size is that of this moment; elsewhere that of the listing, which saves
+    a request.
+
+    Raises:
+        OSError: What the filesystem raised, naming the file.
+    """
+    phase = "reading the footer"
+    if not root.is_local:
+        start = max(0, file.size - length)
+        return read_range(root, file.path, start, file.size - start, phase), file.size
+    with naming_failure(root, file.path, phase):
+        descriptor = os.open(file.path, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            start = max(0, size - length)
+            return os.pread(descriptor, size - start, start), size
+        finally:
+            os.close(descriptor)

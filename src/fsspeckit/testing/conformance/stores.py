@@ -25,8 +25,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from fsspeckit.core.arrow_compat import cast_values
-from fsspeckit.core.instants import has_nanoseconds
+from fsspeckit.core.arrow_compat import cast_values, has_nanoseconds
 from fsspeckit.testing import object_stores
 
 if TYPE_CHECKING:

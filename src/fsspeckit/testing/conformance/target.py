@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.arrow_compat import cast_table
-from fsspeckit.core.instants import physical_types, with_int96_as
+from fsspeckit.core.arrow_compat import cast_table, physical_types, with_int96_as
 from fsspeckit.testing.conformance.stores import data_files, partition_names
 from fsspeckit.testing.model import merge_rows
 

@@ -3,21 +3,42 @@
 A file can be taken apart and put together again only if its footer accounts for its bytes. What is
 found here to be otherwise, or is not understood, is a `CannotSpliceError`: such a file can still
 be read and written as a whole.
+
+The schema of a footer by top-level columns, so that what two writers mean can be compared.
+
+Writers spell one schema in many ways: the name of the root, annotations of old and of new style,
+field ids. Two columns that are equal here may have chunks in one file; the schema that stays in the
+footer describes both.
+
+Whether the bounds in a footer are values of the column or may have been shortened.
+
+``min_value`` and ``max_value`` are bounds: a writer may cut a long string and mark the result as
+not exact. pyarrow shows the bounds without the marks, so they are read here from the raw footer.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fsspeckit.core.parquet.format.bloom_filter import header_and_bitset_length
-from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, Struct, ThriftError, decode
-from fsspeckit.errors import FsspeckitError
+from fsspeckit.core.parquet.format.thrift import (
+    BOOL,
+    BYTES,
+    INT,
+    RAW,
+    Spec,
+    Struct,
+    ThriftError,
+    decode,
+)
+from fsspeckit.errors import FsspeckitError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Read = Callable[[int, int], bytes]
     """Reads bytes of the file: offset, length."""
@@ -28,12 +49,21 @@ __all__ = [
     "Anatomy",
     "CannotSpliceError",
     "Chunk",
+    "Column",
+    "Exactness",
     "Group",
     "Range",
+    "bound_exactness",
+    "bounds_exactness",
     "check_apart",
+    "check_columns",
+    "columns_of",
     "dissect",
     "read_footer",
 ]
+
+
+# --- Where everything is in a Parquet file: the byte ranges behind each column chunk ---
 
 MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 64 * 1024
@@ -302,3 +332,295 @@ def _parts(groups: Iterable[Group]) -> Iterator[Range]:
             for part in (chunk.bloom, chunk.column_index, chunk.offset_index):
                 if part is not None:
                     yield part
+
+
+# --- The schema of a footer by top-level columns ---
+
+_INTEGERS: Final[Spec] = {1: INT, 2: INT}
+_TIMES: Final[Spec] = {1: BOOL, 2: {}}
+_LOGICAL: Final[Spec] = {5: _INTEGERS, 7: _TIMES, 8: _TIMES, 10: {1: INT, 2: BOOL}}
+_ELEMENT: Final[Spec] = {
+    1: INT, 2: INT, 3: INT, 4: BYTES, 5: INT, 6: INT, 7: INT, 8: INT, 10: _LOGICAL,
+}  # fmt: skip
+
+_FIXED_LENGTH: Final = 7
+_REPETITIONS: Final = range(3)
+# A codec of a later version of the format is not known to pyarrow either.
+KNOWN_CODECS: Final = range(8)
+_STRING, _MAP, _LIST, _ENUM, _DECIMAL, _DATE, _TIME, _TIMESTAMP = range(1, 9)
+_INTEGER, _JSON, _BSON = 10, 12, 13
+_MILLIS, _MICROS = 1, 2
+
+Logical = tuple[object, ...] | None
+"""A logical type and its parameters, in one spelling."""
+
+# Annotations of the old style. The group inside a map had one of its own, which says nothing.
+_CONVERTED: Final[dict[int, Logical]] = {
+    0: (_STRING,),
+    1: (_MAP,),
+    2: None,
+    3: (_LIST,),
+    4: (_ENUM,),
+    6: (_DATE,),
+    7: (_TIME, True, _MILLIS),
+    8: (_TIME, True, _MICROS),
+    9: (_TIMESTAMP, True, _MILLIS),
+    10: (_TIMESTAMP, True, _MICROS),
+    11: (_INTEGER, 8, False),
+    12: (_INTEGER, 16, False),
+    13: (_INTEGER, 32, False),
+    14: (_INTEGER, 64, False),
+    15: (_INTEGER, 8, True),
+    16: (_INTEGER, 16, True),
+    19: (_JSON,),
+    20: (_BSON,),
+    21: ("INTERVAL",),
+}
+_CONVERTED_DECIMAL: Final = 5
+# Signed numbers of the full width: some writers say so, most do not.
+_PLAIN: Final[set[Logical]] = {(_INTEGER, 32, True), (_INTEGER, 64, True)}
+_CONVERTED_PLAIN: Final = (17, 18)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A top-level column with everything inside it."""
+
+    name: str
+    meaning: tuple[tuple[object, ...], ...]
+    """One entry for each schema element: equal if two writers mean the same."""
+
+    first_leaf: int
+    """The number of its first leaf among those of the file."""
+
+    leaves: int
+    physical: tuple[int, ...]
+    """The physical type of each leaf."""
+
+    paths: tuple[str, ...]
+    """The full name of each leaf, its parts joined with dots."""
+
+    first_element: int
+    """The number of its first element in the schema."""
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its leaves."""
+        return range(self.first_leaf, self.first_leaf + self.leaves)
+
+
+def columns_of(elements: Sequence[bytes]) -> list[Column]:
+    """Cut the flat list of schema elements into top-level columns.
+
+    Raises:
+        CannotSpliceError: If the list is no schema, or two columns have one name.
+    """
+    try:
+        structs = [decode(element, _ELEMENT)[0].values for element in elements]
+        columns = list(_columns(structs))
+    except (ThriftError, UnicodeDecodeError, KeyError, StopIteration, IndexError) as error:
+        raise CannotSpliceError(f"the schema in the footer is damaged: {error!r}") from error
+    names = [column.name for column in columns]
+    if len(set(names)) != len(names):
+        raise CannotSpliceError("two columns have the same name")
+    return columns
+
+
+def check_columns(anatomy: Anatomy, columns: Sequence[Column]) -> None:
+    """See that every row group has the chunks that the schema asks for.
+
+    Raises:
+        CannotSpliceError: If a chunk is of another column, of another type or of no codec.
+    """
+    types = [physical for column in columns for physical in column.physical]
+    paths = [path for column in columns for path in column.paths]
+    for group in anatomy.groups:
+        if any(chunk.metadata.values[4] not in KNOWN_CODECS for chunk in group.chunks):
+            raise CannotSpliceError("a codec does not exist", is_unreadable=True)
+        if [chunk.metadata.values[1] for chunk in group.chunks] != types:
+            reason = "a row group does not have the types of the schema"
+            raise CannotSpliceError(reason, is_unreadable=True)
+        if [chunk.path for chunk in group.chunks] != paths:
+            raise CannotSpliceError("a row group does not have the columns of the schema")
+
+
+def _columns(elements: list[dict[int, Any]]) -> Iterator[Column]:
+    position, leaf = 1, 0
+    for _ in range(elements[0][5]):
+        end = _end_of(elements, position)
+        inside = elements[position:end]
+        leaves = list(_leaves(inside))
+        physical = tuple(kind for kind, _ in leaves)
+        paths = tuple(path for _, path in leaves)
+        name = inside[0][4].decode()
+        meaning = tuple(map(_meaning, inside))
+        yield Column(name, meaning, leaf, len(leaves), physical, paths, position)
+        position, leaf = end, leaf + len(leaves)
+    if position != len(elements):
+        raise CannotSpliceError("the schema in the footer does not add up")
+
+
+def _leaves(inside: list[dict[int, Any]]) -> Iterator[tuple[int, str]]:
+    """The physical type and the full name of each leaf of a column."""
+    above: list[tuple[str, int]] = []  # the open groups, and how many children each still has
+    for element in inside:
+        name = element[4].decode()
+        if element.get(5):
+            above.append((name, element[5]))
+            continue
+        yield element[1], ".".join([*(group for group, _ in above), name])
+        while above:
+            group, left = above.pop()
+            if left > 1:
+                above.append((group, left - 1))
+                break
+
+
+def _end_of(elements: list[dict[int, Any]], position: int) -> int:
+    """The position after an element and all its children."""
+    open_elements = 1
+    while open_elements:
+        open_elements += (elements[position].get(5) or 0) - 1
+        position += 1
+    return position
+
+
+def _meaning(element: dict[int, Any]) -> tuple[object, ...]:
+    physical = element.get(1)
+    if element.get(3, 0) not in _REPETITIONS:
+        raise CannotSpliceError("a repetition type does not exist", is_unreadable=True)
+    return (
+        element[4],
+        physical,
+        element.get(2) if physical == _FIXED_LENGTH else None,
+        element.get(3),
+        element.get(5) or 0,
+        _logical(element),
+    )
+
+
+def _logical(element: dict[int, Any]) -> Logical:
+    found = element.get(10)
+    if isinstance(found, Struct) and found.kinds:
+        logical = _of_new_style(found)
+        return None if logical in _PLAIN else logical
+    converted = element.get(6)
+    if converted is None or converted in _CONVERTED_PLAIN:
+        return None
+    if converted == _CONVERTED_DECIMAL:
+        return _DECIMAL, element.get(7, 0), element.get(8)
+    return _CONVERTED.get(converted, ("unknown", converted))
+
+
+def _of_new_style(union: Struct) -> Logical:
+    number = next(iter(union.kinds))
+    inside = union.values.get(number)
+    if inside is None:
+        return (number, union.raw[number]) if union.raw[number] != b"\0" else (number,)
+    if number in (_TIME, _TIMESTAMP):
+        return number, inside.values[1], next(iter(inside.values[2].kinds))
+    return number, inside.values[1], inside.values[2]
+
+
+# --- Whether the bounds in a footer are values of the column or may have been shortened ---
+
+_FILE: Final[Spec] = {4: [{1: [RAW]}]}
+_EXACTNESS: Final[Spec] = {3: {3: [BYTES], 12: {7: BOOL, 8: BOOL}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """Whether each bound occurs in the column chunk; None where the writer does not tell."""
+
+    min: bool | None = None
+    """True: the minimum is a value of the chunk. False: it may be smaller than all of them."""
+
+    max: bool | None = None
+    """True: the maximum is a value of the chunk. False: it may be greater than all of them."""
+
+
+def bound_exactness(footer: bytes, column: str) -> list[Exactness]:
+    """Read the exactness of one column's bounds.
+
+    Args:
+        footer: The ``FileMetaData`` bytes of a Parquet file, without length and magic.
+        column: The leaf column by its full path, its parts joined with dots.
+
+    Returns:
+        One entry per row group. Neither bound is known where the chunk cannot be told for sure:
+        its metadata is encrypted, or two columns have the same dotted path.
+
+    Raises:
+        ThriftError: The footer is damaged.
+        InvalidArgumentError: There is no such column.
+    """
+    return bounds_exactness(footer, [column])[column]
+
+
+def bounds_exactness(footer: bytes, columns: Iterable[str]) -> dict[str, list[Exactness]]:
+    """Do the same as `bound_exactness` for several columns in one pass over the footer."""
+    groups = [
+        _required(group, 1, "RowGroup.columns")
+        for group in _required(decode(footer, _FILE)[0], 4, "FileMetaData.row_groups")
+    ]
+    hints = _positions(groups[0]) if groups else {}
+    return {
+        column: [_exactness(_find(chunks, column, hints)) for chunks in groups]
+        for column in columns
+    }
+
+
+def _required(struct: Struct, number: int, name: str) -> list[Any]:
+    if number not in struct.values:
+        raise ThriftError(f"the footer has no {name}: these bytes are no Parquet FileMetaData.")
+    items: list[Any] = struct.values[number]
+    return items
+
+
+def _positions(chunks: Sequence[bytes]) -> dict[bytes, int]:
+    """Map each path that occurs once to the position of its chunk."""
+    paths = [_path(_metadata(chunk)) for chunk in chunks]
+    counts = Counter(paths)
+    return {
+        path: position
+        for position, path in enumerate(paths)
+        if path is not None and counts[path] == 1
+    }
+
+
+def _find(chunks: Sequence[bytes], column: str, hints: dict[bytes, int]) -> Struct | None:
+    """Return the metadata of the column's chunk, None if it cannot be told for sure.
+
+    All row groups should have the columns in the order of the schema, so the position in the
+    first one is tried before all chunks are searched.
+    """
+    path = column.encode()
+    hint = hints.get(path)
+    if hint is not None and hint < len(chunks):
+        metadata = _metadata(chunks[hint])
+        if _path(metadata) == path:
+            return metadata
+    found = [_metadata(chunk) for chunk in chunks]
+    paths = [_path(metadata) for metadata in found]
+    if path not in paths and None not in paths:
+        available = [other.decode(errors="replace") for other in paths if other is not None]
+        raise InvalidArgumentError.missing_columns("columns", [column], available)
+    return found[paths.index(path)] if paths.count(path) == 1 else None
+
+
+def _metadata(chunk: bytes) -> Struct | None:
+    metadata: Struct | None = decode(chunk, _EXACTNESS)[0].values.get(3)
+    return metadata
+
+
+def _path(metadata: Struct | None) -> bytes | None:
+    if metadata is None or 3 not in metadata.values:
+        return None
+    return b".".join(metadata.values[3])
+
+
+def _exactness(metadata: Struct | None) -> Exactness:
+    statistics = metadata.values.get(12) if metadata is not None else None
+    if statistics is None:
+        return Exactness()
+    return Exactness(min=statistics.values.get(8), max=statistics.values.get(7))

@@ -1,6 +1,22 @@
 """What is inside a page: definition levels and places in the dictionary, and a page made of them.
 
 Columns are not nested here, so a value is there or it is NULL, and its level is one bit.
+
+The pages of a column chunk, found by their headers.
+
+A footer may be damaged in a way that still looks like one: a chunk that is said to be shorter than
+it is would be copied without its end. Where the parts of a file do not meet exactly, the pages
+themselves tell how long a chunk is.
+
+Runs of small integers, as Parquet stores places in a dictionary and definition levels.
+
+A run is either one value many times or groups of eight values in as many bits as are needed. Values
+at some places are read and exchanged without decoding the others.
+
+More bytes at the end of what Snappy has compressed, without compressing it again.
+
+A block begins with the number of bytes that it stands for. Then come pieces: some copy what was
+before, others are bytes as they are. One more of the latter makes a longer block.
 """
 
 from __future__ import annotations
@@ -8,29 +24,372 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.parquet.format.hybrid import Runs, pack, runs_of, width_of
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range, length_of
-from fsspeckit.core.parquet.format.page_headers import DATA_PAGE_V2
-from fsspeckit.core.parquet.format.snappy import appended, check_size
-from fsspeckit.core.parquet.format.thrift import BOOL, I32, INT, Spec, Struct, ThriftError, decode
-from fsspeckit.core.parquet.format.thriftwriter import drop_fields, encode, set_field
+from fsspeckit.core.parquet.format.thrift import (
+    BOOL,
+    I32,
+    INT,
+    Spec,
+    Struct,
+    ThriftError,
+    decode,
+    drop_fields,
+    encode,
+    read_varint,
+    set_field,
+    varint,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.format.hybrid import Codes
-    from fsspeckit.core.parquet.format.layout import Part
+    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Part, Read
 
+    Codes = NDArray[np.int64]
     Octets = bytes | memoryview
     Parts = list[Part]
     """Bytes that follow each other."""
 
-__all__ = ["Codec", "DictionaryPage", "IndexPage", "ValuePage", "codec_of", "plain_values"]
+__all__ = [
+    "Codec",
+    "DictionaryPage",
+    "IndexPage",
+    "Page",
+    "Runs",
+    "ValuePage",
+    "appended",
+    "check_chunks",
+    "check_size",
+    "codec_of",
+    "pack",
+    "pages_in",
+    "pages_of",
+    "plain_values",
+    "runs_of",
+    "width_of",
+]
+
+
+# --- Runs of small integers ---
+
+_WIDEST: Final = 32
+_NARROW: Final = 25  # with up to seven bits before it, it fits into 32
+_GROUP: Final = 8
+_REPEATED: Final = -1
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of some values."""
+
+    data: bytes
+    width: int
+    count: int
+    """How many values there are; the last group of eight may have more."""
+
+    starts: Codes
+    """The number of the first value of each run."""
+
+    bits: Codes
+    """Where the first value of a run of groups begins; -1 for a repeated value."""
+
+    repeated: Codes
+    """The value that is repeated."""
+
+    def all_are(self, value: int) -> bool:
+        """Whether all values are stored as repetitions of this one."""
+        return bool((self.bits == _REPEATED).all() and (self.repeated == value).all())
+
+    def values(self) -> Codes:
+        """All values."""
+        if not self.count * self.width or (self.bits == _REPEATED).any():
+            return self.at(np.arange(self.count))
+        ends = [*self.starts[1:].tolist(), -(-self.count // _GROUP) * _GROUP]
+        sizes = ((end - start) // 8 * self.width for start, end in pairwise([0, *ends]))
+        starts = (self.bits >> 3).tolist()
+        packed = b"".join(
+            self.data[start : start + size] for start, size in zip(starts, sizes, strict=True)
+        )
+        return _unpack(packed, self.width)[: self.count]
+
+    def at(self, places: Codes) -> Codes:
+        """The values at some places."""
+        run = np.searchsorted(self.starts, places, side="right") - 1
+        bits = self.bits[run] + (places - self.starts[run]) * self.width
+        is_repeated = self.bits[run] == _REPEATED
+        if not is_repeated.any():
+            return self._unpacked(bits)
+        found = self.repeated[run]
+        found[~is_repeated] = self._unpacked(bits[~is_repeated])
+        return found
+
+    def _unpacked(self, bits: Codes) -> Codes:
+        padded = self.data + bytes(_GROUP)
+        words: Any = np.ndarray((len(self.data) + 1,), "<u8", buffer=padded, strides=(1,))
+        found = words[bits >> 3] >> (bits & 7).astype(np.uint64)
+        unpacked: Codes = (found & np.uint64((1 << self.width) - 1)).astype(np.int64)
+        return unpacked
+
+    def replaced(self, places: Codes, values: Codes) -> bytes | None:
+        """The bytes with other values at some places.
+
+        None if a value needs more bits, or if one of a repetition would change.
+        """
+        run = np.searchsorted(self.starts, places, side="right") - 1
+        if (self.bits[run] == _REPEATED).any() or int(values.max()) >> self.width:
+            return None
+        bits = self.bits[run] + (places - self.starts[run]) * self.width
+        shift = (bits & 7).astype(np.uint64)
+        masks = np.uint64((1 << self.width) - 1) << shift
+        shifted = values.astype(np.uint64) << shift
+        out = np.frombuffer(bytearray(self.data), np.uint8)
+        for number in range((self.width + 14) // 8):
+            down = np.uint64(8 * number)
+            at = np.minimum((bits >> 3) + number, len(out) - 1)
+            # Two values may share a byte, so every change must see the one before.
+            np.bitwise_and.at(out, at, ~(masks >> down).astype(np.uint8))
+            np.bitwise_or.at(out, at, (shifted >> down).astype(np.uint8))
+        return out.tobytes()
+
+
+def runs_of(data: bytes, width: int, count: int) -> Runs:
+    """Find the runs.
+
+    Args:
+        data: The runs, from their first byte.
+        width: How many bits a value has.
+        count: How many values there are.
+
+    Raises:
+        CannotSpliceError: If there are fewer, or one has more bits.
+    """
+    if not 0 <= width <= _WIDEST:
+        raise CannotSpliceError(f"values of {width} bits do not exist")
+    starts, bits, repeated = [], [], []
+    position, done, octets = 0, 0, (width + 7) // 8
+    try:
+        while done < count:
+            header, position = read_varint(data, position)
+            length = header >> 1
+            starts.append(done)
+            if header & 1:
+                bits.append(8 * position)
+                repeated.append(0)
+                position += length * width
+                done += length * _GROUP
+            else:
+                bits.append(_REPEATED)
+                repeated.append(int.from_bytes(data[position : position + octets], "little"))
+                position += octets
+                done += length
+            if not length or position > len(data) or repeated[-1] >> width:
+                raise IndexError
+    except (IndexError, ThriftError):
+        raise CannotSpliceError("runs of values are damaged") from None
+    return Runs(data, width, count, *(np.array(one, np.int64) for one in (starts, bits, repeated)))
+
+
+def _unpack(packed: bytes, width: int) -> Codes:
+    """The values of groups of eight, without headers between them."""
+    groups = len(packed) // width
+    word = np.uint32 if width <= _NARROW else np.uint64  # half the bytes to move, mostly
+    octets = np.frombuffer(packed, np.uint8).reshape(groups, width).T.astype(word)
+    out = np.empty((_GROUP, groups), word)
+    for number in range(_GROUP):
+        first, shift = divmod(number * width, 8)
+        found = octets[first] >> word(shift)
+        for more in range(1, (width + shift + 7) // 8):
+            found |= octets[first + more] << word(8 * more - shift)
+        out[number] = found
+    out &= word((1 << width) - 1)
+    return out.T.reshape(-1).astype(np.int64)
+
+
+def width_of(values: Codes) -> int:
+    """How many bits the largest value needs."""
+    return int(values.max()).bit_length() if len(values) else 0
+
+
+def pack(values: Codes, width: int) -> bytes:
+    """The runs of some values: one repetition if all are the same, else one run of groups."""
+    if not len(values):
+        return b""
+    if (values == values[0]).all():
+        return varint(len(values) << 1) + int(values[0]).to_bytes((width + 7) // 8, "little")
+    groups = -(-len(values) // _GROUP)
+    padded = np.zeros(groups * _GROUP, np.uint64)
+    padded[: len(values)] = values
+    rows = np.ascontiguousarray(padded.reshape(groups, _GROUP).T)
+    out = np.zeros((width + 1, groups), np.uint8)
+    for number in range(_GROUP):
+        first, shift = divmod(number * width, 8)
+        shifted = rows[number] << np.uint64(shift)
+        for more in range((width + shift + 7) // 8):
+            out[first + more] |= (shifted >> np.uint64(8 * more)).astype(np.uint8)
+    return varint(groups << 1 | 1) + out[:width].T.tobytes()
+
+
+# --- The pages of a column chunk, found by their headers ---
+
+_PAGE_HEADER: Final[Spec] = {
+    1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
+}  # fmt: skip
+_ENCODING: Final = {5: 2, 7: 2, 8: 4}
+_FIRST_READ: Final = 256
+_LARGEST_HEADER: Final = 1 << 20
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+DICTIONARY_ENCODINGS: Final = (2, 8)
+"""Of data pages that hold indices into the dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page with its header."""
+
+    part: Range
+    kind: int
+    values: int
+    """How many values it holds, NULL included; 0 for a dictionary."""
+
+    raw_bytes: int = 0
+    """Its bytes with its header, as if it were not compressed."""
+
+    encoding: int | None = None
+    has_checksum: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds values of rows."""
+        return self.kind in (DATA_PAGE, DATA_PAGE_V2)
+
+
+def pages_of(chunk: Chunk, read: Read) -> Iterator[Page]:
+    """Find the pages of a chunk, one after the other.
+
+    Raises:
+        CannotSpliceError: If they do not fill the chunk exactly.
+    """
+    return pages_in(chunk.data, chunk.path, read)
+
+
+def pages_in(data: Range, column: str, read: Read) -> Iterator[Page]:
+    """Find the pages of a part of a file that holds a chunk of a column.
+
+    Raises:
+        CannotSpliceError: If they do not fill it exactly.
+    """
+    position, end = data.start, data.end
+    while position < end:
+        page = _read_page(position, end, read)
+        if page.part.end > end:
+            raise CannotSpliceError(f"a page of {column!r} is longer than its column chunk")
+        yield page
+        position = page.part.end
+
+
+def _read_page(start: int, end: int, read: Read) -> Page:
+    wanted = _FIRST_READ
+    while True:
+        data = read(start, min(wanted, end - start))
+        try:
+            header, length = decode(data, _PAGE_HEADER)
+            break
+        except ThriftError as error:
+            # Statistics in a header make it long; one that is longer still is damaged.
+            if wanted >= min(_LARGEST_HEADER, end - start):
+                raise CannotSpliceError(f"the header of a page is damaged: {error}") from error
+            wanted *= 16
+    values = header.values
+    if values.get(3, -1) < 0:
+        raise CannotSpliceError("the header of a page has no size")
+    counts = (values[number].values.get(1, 0) for number in (5, 8) if number in values)
+    encodings = (values[n].values.get(at) for n, at in _ENCODING.items() if n in values)
+    return Page(
+        Range(start, length + values[3]),
+        values.get(1, -1),
+        sum(counts),
+        length + values.get(2, 0),
+        next(encodings, None),
+        _CHECKSUM in header.kinds,
+    )
+
+
+def check_chunks(anatomy: Anatomy, read: Read) -> None:
+    """See that every chunk is as long as its pages.
+
+    Where one part of the file ends at the first byte of another, or of the footer, two numbers of
+    the footer agree, and the pages are not asked.
+
+    Raises:
+        CannotSpliceError: If the pages do not fill a chunk, or hold another number of values.
+    """
+    chunks = [chunk for group in anatomy.groups for chunk in group.chunks]
+    starts = {anatomy.footer_start, *(chunk.data.start for chunk in chunks)}
+    for chunk in chunks:
+        tail = (chunk.bloom, chunk.column_index, chunk.offset_index)
+        starts.update(part.start for part in tail if part is not None)
+    for chunk in chunks:
+        if chunk.data.end not in starts:
+            values = sum(page.values for page in pages_of(chunk, read))
+            if values != chunk.metadata.values[5]:
+                raise CannotSpliceError(f"the pages of {chunk.path!r} hold {values:,} values")
+
+
+# --- More bytes at the end of what Snappy has compressed, without compressing it again ---
+
+_SHORT: Final = 60
+_LONG_TAG: Final = 63 << 2
+"""A piece of bytes whose length is in the next four."""
+
+
+def check_size(block: bytes | memoryview, size: int) -> None:
+    """See that a block begins with the number of bytes it stands for, in as few bytes as needed.
+
+    Raises:
+        CannotSpliceError: If it does not, and so cannot be made longer.
+    """
+    preamble = varint(size)
+    if block[: len(preamble)] != preamble:
+        raise CannotSpliceError("a compressed block is not as long as it should be")
+
+
+def appended(block: Part, size: int, more: bytes) -> list[Part]:
+    """A block with more bytes after those it stands for, in parts.
+
+    Args:
+        block: What Snappy made, or where it is in a file; `check_size` was asked about it.
+        size: How many bytes it stands for.
+        more: What follows them.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> snappy = pa.Codec("snappy")
+        >>> block = b"".join(appended(snappy.compress(b"some", asbytes=True), 4, b" more"))
+        >>> snappy.decompress(block, 9, asbytes=True)
+        b'some more'
+    """
+    if not more:
+        return [block]
+    before = len(varint(size))
+    if isinstance(block, Range):
+        rest: Part = Range(block.start + before, block.length - before)
+    else:
+        rest = block[before:]
+    last = len(more) - 1
+    is_short = len(more) <= _SHORT
+    tag = bytes([last << 2]) if is_short else bytes([_LONG_TAG]) + last.to_bytes(4, "little")
+    return [varint(size + len(more)), rest, tag, more]
+
+
+# --- What is inside a page ---
 
 _HEADER: Final[Spec] = {
     1: INT,

@@ -15,20 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
-from fsspeckit.core.parquet.format.page_headers import (
+from fsspeckit.core.parquet.format.pages import (
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
+    DictionaryPage,
+    IndexPage,
+    ValuePage,
+    codec_of,
     pages_in,
 )
-from fsspeckit.core.parquet.format.pages import DictionaryPage, IndexPage, ValuePage, codec_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from fsspeckit.core.parquet.format.layout import Read
-    from fsspeckit.core.parquet.format.page_headers import Page
-    from fsspeckit.core.parquet.format.pages import Codec, Octets
+    from fsspeckit.core.parquet.format.pages import Codec, Octets, Page
 
     Places = NDArray[np.int64]
 

@@ -13,30 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.parquet.format.columns import columns_of
 from fsspeckit.core.parquet.format.layout import (
     CannotSpliceError,
     Chunk,
     Range,
+    columns_of,
     dissect,
     length_of,
     read_footer,
 )
-from fsspeckit.core.parquet.format.page_headers import (
+from fsspeckit.core.parquet.format.pages import (
     DATA_PAGE,
     DATA_PAGE_V2,
     DICTIONARY_ENCODINGS,
     pages_of,
 )
-from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, decode
-from fsspeckit.core.parquet.format.thriftwriter import encode
+from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, decode, encode
 from fsspeckit.core.parquet.splice.writer_properties import BLOOM_FPP, Layout, dictionary_pays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.parquet.format.columns import Column
-    from fsspeckit.core.parquet.format.layout import Anatomy, Part, Read
+    from fsspeckit.core.parquet.format.layout import Anatomy, Column, Part, Read
 
 __all__ = [
     "EncodedChunk",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.instants import (
+from fsspeckit.core.arrow_compat import (
     Unit,
     has_nanoseconds,
     int96_columns,
