@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.datasets.pipeline.request import planned_merge
+from fsspeckit.datasets.pipeline import planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage.commit.recovery import recover
-from fsspeckit.storage.history import history
+from fsspeckit.storage import history, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.keys.key_index import DuplicatePolicy
-    from fsspeckit.core.keys.source import NullPolicy
+    from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
 __all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
 

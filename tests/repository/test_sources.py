@@ -30,6 +30,26 @@ LAYERS = ("errors", "display", "storage", "core", "datasets", "api", "cli")
 PUBLIC_PATHS_OF = {"utils": "datasets"}
 """Folders that only repeat names of a layer, for an import path that users know."""
 
+DOORS = (
+    "display",
+    "storage",
+    "core.keys",
+    "core.planning",
+    "core.matching",
+    "core.rewrite",
+    "core.parquet",
+    "datasets.pipeline",
+    "datasets.inspection",
+    "datasets.pyarrow",
+    "datasets.duckdb",
+    "datasets.spark",
+    "cli",
+)
+"""Packages that others import from by the package itself, never from a module inside."""
+
+CORE = ("core.keys", "core.parquet", "core.planning", "core.matching", "core.rewrite")
+"""The packages of the core from the bottom up: one imports itself and those before it."""
+
 LONGEST_FUNCTION = 60
 
 
@@ -114,6 +134,59 @@ def upward_imports(module: str, tree: ast.Module) -> list[str]:
     return found
 
 
+def door_of(name: str) -> str | None:
+    """The package with a door that a dotted name below fsspeckit belongs to."""
+    inside = (door for door in DOORS if name == door or name.startswith(f"{door}."))
+    return max(inside, key=len, default=None)
+
+
+def side_entrances(module: str, tree: ast.Module) -> list[str]:
+    """Imports from a module inside of another package that has a door."""
+    own = door_of(_dotted(module))
+    found = []
+    for item in imports_of(tree, module):
+        package, _, name = item.name.partition(".")
+        door = door_of(name)
+        if package != "fsspeckit" or door is None or door == own:
+            continue
+        # What follows the door is one name: a class, a function, a value.
+        exported = name.removeprefix(f"{door}.") in _exports(door)
+        if not exported and (_is_module(name) or name.removeprefix(door).count(".") > 1):
+            found.append(f"{module}:{item.line} imports {item.name}, not by {door}")
+    return found
+
+
+def core_upward_imports(module: str, tree: ast.Module) -> list[str]:
+    """Imports of a package of the core that is above the module's own."""
+    own = door_of(_dotted(module))
+    found = []
+    for item in imports_of(tree, module):
+        other = door_of(item.name.partition(".")[2])
+        if item.typing_only:
+            continue
+        if own in CORE and other in CORE and CORE.index(other) > CORE.index(own):
+            found.append(f"{module}:{item.line} imports {item.name}")
+    return found
+
+
+def _dotted(module: str) -> str:
+    return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _exports(door: str) -> list[str]:
+    tree = _parsed(f"{door.replace('.', '/')}/__init__.py")
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    return []
+
+
+def _is_module(name: str) -> bool:
+    path = name.replace(".", "/")
+    return name not in DOORS and (f"{path}.py" in MODULES or f"{path}/__init__.py" in MODULES)
+
+
 def long_functions(module: str, tree: ast.Module) -> list[str]:
     """Functions that do not fit on a screen, their docstring not counted."""
     found = []
@@ -147,6 +220,16 @@ def test_only_an_engine_module_imports_its_library(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_layers_import_downwards_only(module: str) -> None:
     assert upward_imports(module, _parsed(module)) == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("testing/")])
+def test_packages_are_entered_by_their_door(module: str) -> None:
+    assert side_entrances(module, _parsed(module)) == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("core/")])
+def test_the_core_imports_downwards_only(module: str) -> None:
+    assert core_upward_imports(module, _parsed(module)) == []
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -194,6 +277,35 @@ def test_the_library_check_sees(module: str, source: str, allowed: bool) -> None
 )
 def test_the_layer_check_sees(module: str, source: str, allowed: bool) -> None:
     assert (upward_imports(module, ast.parse(source)) == []) is allowed
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "allowed"),
+    [
+        ("core/keys/source.py", "from fsspeckit.storage import Root", True),
+        ("core/keys/source.py", "from fsspeckit.storage.roots import Root", False),
+        ("core/keys/source.py", "from fsspeckit.storage import roots", False),
+        ("core/keys/source.py", "if TYPE_CHECKING:\n    from fsspeckit.storage.fs import x", False),
+        ("core/keys/source.py", "from fsspeckit.core.keys.canonical import KeyColumn", True),
+        ("core/keys/source.py", "from fsspeckit.core.arrow_compat import take_rows", True),
+        ("storage/listing.py", "from fsspeckit.storage.fs.reads import meaning_of", True),
+        ("datasets/base.py", "def f():\n    from fsspeckit.datasets.pipeline import merge", False),
+    ],
+)
+def test_the_door_check_sees(module: str, source: str, allowed: bool) -> None:
+    assert (side_entrances(module, ast.parse(source)) == []) is allowed
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "allowed"),
+    [
+        ("core/keys/source.py", "from fsspeckit.core.planning import FileFooter", False),
+        ("core/planning/plan.py", "from fsspeckit.core.keys import KeyColumn", True),
+        ("core/parquet/format/pages.py", "from fsspeckit.core.rewrite import rewrite", False),
+    ],
+)
+def test_the_core_check_sees(module: str, source: str, allowed: bool) -> None:
+    assert (core_upward_imports(module, ast.parse(source)) == []) is allowed
 
 
 @pytest.mark.parametrize(("statements", "fits"), [(59, True), (60, False)])

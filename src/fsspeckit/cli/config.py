@@ -51,7 +51,7 @@ class Settings:
 
     def storage_options(self, path: str) -> dict[str, Any]:
         """What fsspec needs to open the filesystem of a path."""
-        from fsspeckit.storage.roots import passwords_of
+        from fsspeckit.storage import passwords_of
 
         for password in passwords_of(path):
             _remember({"password": password})

@@ -31,7 +31,7 @@ from fsspeckit.errors import CommitPendingError, FsspeckitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Storage
 
     Report = Callable[[str, int, int], None]
 
@@ -344,7 +344,7 @@ def _settled(
 
 
 def _last_commit(storage: Storage) -> int:
-    from fsspeckit.storage.commit.log import pending_numbers
+    from fsspeckit.storage import pending_numbers
 
     return pending_numbers(storage)[0]
 
@@ -355,7 +355,7 @@ def _complete(storage: Storage) -> None:
     Raises:
         CommitPendingError: If that cannot be done now.
     """
-    from fsspeckit.storage.commit.recovery import recover_storage
+    from fsspeckit.storage import recover_storage
 
     try:
         recover_storage(storage)

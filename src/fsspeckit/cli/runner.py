@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.cli.config import Settings, hide, load_settings
-from fsspeckit.display.progress import reporting
+from fsspeckit.display import reporting
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fsspeckit.cli.output import Output
     from fsspeckit.cli.sources import OpenedSource
     from fsspeckit.datasets.base import DatasetIO
-    from fsspeckit.display.progress import Progress
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.display import Progress
+    from fsspeckit.storage import Storage
 
 __all__ = ["Session", "Work", "open_session", "work_on"]
 
@@ -73,7 +73,7 @@ class Session:
 
     def storage(self, path: str, control_dir: str | None, lock_timeout: float = 30.0) -> Storage:
         """The storage of a dataset."""
-        from fsspeckit.storage.storage import open_storage
+        from fsspeckit.storage import open_storage
 
         if path == "-":
             raise InvalidArgumentError(

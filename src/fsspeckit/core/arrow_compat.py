@@ -23,14 +23,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.errors import SchemaMismatchError, UnreadableFileError
-from fsspeckit.storage.fs.reads import naming_failure, open_input
+from fsspeckit.storage import naming_failure, open_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
     Numbers = NDArray[np.int64]
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import counted, shortened, size, tone_of
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, shortened, size, tone_of
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from fsspeckit.display.card import Tone
+    from fsspeckit.display import Tone
 
 __all__ = [
     "MergeFileMetadata",

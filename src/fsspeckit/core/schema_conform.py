@@ -25,14 +25,7 @@ from fsspeckit.core.arrow_compat import (
     without_extensions,
     without_views,
 )
-from fsspeckit.core.keys.canonical import (
-    cast_exactly,
-    common_type,
-    comparable,
-    family,
-    plain,
-    plain_type,
-)
+from fsspeckit.core.keys import cast_exactly, common_type, comparable, family, plain, plain_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:

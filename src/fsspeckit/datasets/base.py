@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.keys.canonical import as_names
+from fsspeckit.core.keys import as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.datasets.pipeline import merge, write
-from fsspeckit.datasets.pipeline.reading import read_table
-from fsspeckit.datasets.pipeline.request import (
+from fsspeckit.datasets.pipeline import (
     NO_LIMIT,
     ROW_GROUP_SIZE,
     FileOptions,
@@ -19,25 +17,28 @@ from fsspeckit.datasets.pipeline.request import (
     WriteRequest,
     check_write_or_merge,
     codec_named,
+    located,
     one_spelling,
+    plan_merge,
+    read_table,
+    run_merge,
+    run_plan,
+    run_write,
 )
-from fsspeckit.datasets.pipeline.source import located
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.storage import open_storage
+from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.keys.key_index import DuplicatePolicy
-    from fsspeckit.core.keys.source import NullPolicy
+    from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
-    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
-    from fsspeckit.storage.storage import PublishMode, Storage
+    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.storage import PublishMode, Storage
 
 __all__ = ["DatasetIO"]
 
@@ -165,7 +166,7 @@ class DatasetIO:
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
         source = self._located(data, storage, filesystem)
-        return merge.run_merge(self._engine, storage, source, request)
+        return run_merge(self._engine, storage, source, request)
 
     def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         self,
@@ -209,7 +210,7 @@ class DatasetIO:
         request = _merge_request(locals())
         storage = self._storage(path, filesystem)
         source = self._located(data, storage, filesystem)
-        return merge.plan(self._engine, storage, source, request)
+        return plan_merge(self._engine, storage, source, request)
 
     def execute(self, plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
         """Do what a plan says, or nothing if the files have changed since it was made.
@@ -237,7 +238,7 @@ class DatasetIO:
             >>> io.execute(plan).inserted
             2
         """
-        return merge.run_plan(self._engine, plan, progress)
+        return run_plan(self._engine, plan, progress)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -294,7 +295,7 @@ class DatasetIO:
             progress,
         )
         storage = self._storage(path, None)
-        return write.run_write(self._engine, storage, self._located(data, storage), request)
+        return run_write(self._engine, storage, self._located(data, storage), request)
 
     @overload
     def write_parquet_dataset(
@@ -401,7 +402,7 @@ class DatasetIO:
         source = self._located(data, storage)
         if strategy is None:
             written = WriteRequest(mode, partitions, files, schema, progress)
-            return write.run_write(self._engine, storage, source, written)
+            return run_write(self._engine, storage, source, written)
         request = MergeRequest(
             MergeStrategy.of(strategy),
             _names(key_columns),
@@ -412,7 +413,7 @@ class DatasetIO:
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
-        return merge.run_merge(self._engine, storage, source, request)
+        return run_merge(self._engine, storage, source, request)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -480,7 +481,7 @@ class DatasetIO:
             request = replace(request, rewrite_all=True)
         storage = self._storage(target_path, None)
         data = self._located(source, storage)
-        return merge.run_merge(self._engine, storage, data, request)
+        return run_merge(self._engine, storage, data, request)
 
     def read_dataset(
         self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None

@@ -11,16 +11,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fsspeckit.core.keys.source import SourceKeys
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
-    from fsspeckit.storage.commit.staging import Stage, StagedFile
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.core.keys import SourceKeys
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.datasets.pipeline import MergeRequest, Progress
+    from fsspeckit.storage import DataFile, Root, Stage, StagedFile
 
 __all__ = ["Engine", "FileMatch", "Matches", "OpenStage", "Source"]
 

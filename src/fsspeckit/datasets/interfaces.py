@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fsspeckit.core.keys.key_index import DuplicatePolicy
-    from fsspeckit.core.keys.source import NullPolicy
+    from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.pipeline.request import Progress, WriteMode
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
 __all__ = ["DatasetHandler"]
 

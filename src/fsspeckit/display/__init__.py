@@ -8,12 +8,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display.card import Card, FileGroup, Listing, plain
+from fsspeckit.display.card import (
+    MOST_LINES,
+    Card,
+    FileGroup,
+    Listing,
+    Tone,
+    counted,
+    plain,
+    shortened,
+    size,
+    tone_of,
+)
+from fsspeckit.display.progress import Progress, reporting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Card", "Displayed", "FileGroup", "Listing"]
+__all__ = [
+    "MOST_LINES",
+    "Card",
+    "Displayed",
+    "FileGroup",
+    "Listing",
+    "Progress",
+    "Tone",
+    "counted",
+    "plain",
+    "reporting",
+    "shortened",
+    "size",
+    "tone_of",
+]
 
 
 class Displayed:

@@ -6,7 +6,7 @@ Readers ask :func:`stable_files`. :func:`recover` and :func:`history` are for pe
 
 from __future__ import annotations
 
-from fsspeckit.storage.commit.log import CommitFacts
+from fsspeckit.storage.commit.log import CommitFacts, pending_numbers
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
@@ -14,18 +14,55 @@ from fsspeckit.storage.commit.recovery import (
     recover_storage,
     take_snapshot,
 )
-from fsspeckit.storage.commit.staging import Stage, StagedFile, staging
+from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
 from fsspeckit.storage.commit.transaction import Change, CommitOutcome, Replan, commit
 from fsspeckit.storage.fs.capabilities import Capabilities
+from fsspeckit.storage.fs.reads import (
+    arrow_filesystem,
+    naming_failure,
+    open_input,
+    read_range,
+    read_tail,
+)
+from fsspeckit.storage.fs.syscalls import Call
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
-from fsspeckit.storage.snapshot import Difference, PinnedFile, Snapshot, StableFiles, stable_files
-from fsspeckit.storage.storage import PublishMode, Retention, Storage, open_storage
+from fsspeckit.storage.listing import (
+    DATA_SUFFIXES,
+    DataFile,
+    check_data_name,
+    check_mergeable,
+    check_readable,
+    is_hidden,
+    list_files,
+    unique_basename,
+)
+from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
+from fsspeckit.storage.snapshot import (
+    Difference,
+    PinnedFile,
+    Snapshot,
+    StableFiles,
+    list_snapshot,
+    stable_files,
+)
+from fsspeckit.storage.storage import (
+    STAGED_SUFFIX,
+    PublishMode,
+    Retention,
+    Storage,
+    open_disk,
+    open_storage,
+)
 
 __all__ = [
+    "DATA_SUFFIXES",
+    "STAGED_SUFFIX",
+    "Call",
     "Capabilities",
     "Change",
     "CommitFacts",
     "CommitOutcome",
+    "DataFile",
     "Difference",
     "History",
     "HistoryEntry",
@@ -35,18 +72,38 @@ __all__ = [
     "RecoveryReport",
     "Replan",
     "Retention",
+    "Root",
     "Snapshot",
     "StableFiles",
     "Stage",
     "StagedFile",
     "Storage",
+    "WorkerStage",
+    "arrow_filesystem",
+    "check_data_name",
+    "check_mergeable",
+    "check_readable",
     "commit",
+    "create_stage",
     "history",
     "history_of",
+    "is_hidden",
+    "list_files",
+    "list_snapshot",
+    "naming_failure",
+    "open_disk",
+    "open_input",
+    "open_root",
     "open_storage",
+    "passwords_of",
+    "pending_numbers",
+    "read_range",
+    "read_tail",
     "recover",
     "recover_storage",
     "stable_files",
     "staging",
     "take_snapshot",
+    "unique_basename",
+    "without_credentials",
 ]

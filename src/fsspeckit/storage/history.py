@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, counted
+from fsspeckit.display import MOST_LINES, Card, Displayed, FileGroup, Listing, counted
 from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.commit.log import numbers, read_completion, read_record
 from fsspeckit.storage.storage import open_storage

@@ -30,7 +30,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import cast_table
-from fsspeckit.core.parquet.format.thrift import decode, encode
+from fsspeckit.core.parquet import decode, encode
 from fsspeckit.errors import FsspeckitError
 
 if TYPE_CHECKING:

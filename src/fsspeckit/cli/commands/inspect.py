@@ -38,7 +38,7 @@ def inspect(
 
     Everything is read from paths and footers; no data page is touched.
     """
-    from fsspeckit.datasets.inspection.report import inspect_dataset
+    from fsspeckit.datasets.inspection import inspect_dataset
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     session.storage(dataset, control_dir)
@@ -64,7 +64,7 @@ def doctor(
 
     Where every merge would be refused, that is told first, and the exit code is 1.
     """
-    from fsspeckit.datasets.inspection.diagnosis import diagnose_dataset
+    from fsspeckit.datasets.inspection import diagnose_dataset
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     session.storage(dataset, control_dir)
@@ -89,7 +89,7 @@ def history(
     verbose: o.Verbose = False,
 ) -> None:
     """List the commits of a dataset, the oldest first."""
-    from fsspeckit.storage.history import history_of
+    from fsspeckit.storage import history_of
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir)
@@ -127,7 +127,7 @@ def recover(
 
     Every writer does this by itself before it begins; doing it twice does no harm.
     """
-    from fsspeckit.storage.commit.recovery import recover_storage
+    from fsspeckit.storage import recover_storage
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir, lock_timeout)

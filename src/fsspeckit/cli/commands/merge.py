@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.pipeline import WriteDatasetResult
 
 __all__ = ["merge", "plan", "write"]
 
@@ -120,7 +120,7 @@ def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
 
 
 def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
-    from fsspeckit.datasets.pipeline.request import RewriteLimits
+    from fsspeckit.datasets.pipeline import RewriteLimits
 
     limits = RewriteLimits(arguments["max_rewrite_fraction"], arguments["max_rewrite_bytes"])
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display.card import plain
+from fsspeckit.display import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fsspeckit.cli.commands.inspect import FoundEngine
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.inspection.diagnosis import Diagnosis
-    from fsspeckit.datasets.inspection.report import Inspection
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
-    from fsspeckit.storage.commit.recovery import RecoveryReport
-    from fsspeckit.storage.history import HistoryEntry
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.inspection import Diagnosis, Inspection
+    from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.storage import HistoryEntry, RecoveryReport
 
 __all__ = [
     "of_diagnosis",

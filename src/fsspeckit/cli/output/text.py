@@ -10,19 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.cli.errors import in_words_of_options
-from fsspeckit.display.card import size
+from fsspeckit.display import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fsspeckit.cli.commands.inspect import FoundEngine
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.inspection.diagnosis import Diagnosis, Finding
-    from fsspeckit.datasets.inspection.report import Inspection, KeyPruning
-    from fsspeckit.datasets.pipeline.write import WriteDatasetResult
-    from fsspeckit.storage.commit.recovery import RecoveryReport
-    from fsspeckit.storage.history import HistoryEntry
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
+    from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.storage import HistoryEntry, RecoveryReport
 
 _UNBOUNDED = 100_000
 _MOST_FILES = 20

@@ -16,18 +16,15 @@ from fsspeckit.cli.options import Format
 from fsspeckit.cli.sources.convert import Stream, file_stream, stdin_stream
 from fsspeckit.cli.sources.csv import csv_batches, csv_schema, inferred_csv
 from fsspeckit.cli.sources.json import inferred_json, json_batches, json_schema
-from fsspeckit.datasets.pipeline.reading import with_dataset
-from fsspeckit.datasets.pipeline.source import SourcePath, parquet_dataset
+from fsspeckit.datasets.pipeline import SourcePath, parquet_dataset, with_dataset
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
-from fsspeckit.storage.listing import DATA_SUFFIXES
-from fsspeckit.storage.roots import open_root
+from fsspeckit.storage import DATA_SUFFIXES, open_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Root, Storage
 
 __all__ = ["OpenedSource", "SourceOptions", "open_source"]
 

@@ -20,14 +20,14 @@ import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys.canonical import Family, family, plain_type
+from fsspeckit.core.keys import Family, family, plain_type
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import ExitStack
 
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
 __all__ = [
     "Lent",

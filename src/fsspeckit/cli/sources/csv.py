@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_text
-from fsspeckit.core.keys.canonical import plain_type
+from fsspeckit.core.keys import plain_type
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.errors import SchemaMismatchError
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_json
-from fsspeckit.core.keys.canonical import plain_type
+from fsspeckit.core.keys import plain_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:

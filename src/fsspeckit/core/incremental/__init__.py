@@ -13,20 +13,17 @@ from fsspeckit.core.incremental.building_blocks import (
     PartitionPruner,
     list_dataset_files,
 )
-from fsspeckit.core.keys.source import (
-    validate_no_null_keys,
-    validate_partition_column_immutability,
-)
-from fsspeckit.core.matching.key_scan import confirm_affected_files
+from fsspeckit.core.keys import validate_no_null_keys, validate_partition_column_immutability
+from fsspeckit.core.matching import confirm_affected_files
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning.plan import (
+from fsspeckit.core.planning import (
     FilePlan,
     IncrementalRewritePlan,
     MergePlan,
     PlanReason,
+    parse_hive_partition_path,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.planning.target import parse_hive_partition_path
 
 if TYPE_CHECKING:
     from fsspeckit import merge

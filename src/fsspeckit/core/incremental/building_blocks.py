@@ -18,30 +18,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys.canonical import as_names, canonical_keys, common_type, key_column
-from fsspeckit.core.keys.source import keys_table
-from fsspeckit.core.planning.footers import FileFooter, read_footers
-from fsspeckit.core.planning.key_ranges import (
+from fsspeckit.core.keys import as_names, canonical_keys, common_type, key_column, keys_table
+from fsspeckit.core.planning import (
     ColumnBounds,
+    FileFooter,
     KeyOverlap,
     constant_bounds,
+    key_bounds,
+    parse_hive_partition_path,
+    partition_values,
+    read_footers,
     statistics_bounds,
+    trusted_overlap,
 )
-from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
-from fsspeckit.core.planning.target import parse_hive_partition_path, partition_values
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.commit.log import CommitFacts
-from fsspeckit.storage.commit.recovery import take_snapshot
-from fsspeckit.storage.commit.staging import Stage, create_stage, staging
-from fsspeckit.storage.commit.transaction import Change, commit
-from fsspeckit.storage.listing import check_data_name, list_files
-from fsspeckit.storage.roots import Root, open_root
-from fsspeckit.storage.storage import Storage, open_storage
+from fsspeckit.storage import (
+    Change,
+    CommitFacts,
+    Root,
+    Stage,
+    Storage,
+    check_data_name,
+    commit,
+    create_stage,
+    list_files,
+    open_root,
+    open_storage,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.keys import KeyColumn
 
 __all__ = [
     "ConservativeMembershipChecker",

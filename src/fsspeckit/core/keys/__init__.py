@@ -1,3 +1,65 @@
 """Keys: canonical values that every engine compares alike, and the source's keys."""
 
 from __future__ import annotations
+
+from fsspeckit.core.keys.canonical import (
+    NAN_CODE,
+    Family,
+    KeyColumn,
+    as_names,
+    canonical_keys,
+    cast_exactly,
+    check_columns,
+    check_names,
+    common_type,
+    comparable,
+    family,
+    key_column,
+    plain,
+    plain_type,
+    python_value,
+)
+from fsspeckit.core.keys.key_index import DuplicatePolicy, KeyIndex, winning_rows
+from fsspeckit.core.keys.source import (
+    NullPolicy,
+    SourceKeys,
+    cut_value,
+    different_rows,
+    keys_table,
+    kinds_of,
+    no_keys,
+    source_keys,
+    validate_no_null_keys,
+    validate_partition_column_immutability,
+)
+
+__all__ = [
+    "NAN_CODE",
+    "DuplicatePolicy",
+    "Family",
+    "KeyColumn",
+    "KeyIndex",
+    "NullPolicy",
+    "SourceKeys",
+    "as_names",
+    "canonical_keys",
+    "cast_exactly",
+    "check_columns",
+    "check_names",
+    "common_type",
+    "comparable",
+    "cut_value",
+    "different_rows",
+    "family",
+    "key_column",
+    "keys_table",
+    "kinds_of",
+    "no_keys",
+    "plain",
+    "plain_type",
+    "python_value",
+    "source_keys",
+    "validate_no_null_keys",
+    "validate_partition_column_immutability",
+    "winning_rows",
+]

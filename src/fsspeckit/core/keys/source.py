@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.planning import Target
 
 __all__ = [
     "NullPolicy",

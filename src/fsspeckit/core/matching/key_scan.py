@@ -14,25 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import key_instants, naming_damage, open_data_file
-from fsspeckit.core.keys.canonical import canonical_keys, common_type, family, key_column
-from fsspeckit.core.keys.key_index import KeyIndex
-from fsspeckit.core.keys.source import keys_table
-from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
-from fsspeckit.core.planning.footers import read_footer
-from fsspeckit.core.planning.target import parse_hive_partition_path, typed_values
+from fsspeckit.core.keys import (
+    KeyIndex,
+    canonical_keys,
+    common_type,
+    family,
+    key_column,
+    keys_table,
+)
+from fsspeckit.core.parquet import Sieve, Sifted, sift_chunk
+from fsspeckit.core.planning import parse_hive_partition_path, read_footer, typed_values
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
-from fsspeckit.storage.fs.reads import read_range
-from fsspeckit.storage.listing import DataFile
-from fsspeckit.storage.roots import open_root
+from fsspeckit.storage import DataFile, open_root, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.keys.canonical import KeyColumn
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.core.keys import KeyColumn
+    from fsspeckit.core.planning import FileFooter
+    from fsspeckit.storage import Root
 
     Rows = NDArray[np.int64]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.keys.key_index import KeyIndex, winning_rows
-from fsspeckit.core.keys.source import SourceKeys, different_rows, source_keys
+from fsspeckit.core.keys import KeyIndex, SourceKeys, different_rows, source_keys, winning_rows
 from fsspeckit.core.matching.key_scan import scan_keys
 
 if TYPE_CHECKING:
@@ -17,10 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.patch.key_prefilter import Sieve
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.datasets.pipeline.request import MergeRequest
+    from fsspeckit.core.parquet import Sieve
+    from fsspeckit.core.planning import FileFooter, Target
+    from fsspeckit.datasets.pipeline import MergeRequest
 
     Rows = NDArray[np.int64]
 

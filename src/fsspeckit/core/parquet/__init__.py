@@ -1,3 +1,102 @@
 """What pyarrow does not expose of the Parquet format: raw footers, exactness flags, blooms."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsspeckit.core.parquet.format.bloom_filter import (
+    BloomFilter,
+    hash_values,
+    header_and_bitset_length,
+)
+from fsspeckit.core.parquet.format.layout import (
+    Anatomy,
+    CannotSpliceError,
+    Chunk,
+    Column,
+    Group,
+    bound_exactness,
+    check_columns,
+    columns_of,
+    dissect,
+    read_footer,
+)
+from fsspeckit.core.parquet.format.pages import check_chunks
+from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
+from fsspeckit.core.parquet.patch.chunk import Patch, can_patch, patch_chunks
+from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
+from fsspeckit.core.parquet.patch.page_reader import IndexedPages, PageValues, Prober
+from fsspeckit.core.parquet.splice.assembler import (
+    Original,
+    Splicer,
+    check_spliced,
+    open_original,
+    open_sink,
+)
+from fsspeckit.core.parquet.splice.chunk_encoder import (
+    EncodedChunk,
+    check_encodable,
+    chunk_options,
+    encode_columns,
+    merged_options,
+    page_options,
+    shared_options,
+)
+from fsspeckit.core.parquet.splice.writer_properties import (
+    Layout,
+    layout_of,
+    layout_of_new_files,
+    sorting_columns,
+)
+
+if TYPE_CHECKING:
+    from fsspeckit.core.parquet.format.layout import Read as Read
+
+__all__ = [
+    "BYTES",
+    "INT",
+    "RAW",
+    "Anatomy",
+    "BloomFilter",
+    "CannotSpliceError",
+    "Chunk",
+    "Column",
+    "EncodedChunk",
+    "Group",
+    "IndexedPages",
+    "Layout",
+    "Original",
+    "PageValues",
+    "Patch",
+    "Prober",
+    "Sieve",
+    "Sifted",
+    "Spec",
+    "Splicer",
+    "ThriftError",
+    "bound_exactness",
+    "can_patch",
+    "check_chunks",
+    "check_columns",
+    "check_encodable",
+    "check_spliced",
+    "chunk_options",
+    "columns_of",
+    "decode",
+    "dissect",
+    "encode",
+    "encode_columns",
+    "hash_values",
+    "header_and_bitset_length",
+    "layout_of",
+    "layout_of_new_files",
+    "merged_options",
+    "open_original",
+    "open_sink",
+    "page_options",
+    "patch_chunks",
+    "read_footer",
+    "shared_options",
+    "sift_chunk",
+    "sorting_columns",
+]

@@ -1,3 +1,67 @@
 """Planning: which files and row groups a merge must touch, and on what evidence."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsspeckit.core.planning.footer_cache import KnownFooters
+from fsspeckit.core.planning.footers import FileFooter, raw_footer, read_footer, read_footers
+from fsspeckit.core.planning.key_ranges import (
+    ColumnBounds,
+    KeyOverlap,
+    constant_bounds,
+    statistics_bounds,
+)
+from fsspeckit.core.planning.plan import (
+    FilePlan,
+    IncrementalRewritePlan,
+    MergePlan,
+    PlanReason,
+    plan_files,
+    plan_incremental_rewrite,
+)
+from fsspeckit.core.planning.pruning import PartitionValues, key_bounds, trusted_overlap
+from fsspeckit.core.planning.target import (
+    PartitionDirectories,
+    Target,
+    check_partition_value,
+    check_spelling,
+    detect_partition_columns,
+    parse_hive_partition_path,
+    partition_values,
+    read_target,
+    typed_values,
+)
+
+if TYPE_CHECKING:
+    from fsspeckit.core.planning.footers import FooterReader as FooterReader
+
+__all__ = [
+    "ColumnBounds",
+    "FileFooter",
+    "FilePlan",
+    "IncrementalRewritePlan",
+    "KeyOverlap",
+    "KnownFooters",
+    "MergePlan",
+    "PartitionDirectories",
+    "PartitionValues",
+    "PlanReason",
+    "Target",
+    "check_partition_value",
+    "check_spelling",
+    "constant_bounds",
+    "detect_partition_columns",
+    "key_bounds",
+    "parse_hive_partition_path",
+    "partition_values",
+    "plan_files",
+    "plan_incremental_rewrite",
+    "raw_footer",
+    "read_footer",
+    "read_footers",
+    "read_target",
+    "statistics_bounds",
+    "trusted_overlap",
+    "typed_values",
+]

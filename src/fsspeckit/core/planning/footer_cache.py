@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fsspeckit.core.planning.footers import FooterReader
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import DataFile, Root, Storage
 
 __all__ = ["KnownFooters", "Summaries", "decode_summaries", "encode_summaries", "is_settled"]
 

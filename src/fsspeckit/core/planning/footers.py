@@ -24,16 +24,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import physical_types, with_int96_as
-from fsspeckit.core.keys.canonical import plain_type
-from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, decode
+from fsspeckit.core.keys import plain_type
+from fsspeckit.core.parquet import BYTES, INT, RAW, Spec, decode
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage.fs.reads import read_tail
+from fsspeckit.storage import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import DataFile, Root
 
     FooterReader = Callable[[Root, Sequence[DataFile], Iterable[str] | None], list["FileFooter"]]
 

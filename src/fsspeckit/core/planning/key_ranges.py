@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys.canonical import NAN_CODE, comparable, family
-from fsspeckit.core.parquet.format.layout import bound_exactness
-from fsspeckit.core.parquet.format.thrift import ThriftError
+from fsspeckit.core.keys import NAN_CODE, comparable, family
+from fsspeckit.core.parquet import ThriftError, bound_exactness
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf
 
     Numbers = NDArray[np.int64]

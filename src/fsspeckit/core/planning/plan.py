@@ -13,23 +13,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import numbered_columns
-from fsspeckit.core.keys.canonical import as_names, canonical_keys
-from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.keys import as_names, canonical_keys, keys_table
 from fsspeckit.core.planning.pruning import Evidence, prune
 from fsspeckit.core.planning.target import read_target
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, counted, plain, size, tone_of
-from fsspeckit.storage.listing import check_mergeable, list_files
-from fsspeckit.storage.roots import open_root
+from fsspeckit.display import (
+    MOST_LINES,
+    Card,
+    Displayed,
+    FileGroup,
+    Listing,
+    counted,
+    plain,
+    size,
+    tone_of,
+)
+from fsspeckit.storage import check_mergeable, list_files, open_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fsspeckit.core.keys.source import SourceKeys
+    from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues, Verdict
     from fsspeckit.core.planning.target import Target
-    from fsspeckit.display.card import Tone
-    from fsspeckit.storage.snapshot import Snapshot
+    from fsspeckit.display import Tone
+    from fsspeckit.storage import Snapshot
 
 __all__ = [
     "FilePlan",

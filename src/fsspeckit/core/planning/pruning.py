@@ -22,13 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys.canonical import family, python_value
-from fsspeckit.core.parquet.format.bloom_filter import (
-    BloomFilter,
-    hash_values,
-    header_and_bitset_length,
-)
-from fsspeckit.core.parquet.format.thrift import ThriftError
+from fsspeckit.core.keys import family, python_value
+from fsspeckit.core.parquet import BloomFilter, ThriftError, hash_values, header_and_bitset_length
 from fsspeckit.core.planning.footers import collector_paused, raw_footer
 from fsspeckit.core.planning.key_ranges import (
     KeyOverlap,
@@ -36,17 +31,17 @@ from fsspeckit.core.planning.key_ranges import (
     inexact_row_groups,
     statistics_bounds,
 )
-from fsspeckit.storage.fs.reads import read_range
+from fsspeckit.storage import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.keys.canonical import KeyColumn
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf
     from fsspeckit.core.planning.key_ranges import ColumnBounds
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
     Flags = NDArray[np.bool_]
 

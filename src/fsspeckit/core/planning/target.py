@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import naming_damage, open_data_file
-from fsspeckit.core.keys.canonical import (
+from fsspeckit.core.keys import (
     KeyColumn,
     as_names,
     cast_exactly,
@@ -36,14 +36,13 @@ from fsspeckit.core.planning.key_ranges import statistics_bounds
 from fsspeckit.core.planning.pruning import PartitionValues
 from fsspeckit.core.schema_conform import known_schema, known_type
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
-from fsspeckit.storage.listing import is_hidden
+from fsspeckit.storage import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fsspeckit.core.planning.footers import FooterReader
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import DataFile, Root
 
 __all__ = [
     "NULL_TOKEN",

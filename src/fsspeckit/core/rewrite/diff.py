@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import cast_table, cast_values, naming_damage
-from fsspeckit.core.parquet.patch.chunk import can_patch
+from fsspeckit.core.parquet import can_patch
 from fsspeckit.core.schema_conform import (
     check_same_columns,
     different_values,
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Column
-    from fsspeckit.core.parquet.patch.page_reader import IndexedPages, PageValues
-    from fsspeckit.core.parquet.splice.writer_properties import Layout
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.core.parquet import Anatomy, Column, IndexedPages, Layout, PageValues
+    from fsspeckit.storage import Root
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
-from fsspeckit.core.keys.canonical import canonical_keys, key_column
-from fsspeckit.core.keys.key_index import KeyIndex
+from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
 from fsspeckit.core.rewrite.rewrite import stored_rows, writing
 from fsspeckit.core.schema_conform import fitting_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from fsspeckit.core.parquet.splice.writer_properties import Layout
-    from fsspeckit.core.planning.target import PartitionDirectories
-    from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.core.parquet import Layout
+    from fsspeckit.core.planning import PartitionDirectories
+    from fsspeckit.storage import Root, Stage, StagedFile, WorkerStage
 
 __all__ = [
     "FileLimits",

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import Unit, finest_unit, has_nanoseconds, open_data_file
-from fsspeckit.core.parquet.format.layout import CannotSpliceError
-from fsspeckit.core.parquet.splice.writer_properties import Layout, layout_of, sorting_columns
+from fsspeckit.core.parquet import CannotSpliceError, Layout, layout_of, sorting_columns
 from fsspeckit.core.rewrite.diff import Change, Replacement, choose, stored_rows
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
 from fsspeckit.core.schema_conform import known_schema
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage.fs.reads import read_range
+from fsspeckit.storage import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
         RowSource,
     )
     from fsspeckit.core.rewrite.splice import Spliceable
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
 __all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
 

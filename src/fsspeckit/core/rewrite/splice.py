@@ -18,23 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.format.layout import (
+from fsspeckit.core.parquet import (
     CannotSpliceError,
+    IndexedPages,
+    Patch,
+    Prober,
+    Splicer,
+    check_chunks,
     check_columns,
+    check_encodable,
+    check_spliced,
+    chunk_options,
     columns_of,
     dissect,
-    read_footer,
-)
-from fsspeckit.core.parquet.format.pages import check_chunks
-from fsspeckit.core.parquet.patch.chunk import Patch, patch_chunks
-from fsspeckit.core.parquet.patch.page_reader import IndexedPages, Prober
-from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
-from fsspeckit.core.parquet.splice.chunk_encoder import (
-    check_encodable,
-    chunk_options,
     encode_columns,
     merged_options,
+    open_original,
+    open_sink,
     page_options,
+    patch_chunks,
+    read_footer,
     shared_options,
 )
 from fsspeckit.core.rewrite.diff import UNIT_BYTES, dictionaries_in, with_rows
@@ -42,13 +45,19 @@ from fsspeckit.core.rewrite.diff import UNIT_BYTES, dictionaries_in, with_rows
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Column, Group, Read
-    from fsspeckit.core.parquet.patch.page_reader import PageValues
-    from fsspeckit.core.parquet.splice.assembler import Original
-    from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk
-    from fsspeckit.core.parquet.splice.writer_properties import Layout
+    from fsspeckit.core.parquet import (
+        Anatomy,
+        Chunk,
+        Column,
+        EncodedChunk,
+        Group,
+        Layout,
+        Original,
+        PageValues,
+        Read,
+    )
     from fsspeckit.core.rewrite.diff import Change, Compared, GroupChange, Positions
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
 __all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable", "patched_columns"]
 

@@ -23,18 +23,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.rewrite.new_files import basename_of
+from fsspeckit.core.rewrite import basename_of
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
-from fsspeckit.datasets.pipeline import write
-from fsspeckit.storage.listing import unique_basename
+from fsspeckit.datasets.pipeline import run_clear
+from fsspeckit.storage import unique_basename
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from duckdb import DuckDBPyConnection
 
-    from fsspeckit.storage.storage import PublishMode
+    from fsspeckit.storage import PublishMode
 
 __all__ = ["DuckDBDatasetIO", "DuckDBParquetHandler"]
 
@@ -136,4 +136,4 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
         An overwrite does not call this: its commit removes the old files beside adding the new
         ones, so that there is no moment without data.
         """
-        write.run_clear(self._engine, self._storage(path, None))
+        run_clear(self._engine, self._storage(path, None))

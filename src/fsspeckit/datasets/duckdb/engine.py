@@ -21,29 +21,27 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.keys.key_index import KeyIndex
-from fsspeckit.core.keys.source import source_keys
-from fsspeckit.core.matching.key_scan import sieve_for
-from fsspeckit.core.matching.positions import (
+from fsspeckit.core.keys import KeyIndex, source_keys
+from fsspeckit.core.matching import (
     IndexedKeys,
     Positions,
     chosen_rows,
     key_and_order_columns,
     keys_of_file,
     row_group_starts,
+    sieve_for,
 )
-from fsspeckit.datasets.pyarrow.engine import SCAN_WORKERS, ArrowEngine
+from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from fsspeckit.core.parquet.patch.key_prefilter import Sieve
-    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.parquet import Sieve
+    from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
-    from fsspeckit.datasets.pipeline.source import ArrowSource
+    from fsspeckit.datasets.pipeline import ArrowSource, MergeRequest, Progress
 
     Work = Mapping[int, tuple[int, ...]]
 

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fsspeckit.core.keys.canonical import as_names, check_names, key_column
-from fsspeckit.core.planning.target import (
-    check_partition_value,
-    parse_hive_partition_path,
-    typed_values,
-)
+from fsspeckit.core.keys import as_names, check_names, key_column
+from fsspeckit.core.planning import check_partition_value, parse_hive_partition_path, typed_values
 from fsspeckit.datasets.inspection.report import (
     KeyPruning,
     odd_files,
@@ -21,14 +17,13 @@ from fsspeckit.datasets.inspection.report import (
     type_differences,
 )
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
-from fsspeckit.storage.storage import open_storage
+from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.key_ranges import ColumnBounds
+    from fsspeckit.core.planning import ColumnBounds, FileFooter
     from fsspeckit.datasets.inspection.report import Surveyed
 
 __all__ = ["Diagnosis", "Finding", "diagnose_dataset"]

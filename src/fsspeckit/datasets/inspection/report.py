@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys.canonical import (
+from fsspeckit.core.keys import (
     as_names,
     check_names,
     common_type,
@@ -28,27 +28,18 @@ from fsspeckit.core.keys.canonical import (
     plain_type,
     python_value,
 )
-from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
-from fsspeckit.core.planning.target import read_target
+from fsspeckit.core.planning import key_bounds, read_footers, read_target, trusted_overlap
 from fsspeckit.core.schema_conform import fit_table
-from fsspeckit.datasets.pipeline.merge import retried
-from fsspeckit.datasets.pipeline.reading import partition_schema
+from fsspeckit.datasets.pipeline import partition_schema, retried
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
-from fsspeckit.storage.commit.log import pending_numbers
-from fsspeckit.storage.history import history_of
-from fsspeckit.storage.snapshot import list_snapshot
-from fsspeckit.storage.storage import open_storage
+from fsspeckit.storage import history_of, list_snapshot, open_storage, pending_numbers
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping, Sequence
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.key_ranges import ColumnBounds
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.core.planning import ColumnBounds, FileFooter, Target
+    from fsspeckit.storage import Snapshot, Storage
 
 __all__ = [
     "InspectedColumn",

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsspeckit.core.keys.canonical import check_columns
-from fsspeckit.core.keys.source import no_keys
+from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning.footer_cache import KnownFooters
-from fsspeckit.core.planning.plan import plan_files
+from fsspeckit.core.planning import KnownFooters, plan_files
 from fsspeckit.datasets.pipeline.request import PlannedMerge, planned_merge
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
@@ -30,35 +28,33 @@ from fsspeckit.datasets.pipeline.target_checks import (
     read_any_target,
     read_whole_target,
 )
-from fsspeckit.display.progress import reporting
+from fsspeckit.display import reporting
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     PartitionMoveError,
     StalePlanError,
 )
-from fsspeckit.storage.commit.log import CommitFacts
-from fsspeckit.storage.commit.recovery import take_snapshot
-from fsspeckit.storage.commit.staging import staging
-from fsspeckit.storage.commit.transaction import Change, CommitOutcome, commit
-from fsspeckit.storage.listing import check_mergeable
-from fsspeckit.storage.snapshot import list_snapshot
+from fsspeckit.storage import (
+    Change,
+    CommitFacts,
+    CommitOutcome,
+    check_mergeable,
+    commit,
+    list_snapshot,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.core.keys.source import SourceKeys
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.core.keys import SourceKeys
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
-    from fsspeckit.storage.commit.staging import StagedFile
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.snapshot import Difference, Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
 
 __all__ = [
     "MOST_PLANS",
@@ -66,7 +62,7 @@ __all__ = [
     "Phases",
     "complete",
     "lazy_staging",
-    "plan",
+    "plan_merge",
     "retried",
     "run_merge",
     "run_plan",
@@ -184,7 +180,7 @@ def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest
         return merge.result(retried(storage, merge.run))
 
 
-def plan(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
+def plan_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
     """Tell what a merge would do; nothing of the dataset is written.
 
     The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.pipeline.request`.

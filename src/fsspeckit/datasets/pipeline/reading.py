@@ -11,13 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import cast_values
-from fsspeckit.core.keys.canonical import as_names, check_names, key_column
-from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.planning.target import (
+from fsspeckit.core.keys import as_names, check_names, key_column
+from fsspeckit.core.planning import (
     check_partition_value,
     check_spelling,
     detect_partition_columns,
     parse_hive_partition_path,
+    read_footers,
     typed_values,
 )
 from fsspeckit.core.schema_conform import shared_type
@@ -27,17 +27,13 @@ from fsspeckit.errors import (
     SchemaMismatchError,
     UnreadableFileError,
 )
-from fsspeckit.storage.fs.reads import arrow_filesystem
-from fsspeckit.storage.listing import check_readable
-from fsspeckit.storage.snapshot import stable_files
+from fsspeckit.storage import arrow_filesystem, check_readable, stable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.snapshot import StableFiles
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.core.planning import FileFooter
+    from fsspeckit.storage import Root, StableFiles, Storage
 
 __all__ = [
     "OpenedDataset",

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
-from fsspeckit.core.keys.canonical import as_names, check_names
+from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.core.rewrite.new_files import FileLimits, basename_of
-from fsspeckit.display.progress import Progress
+from fsspeckit.core.rewrite import FileLimits, basename_of
+from fsspeckit.display import Progress
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fsspeckit.core.keys.key_index import DuplicatePolicy
-    from fsspeckit.core.keys.source import NullPolicy
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import OpenStage, Source
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Storage
 
 __all__ = [
     "NO_LIMIT",

@@ -38,13 +38,18 @@ from fsspeckit.core.arrow_compat import (
     with_wide_codes,
     without_views,
 )
-from fsspeckit.core.keys.source import cut_value, kinds_of
+from fsspeckit.core.keys import cut_value, kinds_of
 from fsspeckit.core.schema_conform import check_same_columns, fit_table, known_schema, known_type
 from fsspeckit.datasets.pipeline.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
-from fsspeckit.storage.fs.reads import arrow_filesystem, naming_failure
-from fsspeckit.storage.listing import check_readable, list_files
-from fsspeckit.storage.roots import open_root, without_credentials
+from fsspeckit.storage import (
+    arrow_filesystem,
+    check_readable,
+    list_files,
+    naming_failure,
+    open_root,
+    without_credentials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
 __all__ = [
     "ArrowSource",

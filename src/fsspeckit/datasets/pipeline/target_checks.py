@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
-from fsspeckit.core.keys.canonical import check_columns, plain_type
-from fsspeckit.core.parquet.splice.writer_properties import Layout, layout_of_new_files
-from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.planning.target import PartitionDirectories, check_partition_value, read_target
-from fsspeckit.core.rewrite.new_files import NewFiles
-from fsspeckit.core.rewrite.rewrite import file_layout
+from fsspeckit.core.keys import check_columns, plain_type
+from fsspeckit.core.parquet import Layout, layout_of_new_files
+from fsspeckit.core.planning import (
+    PartitionDirectories,
+    check_partition_value,
+    read_footers,
+    read_target,
+)
+from fsspeckit.core.rewrite import NewFiles, file_layout
 from fsspeckit.core.schema_conform import check_same_columns, fit_table, known_schema
 from fsspeckit.errors import (
     ConcurrentModificationError,
@@ -27,13 +30,10 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.planning.footers import FileFooter, FooterReader
-    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.planning import FileFooter, FooterReader, Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline.request import FileOptions
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Root, Snapshot, Storage
 
 __all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]
 

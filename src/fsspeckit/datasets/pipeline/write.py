@@ -9,32 +9,32 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.planning.target import detect_partition_columns, read_target
+from fsspeckit.core.planning import detect_partition_columns, read_target
 from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, retried
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_whole_target
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import counted, shortened, size
-from fsspeckit.display.progress import reporting
+from fsspeckit.display import (
+    Card,
+    Displayed,
+    FileGroup,
+    Listing,
+    counted,
+    reporting,
+    shortened,
+    size,
+)
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
-from fsspeckit.storage.commit.log import CommitFacts
-from fsspeckit.storage.commit.recovery import take_snapshot
-from fsspeckit.storage.commit.staging import staging
-from fsspeckit.storage.commit.transaction import Change, commit
-from fsspeckit.storage.listing import check_mergeable
+from fsspeckit.storage import Change, CommitFacts, check_mergeable, commit, staging, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from fsspeckit.core.planning.footers import FooterReader
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile
+    from fsspeckit.core.planning import FooterReader, Target
+    from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.request import WriteRequest
-    from fsspeckit.storage.commit.staging import StagedFile
-    from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult", "run_clear", "run_write"]
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.datasets.base import DatasetIO
-from fsspeckit.datasets.pyarrow.engine import ArrowEngine
+from fsspeckit.datasets.pyarrow.engine import SCAN_WORKERS, ArrowEngine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fsspeckit.storage.storage import PublishMode
+    from fsspeckit.storage import PublishMode
 
-__all__ = ["PyarrowDatasetIO"]
+__all__ = ["SCAN_WORKERS", "ArrowEngine", "PyarrowDatasetIO"]
 
 
 class PyarrowDatasetIO(DatasetIO):

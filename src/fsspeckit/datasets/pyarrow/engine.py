@@ -11,35 +11,30 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
-from fsspeckit.core.matching.key_scan import sieve_for
-from fsspeckit.core.matching.positions import (
+from fsspeckit.core.matching import (
     IndexedKeys,
     Positions,
     find_positions,
     index_keys,
     key_and_order_columns,
     moving_keys,
+    sieve_for,
 )
-from fsspeckit.core.planning.footers import read_footers
-from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
+from fsspeckit.core.planning import read_footers
+from fsspeckit.core.rewrite import Replacement, rewrite
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline.source import ArrowSource, open_source
+from fsspeckit.datasets.pipeline import ArrowSource, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
-    from fsspeckit.storage.commit.staging import StagedFile
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.datasets.pipeline import MergeRequest, Progress
+    from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
 

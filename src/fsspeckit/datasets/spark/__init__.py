@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from fsspeckit.storage.roots import Root
-    from fsspeckit.storage.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Root, Storage
 
 __all__ = ["SparkDatasetIO"]
 

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.keys.source import no_keys
-from fsspeckit.core.matching.positions import IndexedKeys, index_keys, key_and_order_columns
-from fsspeckit.core.planning.footers import read_footers
+from fsspeckit.core.keys import key_column, no_keys
+from fsspeckit.core.matching import IndexedKeys, index_keys, key_and_order_columns
+from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline.source import as_paths, check_unique_names, open_source
+from fsspeckit.datasets.pipeline import as_paths, check_unique_names, open_source
 from fsspeckit.datasets.spark.inserting import (
     PIECES,
     InsertPieces,
@@ -78,28 +77,23 @@ from fsspeckit.datasets.spark.tasks import (
     unpacked,
 )
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.commit.staging import WorkerStage
+from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline import MergeRequest, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts, PairsMessage
     from fsspeckit.datasets.spark.scheduling import Work
     from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.datasets.spark.tasks import Scanned
-    from fsspeckit.storage.commit.staging import StagedFile
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
     AnySource = SparkSource | HeldSource

@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.keys.canonical import canonical_keys, key_column
+from fsspeckit.core.keys import canonical_keys, key_column
 from fsspeckit.core.schema_conform import take_rows, without_views
 from fsspeckit.datasets.spark.tasks import RewriteFile, insertable, new_name
-from fsspeckit.storage.commit.staging import WorkerStage
-from fsspeckit.storage.fs.reads import read_range
+from fsspeckit.storage import WorkerStage, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.spark.source import SourceRows
     from fsspeckit.datasets.spark.tasks import InsertShare, RewriteFiles
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
     Rows = NDArray[np.int64]
 

@@ -17,13 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import numbered_columns, open_data_file
-from fsspeckit.core.keys.key_index import KeyIndex
-from fsspeckit.core.keys.source import SourceKeys, different_rows, no_keys
-from fsspeckit.core.matching.key_scan import scan_keys
-from fsspeckit.core.matching.positions import IndexedKeys
-from fsspeckit.core.planning.footers import raw_footer, read_footers
-from fsspeckit.core.planning.key_ranges import KeyOverlap
-from fsspeckit.core.planning.pruning import key_bounds, trusted_overlap
+from fsspeckit.core.keys import KeyIndex, SourceKeys, different_rows, no_keys
+from fsspeckit.core.matching import IndexedKeys, scan_keys
+from fsspeckit.core.planning import (
+    KeyOverlap,
+    key_bounds,
+    raw_footer,
+    read_footers,
+    trusted_overlap,
+)
 from fsspeckit.datasets.spark.source import QUICKLY, stage_part
 from fsspeckit.datasets.spark.tasks import RowPairs, new_name, source_reads
 
@@ -33,14 +35,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from fsspeckit.core.keys.canonical import KeyColumn
-    from fsspeckit.core.keys.key_index import DuplicatePolicy
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.key_ranges import ColumnBounds
-    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.keys import DuplicatePolicy, KeyColumn
+    from fsspeckit.core.planning import ColumnBounds, FileFooter, Target
     from fsspeckit.datasets.spark.source import Part, SourceRows
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import DataFile, Root
 
     Rows = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from fsspeckit.core.keys.canonical import python_value
+from fsspeckit.core.keys import python_value
 from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark.tasks import InsertShare, RowPairs
 from fsspeckit.errors import DuplicateKeyError, NullKeyError
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.matching.positions import IndexedKeys
-    from fsspeckit.datasets.pipeline.request import MergeRequest
+    from fsspeckit.core.matching import IndexedKeys
+    from fsspeckit.datasets.pipeline import MergeRequest
     from fsspeckit.datasets.spark.keys import KeyFacts, StagedKeys
     from fsspeckit.datasets.spark.source import HeldSource, SparkSource
     from fsspeckit.datasets.spark.tasks import FoundFile

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fsspeckit.core.arrow_compat import cast_table
-from fsspeckit.core.keys.canonical import as_names, check_names
-from fsspeckit.datasets.pipeline.reading import as_expression, with_dataset
+from fsspeckit.core.keys import as_names, check_names
+from fsspeckit.datasets.pipeline import as_expression, with_dataset
 from fsspeckit.datasets.spark.session import arrow_schema
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from fsspeckit.datasets.pipeline.reading import OpenedDataset
+    from fsspeckit.datasets.pipeline import OpenedDataset
     from fsspeckit.datasets.spark.session import Jobs
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage import Storage
 
 __all__ = ["read_frame"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.planning.pruning import PartitionValues
+from fsspeckit.core.planning import PartitionValues
 from fsspeckit.datasets.spark.tasks import InsertShare
 
 if TYPE_CHECKING:
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning.footers import FileFooter
-    from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.planning import FileFooter, Target
     from fsspeckit.datasets.spark.inserting import PartitionPieces, Piece
-    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage import DataFile
 
     Rows = NDArray[np.int64]
     Work = list[tuple[int, tuple[int, ...]]]

@@ -26,9 +26,9 @@ from fsspeckit.core.schema_conform import (
     fit_table,
     take_rows,
 )
-from fsspeckit.datasets.pipeline.source import gathered, one_schema, parquet_dataset, source_root
+from fsspeckit.datasets.pipeline import gathered, one_schema, parquet_dataset, source_root
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.storage import STAGED_SUFFIX, open_disk
+from fsspeckit.storage import STAGED_SUFFIX, open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline.source import ArrowSource
-    from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.datasets.pipeline import ArrowSource
+    from fsspeckit.storage import DataFile, Root
 
     Rows = NDArray[np.int64]
 

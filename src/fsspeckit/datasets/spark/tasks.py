@@ -24,26 +24,23 @@ import pyarrow.parquet as pq
 
 from fsspeckit import errors
 from fsspeckit.core.arrow_compat import cast_array, open_data_file
-from fsspeckit.core.matching.key_scan import sieve_for
-from fsspeckit.core.matching.positions import find_positions, moving_keys
-from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
+from fsspeckit.core.matching import find_positions, moving_keys, sieve_for
+from fsspeckit.core.rewrite import Replacement, rewrite
 from fsspeckit.core.schema_conform import check_same_columns, fit_table, take_rows
 from fsspeckit.datasets.spark.source import QUICKLY, stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
-from fsspeckit.storage.commit.staging import WorkerStage
-from fsspeckit.storage.storage import STAGED_SUFFIX
+from fsspeckit.storage import STAGED_SUFFIX, WorkerStage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.matching.positions import IndexedKeys
-    from fsspeckit.core.planning.target import Target
-    from fsspeckit.core.rewrite.new_files import NewFile, NewFiles
-    from fsspeckit.core.rewrite.rewrite import Rewritten
+    from fsspeckit.core.matching import IndexedKeys
+    from fsspeckit.core.planning import Target
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.spark.source import Part, SourceRows
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
     Rows = NDArray[np.int64]
 

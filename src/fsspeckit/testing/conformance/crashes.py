@@ -44,7 +44,7 @@ from fsspeckit.testing.strategies import datasets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
     from fsspeckit.testing.model import Row
 
 __all__ = ["CrashTests", "GeneratedTests"]

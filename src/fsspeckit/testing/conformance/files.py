@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.core.parquet.format.thrift import INT, decode
+from fsspeckit.core.parquet import INT, decode
 from fsspeckit.datasets.pipeline import target_checks
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER

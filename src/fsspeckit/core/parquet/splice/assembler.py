@@ -48,14 +48,14 @@ from fsspeckit.core.parquet.format.thrift import (
     set_field,
 )
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.fs.reads import naming_failure, read_range
+from fsspeckit.storage import naming_failure, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fsspeckit.core.parquet.format.layout import Anatomy, Group
     from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk
-    from fsspeckit.storage.roots import Root
+    from fsspeckit.storage import Root
 
     Copy = Callable[[int, int, int, int], int]
     """Copies: from, to, where to read, how much at most; returns how much."""
