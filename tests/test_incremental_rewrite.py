@@ -100,7 +100,8 @@ class TestModes:
         ]
         targets = [written(tmp_path / str(number)) for number in range(len(calls))]
         told = [
-            _told(call(str(target)), target) for call, target in zip(calls, targets, strict=True)
+            serialize_error(call(str(target)), target)
+            for call, target in zip(calls, targets, strict=True)
         ]
         assert told[0] == told[1] == told[2]
         assert content(targets[0]) == content(targets[1]) == content(targets[2])
@@ -169,7 +170,7 @@ def _counts(result: Any) -> tuple[int, ...]:
     )
 
 
-def _told(result: Any, dataset: Path) -> Any:
+def serialize_error(result: Any, dataset: Path) -> Any:
     """A result without what differs from one dataset to another: unique names and times."""
     kinds = [(f.operation, f.row_count, f.size_bytes) for f in result.files]
     preserved = [path.removeprefix(str(dataset)) for path in result.preserved_files]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from benchmarks.peers.tables import Layout
+    from benchmarks.peers.tables import WriterProperties
     from benchmarks.peers.workloads import Strategy
 
 Phases = dict[str, float]
@@ -29,7 +29,7 @@ IMMUTABLE = (".parquet", ".lance")
 class Files:
     """The rows of a table as plain Parquet, which every system makes its own table from."""
 
-    layout: Layout
+    layout: WriterProperties
     directory: Path
 
     @property

@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.environments import problem_of
 from benchmarks.peers.results import Run
-from benchmarks.peers.tables import Layout, rows_of, schema_of, write_files
+from benchmarks.peers.tables import WriterProperties, rows_of, schema_of, write_files
 from benchmarks.peers.workloads import Workload
 
 if TYPE_CHECKING:
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from benchmarks.peers.results import Results
 
 ROOT = Path(__file__).parents[2]
-TINY = Workload("warm-up", "Warm-up", Layout("warm-up", 2000, 2), lambda t: _every_tenth(t))
+TINY = Workload(
+    "warm-up", "Warm-up", WriterProperties("warm-up", 2000, 2), lambda t: _every_tenth(t)
+)
 # On Spark it is enough work for both cores: each of them has a Python worker of its own.
-SMALL = Workload("warm-up-2", "Warm-up", Layout("warm-up-2", 40_000, 2), lambda t: _every_tenth(t))
+SMALL = Workload(
+    "warm-up-2", "Warm-up", WriterProperties("warm-up-2", 40_000, 2), lambda t: _every_tenth(t)
+)
 
 
 _MAKING = 900.0
@@ -232,7 +236,7 @@ class Bench:
             raise
         return process
 
-    def _make_in(self, sessions: Sessions, entry: Entry, layout: Layout) -> None:
+    def _make_in(self, sessions: Sessions, entry: Entry, layout: WriterProperties) -> None:
         try:
             self._make(sessions.of(entry), entry, layout)
         except WorkerError as error:  # told by every merge into it
@@ -312,7 +316,7 @@ class Bench:
             "strategy": workload.strategy,
         }
 
-    def _make(self, process: Process, entry: Entry, layout: Layout) -> None:
+    def _make(self, process: Process, entry: Entry, layout: WriterProperties) -> None:
         original = self._original(entry, layout)
         if original.exists():
             return
@@ -332,7 +336,7 @@ class Bench:
             # Told as the result of every merge into it: there is no table to copy.
             print(f"{entry.title} cannot make {layout.name}: {answer['error']}", flush=True)
 
-    def _files(self, layout: Layout) -> Path:
+    def _files(self, layout: WriterProperties) -> Path:
         """The rows of a layout as plain Parquet, written when they are needed first."""
         directory = self._settings.scratch / "files" / layout.name
         if layout.name not in self._base:
@@ -354,16 +358,16 @@ class Bench:
             self._expected[workload.name] = self._base[workload.layout.name].replacing(old, new)
         return path
 
-    def _forget(self, layout: Layout) -> None:
+    def _forget(self, layout: WriterProperties) -> None:
         for directory in ("files", "tables/*", "work/*"):
             for found in self._settings.scratch.glob(f"{directory}/{layout.name}"):
                 shutil.rmtree(found)
         self._base.pop(layout.name, None)
 
-    def _place(self, entry: Entry, layout: Layout) -> Path:
+    def _place(self, entry: Entry, layout: WriterProperties) -> Path:
         return self._settings.scratch / "work" / entry.name / layout.name
 
-    def _original(self, entry: Entry, layout: Layout) -> Path:
+    def _original(self, entry: Entry, layout: WriterProperties) -> Path:
         return self._settings.scratch / "tables" / entry.name / layout.name
 
     def _log(self, entry: Entry) -> Path:
@@ -414,7 +418,7 @@ def _why_not_installed(entry: Entry) -> str:
     return "".join(f"; {problem}" for problem in said if problem)
 
 
-def _every_tenth(table: Layout) -> Any:
+def _every_tenth(table: WriterProperties) -> Any:
     from benchmarks.peers.workloads import Source
 
     # Of every file: each is the work of a task, and each core has to have one.
@@ -422,14 +426,14 @@ def _every_tenth(table: Layout) -> Any:
     return Source(codes, codes + 1)
 
 
-def _by_layout(workloads: Sequence[Workload]) -> list[tuple[Layout, list[Workload]]]:
-    groups: dict[Layout, list[Workload]] = {}
+def _by_layout(workloads: Sequence[Workload]) -> list[tuple[WriterProperties, list[Workload]]]:
+    groups: dict[WriterProperties, list[Workload]] = {}
     for workload in workloads:
         groups.setdefault(workload.layout, []).append(workload)
     return list(groups.items())
 
 
-def _digest_of_layout(layout: Layout) -> Digest:
+def _digest_of_layout(layout: WriterProperties) -> Digest:
     """Of a table as it begins, computed file by file."""
     total = Digest(0, 0, 0)
     for number in range(layout.files):

@@ -37,7 +37,7 @@ _KINDS = ("book", "disc", "food", "game", "tool", "toy", "wear", "wine")
 
 
 @dataclass(frozen=True)
-class Layout:
+class WriterProperties:
     """How the rows of a table are cut into files."""
 
     name: str
@@ -65,7 +65,7 @@ class Layout:
         return 2 * np.arange(file * self.rows_per_file, (file + 1) * self.rows_per_file)
 
 
-def schema_of(layout: Layout) -> pa.Schema:
+def schema_of(layout: WriterProperties) -> pa.Schema:
     """The 12 columns of a table."""
     return pa.schema(
         [
@@ -86,7 +86,10 @@ def schema_of(layout: Layout) -> pa.Schema:
 
 
 def rows_of(
-    layout: Layout, codes: Codes, generation: int = 0, changed: Collection[str] | None = None
+    layout: WriterProperties,
+    codes: Codes,
+    generation: int = 0,
+    changed: Collection[str] | None = None,
 ) -> pa.Table:
     """The rows with these codes.
 
@@ -106,7 +109,7 @@ def rows_of(
     return pa.table(columns, schema=schema)
 
 
-def write_files(layout: Layout, directory: Path) -> list[Path]:
+def write_files(layout: WriterProperties, directory: Path) -> list[Path]:
     """Write the files of a table as plain Parquet; gives their paths, in the order of the keys."""
     paths = []
     rows = min(ROW_GROUP, layout.rows_per_file)
@@ -131,7 +134,7 @@ def mix(words: Words, salt: int = 0) -> Words:
     return z ^ (z >> np.uint64(31))
 
 
-def _key(layout: Layout, codes: Codes) -> pa.Array:
+def _key(layout: WriterProperties, codes: Codes) -> pa.Array:
     if layout.keys == "number":
         return pa.array(codes)
     words = codes.astype(np.uint64)
@@ -143,7 +146,7 @@ def _key(layout: Layout, codes: Codes) -> pa.Array:
     return _strings(np.concatenate(joined, axis=1))
 
 
-def _partition(layout: Layout, codes: Codes) -> pa.Array:
+def _partition(layout: WriterProperties, codes: Codes) -> pa.Array:
     files = np.minimum(codes // 2 // layout.rows_per_file, layout.files - 1)
     names = pa.array([f"p{number:05}" for number in range(layout.files)])
     return names.take(pa.array(files))

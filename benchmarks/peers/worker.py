@@ -23,7 +23,7 @@ from benchmarks.peers import memory
 from benchmarks.peers.digest import digest_of
 from benchmarks.peers.protocol import Files, link_tree
 from benchmarks.peers.registry import ENTRIES
-from benchmarks.peers.tables import Layout, schema_of
+from benchmarks.peers.tables import WriterProperties, schema_of
 
 if TYPE_CHECKING:
     from benchmarks.peers.protocol import Entry, OnSpark
@@ -52,7 +52,7 @@ class Worker:
         place, original = Path(task["place"]), Path(task["original"])
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        self._system.make(Files(Layout(**task["layout"]), Path(task["files"])), place)
+        self._system.make(Files(WriterProperties(**task["layout"]), Path(task["files"])), place)
         original.parent.mkdir(parents=True, exist_ok=True)
         place.rename(original)
         return {}
@@ -60,7 +60,7 @@ class Worker:
     def merge(self, task: Task) -> dict[str, Any]:
         """Merge into a fresh copy, read it, check it."""
         place = Path(task["place"])
-        schema, source = schema_of(Layout(**task["layout"])), self._load(task["source"])
+        schema, source = schema_of(WriterProperties(**task["layout"])), self._load(task["source"])
         self._fresh(place, Path(task["original"]))
         before = memory.Before(processes=self._entry.jvm, directory=place)
         start = time.perf_counter()

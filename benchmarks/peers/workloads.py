@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from benchmarks.peers.tables import Layout, mix, rows_of
+from benchmarks.peers.tables import WriterProperties, mix, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ class Workload:
 
     name: str
     title: str
-    layout: Layout
-    choose: Callable[[Layout], Source]
+    layout: WriterProperties
+    choose: Callable[[WriterProperties], Source]
     strategy: Strategy = "upsert"
     changed: tuple[str, ...] | None = None
     """The columns in which a matched row differs from what is there; None for all but the key."""
@@ -61,11 +61,11 @@ class Workload:
 
 def named_workloads(rows: int = DEFAULT_ROWS) -> list[Workload]:
     """The workloads that are named by their shape."""
-    plain = Layout("plain", rows)
-    uuid = Layout("uuid", rows, keys="uuid")
-    bloom = Layout("uuid-bloom", rows, keys="uuid", bloom=True)
-    hive = Layout("hive", rows, partitioned=True)
-    some, many = (Layout(f"files-{n}", max(n, rows // 4), n) for n in _file_counts(rows))
+    plain = WriterProperties("plain", rows)
+    uuid = WriterProperties("uuid", rows, keys="uuid")
+    bloom = WriterProperties("uuid-bloom", rows, keys="uuid", bloom=True)
+    hive = WriterProperties("hive", rows, partitioned=True)
+    some, many = (WriterProperties(f"files-{n}", max(n, rows // 4), n) for n in _file_counts(rows))
     percent, most = max(1, rows // 100), _newest(rows)
     hundred = "100 rows of one file of 16"
     return [
@@ -121,7 +121,7 @@ _INSERTS = ((0.05, 0.05), (0.05, 0.5), (0.05, 1.0))
 
 def sweep(rows: int = DEFAULT_ROWS) -> list[Workload]:
     """Files matched x rows matched x rows not matched, in the fractions that Delta publishes."""
-    layout = Layout("sweep", max(2000, rows // 8), 20)
+    layout = WriterProperties("sweep", max(2000, rows // 8), 20)
     cases: list[tuple[float, float, float, Strategy]]
     cases = [(*fractions, "upsert") for fractions in _UPSERTS]
     cases += [(files, 0.0, new, "insert") for files, new in _INSERTS]
@@ -129,12 +129,12 @@ def sweep(rows: int = DEFAULT_ROWS) -> list[Workload]:
 
 
 def _swept(
-    layout: Layout, files: float, matched: float, new: float, strategy: Strategy
+    layout: WriterProperties, files: float, matched: float, new: float, strategy: Strategy
 ) -> Workload:
     shares = [f"{100 * share:g} %" for share in (files, matched, new)]
     title = f"{strategy}: {shares[0]} of files, {shares[1]} of rows matched, {shares[2]} not"
 
-    def choose(table: Layout) -> Source:
+    def choose(table: WriterProperties) -> Source:
         count = max(1, round(files * table.files))
         codes = np.concatenate([table.codes(number) for number in range(count)])
         return Source(_sample(codes, matched), _sample(codes, new) + 1)
@@ -164,37 +164,37 @@ def _sample(codes: Codes, fraction: float) -> Codes:
     return np.sort(codes[np.argsort(mix(codes.astype(np.uint64), 11))[:count]])
 
 
-def _fraction(table: Layout, fraction: float) -> Codes:
+def _fraction(table: WriterProperties, fraction: float) -> Codes:
     return _sample(2 * np.arange(table.total), fraction)
 
 
-def _run(table: Layout, count: int) -> Source:
+def _run(table: WriterProperties, count: int) -> Source:
     """Rows next to each other, in the middle of a file in the middle."""
     codes = table.codes(table.files // 3)
     middle = len(codes) // 2
     return Source(codes[middle : middle + count], _none())
 
 
-def _into_newest(table: Layout) -> Source:
+def _into_newest(table: WriterProperties) -> Source:
     codes = table.codes(table.files - 1)
     half = _newest(table.rows) // 2
     return Source(_sample(codes, half / len(codes)), codes[-1] + 2 * np.arange(1, half + 1))
 
 
-def _percent(table: Layout) -> Source:
+def _percent(table: WriterProperties) -> Source:
     """One row of each hundred, so that no row group is left out."""
     hundreds = np.arange(0, table.total - table.total % 100, 100)
     offsets = (mix(hundreds.astype(np.uint64), 13) % np.uint64(100)).astype(np.int64)
     return Source(2 * (hundreds + offsets), _none())
 
 
-def _redelivered(table: Layout) -> Source:
+def _redelivered(table: WriterProperties) -> Source:
     codes = table.codes(table.files - 1)
     count = max(10, table.total // 100)
     new = codes[-1] + 2 * np.arange(1, count - count // 10 + 1)
     return Source(codes[-(count // 10) :], new)
 
 
-def _in_ten(table: Layout) -> Source:
+def _in_ten(table: WriterProperties) -> Source:
     files = np.linspace(0, table.files - 1, 10).astype(int)
     return Source(np.concatenate([table.codes(number)[:10] for number in files]), _none())

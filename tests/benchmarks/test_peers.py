@@ -17,7 +17,7 @@ from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
 from benchmarks.peers.results import Results, Run, load
 from benchmarks.peers.runner import ROOT, Bench, Settings
-from benchmarks.peers.tables import Layout, rows_of, schema_of, write_files
+from benchmarks.peers.tables import WriterProperties, rows_of, schema_of, write_files
 from benchmarks.peers.worker import Worker
 from benchmarks.peers.workloads import Workload, named_workloads, sweep
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 1600
-LAYOUT = Layout("small", 200, 4)
+LAYOUT = WriterProperties("small", 200, 4)
 WORKLOADS = {workload.name: workload for workload in [*named_workloads(ROWS), *sweep(ROWS)]}
 INSTALLED = [entry.name for entry in LOCAL if entry.environment == ".venv"]
 
 
-def whole(layout: Layout) -> pa.Table:
+def whole(layout: WriterProperties) -> pa.Table:
     return pa.concat_tables(rows_of(layout, layout.codes(n)) for n in range(layout.files))
 
 
-def digest(table: pa.Table, layout: Layout = LAYOUT) -> Digest:
+def digest(table: pa.Table, layout: WriterProperties = LAYOUT) -> Digest:
     return digest_of(table, schema_of(layout))
 
 
@@ -77,7 +77,7 @@ def test_a_digest_sees_a_key_that_is_there_twice() -> None:
 @pytest.mark.parametrize(
     "layout", dict.fromkeys(w.layout for w in WORKLOADS.values()), ids=lambda it: it.name
 )
-def test_files_hold_the_rows_of_their_layout(layout: Layout, tmp_path: Path) -> None:
+def test_files_hold_the_rows_of_their_layout(layout: WriterProperties, tmp_path: Path) -> None:
     paths = write_files(layout, tmp_path)
     read = ds.dataset(paths, partitioning="hive", partition_base_dir=str(tmp_path))
     assert len(paths) == layout.files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.cli.errors import explain, in_words_of_options
+from fsspeckit.cli.errors import explain, to_cli_terms
 from fsspeckit.datasets.base import DatasetIO
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_errors(error: BaseException, code: int, what: str, hint: str) -> None:
 )
 def test_arguments_are_called_as_on_the_command_line(text: str, expected: str | None) -> None:
     wanted = expected or "--duplicates first or last, or --order-by COLUMN"
-    assert in_words_of_options(text) == wanted
+    assert to_cli_terms(text) == wanted
 
 
 def test_hints_of_the_library_name_options(run: Run, dataset: Path) -> None:

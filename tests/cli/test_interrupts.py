@@ -14,7 +14,7 @@ import pytest
 import typer
 from tests.cli.running import content, tree
 
-from fsspeckit.cli.errors import Interrupts, told_on_interrupt
+from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
@@ -200,7 +200,7 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
     interrupts.begun = True
 
     def forced() -> None:
-        with told_on_interrupt(storage, interrupts, said.append):
+        with report_on_interrupt(storage, interrupts, said.append):
             done("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
             raise KeyboardInterrupt
 
@@ -214,7 +214,7 @@ def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     with (
         pytest.raises(typer.Exit),
-        told_on_interrupt(open_storage(str(dataset)), Interrupts(print), lambda text: None),
+        report_on_interrupt(open_storage(str(dataset)), Interrupts(print), lambda text: None),
     ):
         raise KeyboardInterrupt
     assert signal.getsignal(signal.SIGINT) == before
@@ -227,7 +227,7 @@ def _recorded() -> KeyboardInterrupt:
 
 
 def _interrupted_after_record(dataset: Path, said: list[str]) -> None:
-    with told_on_interrupt(open_storage(str(dataset)), Interrupts(said.append), said.append):
+    with report_on_interrupt(open_storage(str(dataset)), Interrupts(said.append), said.append):
         raise _recorded()
 
 
@@ -291,7 +291,7 @@ def test_what_a_library_makes_of_an_interrupt_is_one(dataset: Path, error: Excep
     interrupts = Interrupts(said.append)
     with (
         pytest.raises(typer.Exit) as end,
-        told_on_interrupt(open_storage(str(dataset)), interrupts, said.append),
+        report_on_interrupt(open_storage(str(dataset)), interrupts, said.append),
         interrupts,
     ):
         query(error)
@@ -303,7 +303,7 @@ def test_another_error_is_no_interrupt(dataset: Path) -> None:
     interrupts = Interrupts(print)
     with (
         pytest.raises(RuntimeError, match="broken"),
-        told_on_interrupt(open_storage(str(dataset)), interrupts, print),
+        report_on_interrupt(open_storage(str(dataset)), interrupts, print),
         interrupts,
     ):
         raise RuntimeError("broken")
@@ -321,7 +321,7 @@ def test_what_is_pending_after_an_interrupt_is_told(dataset: Path) -> None:
     interrupts = Interrupts(print)
     with (
         pytest.raises(CommitPendingError),
-        told_on_interrupt(open_storage(str(dataset)), interrupts, print),
+        report_on_interrupt(open_storage(str(dataset)), interrupts, print),
         interrupts,
     ):
         publish()

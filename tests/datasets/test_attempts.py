@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.pipeline.merge import Patience, retried
+from fsspeckit.datasets.pipeline.merge import RetryPolicy, retried
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.snapshot import Difference, Snapshot
@@ -56,12 +56,12 @@ def test_a_merge_that_is_overtaken_many_times_wins_in_the_end(tmp_path: Path) ->
 
 
 def test_patience_ends_with_the_time_that_a_writer_waits(storage: Storage) -> None:
-    patience, added = Patience(storage), Difference(added=("x.parquet",))
+    patience, added = RetryPolicy(storage), Difference(added=("x.parquet",))
     for _ in range(3):
         patience.spend(added)
     with pytest.raises(ConcurrentModificationError, match=r"x\.parquet.*\nHint: repeat"):
         patience.spend(added)
-    longer = Patience(replace(storage, lock_timeout=60))
+    longer = RetryPolicy(replace(storage, lock_timeout=60))
     for _ in range(100):
         longer.spend(added)
 

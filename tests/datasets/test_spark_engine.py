@@ -81,7 +81,7 @@ class TestActions:
         """To insert a few rows, and to look for them where nothing is to be written anew."""
         path = sixteen_files(tmp_path / "data")
         frame = spark.range(1590, 1610, 1, 2).selectExpr("id", "'new' AS v")
-        monkeypatch.setattr("fsspeckit.datasets.spark.engine._LITTLE_BYTES", little)
+        monkeypatch.setattr("fsspeckit.datasets.spark.engine.DRIVER_MAX_BYTES", little)
         io.jobs.prepare()
         before = io.jobs.actions
         result = io.merge(frame, path, strategy, ["id"])
@@ -488,7 +488,7 @@ class TestSessions:
 
 
 def test_errors_of_tasks_are_what_they_were() -> None:
-    from fsspeckit.datasets.spark.tasks import carried_error, messages
+    from fsspeckit.datasets.spark.tasks import deserialize_error, messages
 
     def fail() -> Iterator[int]:
         yield 1
@@ -498,7 +498,7 @@ def test_errors_of_tasks_are_what_they_were() -> None:
     next(produced)
     with pytest.raises(RuntimeError) as caught:
         next(produced)
-    found = carried_error(f"a long trace\n{caught.value}\n more of it")
+    found = deserialize_error(f"a long trace\n{caught.value}\n more of it")
     assert isinstance(found, PermissionError)
     assert found.filename == "/x"
-    assert carried_error("another error") is None
+    assert deserialize_error("another error") is None

@@ -56,14 +56,14 @@ from fsspeckit.datasets.spark.tasks import (
     RewriteFiles,
     RowPairs,
     StageBatches,
-    carried_error,
+    deserialize_error,
     each,
     insertable,
+    map_items_to_rows,
     messages,
     opened,
     over,
     packed,
-    rows_of_each,
     rows_over,
     unpacked,
 )
@@ -149,14 +149,14 @@ class TestMessages:
             raise PermissionError(13, "Permission denied", "/x")
             yield
 
-        run = rows_of_each(fail, [None]) if kind == "rows of each" else rows_over(fail)
+        run = map_items_to_rows(fail, [None]) if kind == "rows of each" else rows_over(fail)
         with pytest.raises(RuntimeError) as caught:
             list(run(task_batches(0)))
-        found = carried_error(str(caught.value))
+        found = deserialize_error(str(caught.value))
         assert isinstance(found, PermissionError)
         assert found.filename == "/x"
 
-    @pytest.mark.parametrize("task", [each, rows_of_each])
+    @pytest.mark.parametrize("task", [each, map_items_to_rows])
     def test_errors_before_the_first_answer_travel_too(self, task: Any) -> None:
         """Of a function that works at once and gives an iterator afterwards."""
 
@@ -165,7 +165,7 @@ class TestMessages:
 
         with pytest.raises(RuntimeError) as caught:
             list(task(fail, ["x.parquet"])(task_batches(0)))
-        found = carried_error(str(caught.value))
+        found = deserialize_error(str(caught.value))
         assert isinstance(found, FileNotFoundError)
         assert found.filename == "x.parquet"
 
@@ -173,15 +173,15 @@ class TestMessages:
         def fail(_: Any) -> Iterator[Any]:
             raise errors.ConcurrentModificationError("the source has changed.\nHint: again.")
 
-        for run in (rows_over(fail)([]), rows_of_each(fail, [1])(task_batches(0))):
+        for run in (rows_over(fail)([]), map_items_to_rows(fail, [1])(task_batches(0))):
             with pytest.raises(RuntimeError) as caught:
                 list(run)
-            found = carried_error(str(caught.value))
+            found = deserialize_error(str(caught.value))
             assert isinstance(found, errors.ConcurrentModificationError)
             assert str(found) == "the source has changed.\nHint: again."
 
     def test_a_text_without_an_error(self) -> None:
-        assert carried_error("another error") is None
+        assert deserialize_error("another error") is None
 
     @pytest.mark.parametrize(
         "words",
@@ -194,7 +194,7 @@ class TestMessages:
         ],
     )
     def test_a_text_that_only_looks_like_an_error(self, words: bytes) -> None:
-        assert carried_error(f"fsspeckit-error:{base64.b64encode(words).decode()}: x") is None
+        assert deserialize_error(f"fsspeckit-error:{base64.b64encode(words).decode()}: x") is None
 
     def test_an_error_of_arrow(self) -> None:
         def fail(_: Any) -> Iterator[int]:
@@ -203,7 +203,7 @@ class TestMessages:
 
         with pytest.raises(RuntimeError) as caught:
             list(each(fail, ["only"])(task_batches(0)))
-        found = carried_error(str(caught.value))
+        found = deserialize_error(str(caught.value))
         assert isinstance(found, pa.ArrowInvalid)
         assert str(found) == "too wide"
 
@@ -330,7 +330,7 @@ class TestKeys:
         table = table.append_column("times", pa.array([1, 1, 1, 3]))
         (facts,) = ResolveKeys(root, stage, columns, (), (name,))(table.to_batches())
         assert facts.nulls == (3,)
-        assert sorted(facts.witnesses[name].to_pylist()) == [b"a", b"b"]
+        assert sorted(facts.representative_keys[name].to_pylist()) == [b"a", b"b"]
 
     def test_what_is_told_of_many_partitions_is_little(self, root: Root, stage: str) -> None:
         """One key stands for each; it is not sent with all the others."""
@@ -340,7 +340,7 @@ class TestKeys:
         read = ReadKeys(staged(root, stage, table, count), columns)
         resolve = ResolveKeys(root, stage, columns, (), ("p",))
         (facts,) = ResolveAtOnce(read, resolve, keeps_first=False)((0, count))
-        assert sorted(facts.witnesses["p"].to_pylist()) == list(range(50))
+        assert sorted(facts.representative_keys["p"].to_pylist()) == list(range(50))
         assert len(pickle.dumps(facts)) < 8192
 
     def test_files_are_scanned(self, root: Root) -> None:

@@ -58,11 +58,11 @@ def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
 def test_no_message_and_no_repr_tells_the_password_of_a_url(password: str) -> None:
     url = f"http://user:{password}@127.0.0.1:9/lake/data"
     root = open_root(url)
-    assert root.shown == "http://127.0.0.1:9/lake/data"
+    assert root.display_path == "http://127.0.0.1:9/lake/data"
     storage_reprs = repr(root) + repr(PyarrowDatasetIO(storage_options={"password": password}))
     with pytest.raises(OSError, match="127") as caught:
         PyarrowDatasetIO().read_dataset(url)
-    for text in (storage_reprs, root.spelled(f"{root.path}/a.parquet"), str(caught.value)):
+    for text in (storage_reprs, root.to_user_path(f"{root.path}/a.parquet"), str(caught.value)):
         assert "hush" not in text
         assert password not in text
 
@@ -169,7 +169,7 @@ def azure() -> Iterator[str]:
 def test_the_container_of_an_azure_url_is_kept(azure: str) -> None:
     root = open_root(azure)
     assert root.path == "box/lake/data"
-    assert root.shown == azure
-    assert root.spelled(f"{root.path}/p=1/a.parquet") == f"{azure}/p=1/a.parquet"
+    assert root.display_path == azure
+    assert root.to_user_path(f"{root.path}/p=1/a.parquet") == f"{azure}/p=1/a.parquet"
     assert root.canonical(f"{azure}/a.parquet") == f"{root.path}/a.parquet"
     assert open_storage(azure).control.path == "box/lake/.data.fsspeckit"

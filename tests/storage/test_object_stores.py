@@ -190,7 +190,7 @@ def test_a_listing_that_is_refused_is_no_empty_dataset(plain: Moto, there: Stora
         for question in (
             lambda: list_files(there.root),
             lambda: there.disk.names(there.control.commits),
-            lambda: history(there.root.spelled(there.root.path), there.root.filesystem),
+            lambda: history(there.root.to_user_path(there.root.path), there.root.filesystem),
         ):
             with pytest.raises(PermissionError, match="s3:ListBucket"):
                 question()
@@ -201,11 +201,11 @@ def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storag
     with plain.following(
         failing("HeadObject", 403, "AccessDenied"), failing("GetObject", 403, "AccessDenied")
     ):
-        for question in (there.disk.look, there.disk.read, there.disk.discard):
+        for question in (there.disk.stat, there.disk.read, there.disk.discard):
             with pytest.raises(PermissionError, match="s3:GetObject") as caught:
                 question(path)
             assert f"s3://{path}" in str(caught.value)
-        assert there.disk.look(there.path("b.parquet")) is None
+        assert there.disk.stat(there.path("b.parquet")) is None
         with pytest.raises(FileNotFoundError, match=r"b\.parquet"):
             there.disk.read(there.path("b.parquet"))
 
@@ -267,7 +267,7 @@ def test_a_folder_that_a_console_has_made_is_no_file(plain: Moto) -> None:
 
 
 def test_a_dataset_cannot_have_the_name_of_an_object(there: Storage) -> None:
-    path = there.root.spelled(there.path("a.parquet"))
+    path = there.root.to_user_path(there.path("a.parquet"))
     storage = open_storage(path, there.root.filesystem)
     with pytest.raises(NotADirectoryError, match=r"a\.parquet"):
         list_files(storage.root)

@@ -115,7 +115,7 @@ def test_a_commit_through_a_directory_filesystem(memory: str) -> None:
     build_remote(PARTITIONED, storage)
     change_it(PARTITIONED, storage)
     assert read_consistently(open_storage(memory)) == PARTITIONED.new()
-    assert storage.root.spelled(storage.root.path) == "data"
+    assert storage.root.to_user_path(storage.root.path) == "data"
 
 
 class Death(BaseException):
@@ -482,6 +482,6 @@ def test_credentials_are_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_remote_file_where_a_directory_should_be(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path / "data"), ArrowFSWrapper(LocalFileSystem()))
-    assert storage.disk.look(str(tmp_path)) is None
+    assert storage.disk.stat(str(tmp_path)) is None
     assert storage.disk.names(str(tmp_path / "nothing")) == []
     assert storage.disk.discard(str(tmp_path / "nothing")) is False

@@ -84,7 +84,7 @@ def test_a_commit_by_every_spelling(root: str, monkeypatch: pytest.MonkeyPatch) 
 def test_memory_urls() -> None:
     storage = open_storage("memory://bucket/lake/data/")
     assert storage.root.path == "/bucket/lake/data"
-    assert storage.root.spelled(storage.root.path) == "memory:///bucket/lake/data"
+    assert storage.root.to_user_path(storage.root.path) == "memory:///bucket/lake/data"
     assert storage.control.path == "/bucket/lake/.data.fsspeckit"
 
 
@@ -254,7 +254,7 @@ def test_a_linked_partition_is_published_plainly(root: str, tmp_path: Path) -> N
 def test_no_message_tells_a_password() -> None:
     root = open_root("http://user:hush@127.0.0.1:9/lake/data")
     assert "hush" not in repr(root)
-    assert root.shown == "http://127.0.0.1:9/lake/data"
+    assert root.display_path == "http://127.0.0.1:9/lake/data"
 
 
 @pytest.mark.parametrize("where", ["disk", "memory"])

@@ -43,9 +43,9 @@ __all__ = [
     "Interrupts",
     "colours",
     "explain",
-    "in_words_of_options",
     "report",
-    "told_on_interrupt",
+    "report_on_interrupt",
+    "to_cli_terms",
 ]
 
 
@@ -154,7 +154,7 @@ def _message(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    return hide(in_words_of_options(" ".join(text.split())))
+    return hide(to_cli_terms(" ".join(text.split())))
 
 
 def _sentence(text: str) -> str:
@@ -162,7 +162,7 @@ def _sentence(text: str) -> str:
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def in_words_of_options(text: str) -> str:
+def to_cli_terms(text: str) -> str:
     """A text of the library with its arguments called as on the command line."""
     for pattern, option in _NAMES:
         text = re.sub(pattern, option, text)
@@ -279,7 +279,7 @@ class Interrupts:
 
 
 @contextmanager
-def told_on_interrupt(
+def report_on_interrupt(
     storage: Storage, interrupts: Interrupts, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Tell after an interrupt whether the dataset is unchanged, and complete it if it is not.
@@ -361,4 +361,4 @@ def _complete(storage: Storage) -> None:
         recover_storage(storage)
     except (OSError, RuntimeError) as error:
         number = _last_commit(storage)
-        raise CommitPendingError.interrupted(number, storage.root.shown, error) from error
+        raise CommitPendingError.interrupted(number, storage.root.display_path, error) from error

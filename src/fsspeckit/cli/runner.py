@@ -86,7 +86,7 @@ class Session:
         )
         if storage.root.filesystem.isfile(storage.root.path):
             raise NotADirectoryError(
-                f"{storage.root.shown!r} is a file, and a dataset is a directory.\n"
+                f"{storage.root.display_path!r} is a file, and a dataset is a directory.\n"
                 "Hint: name the directory that holds the file."
             )
         if control_dir is not None and storage.root.is_local:
@@ -163,12 +163,12 @@ def work_on(
         call: Calls the library.
         show: Shows the dataset's name and what the call returned.
     """
-    from fsspeckit.cli.errors import Interrupts, told_on_interrupt
+    from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 
     target, control_dir = arguments["target"], arguments["control_dir"]
     storage = session.storage(target, control_dir, arguments["lock_timeout"])
     interrupts = Interrupts(session.say)
-    with told_on_interrupt(storage, interrupts, session.say):
+    with report_on_interrupt(storage, interrupts, session.say):
         with ExitStack() as stack:
             data = _source(session, arguments, storage, stack)
             io = stack.enter_context(_engine(session, arguments))
@@ -176,7 +176,7 @@ def work_on(
             stack.enter_context(interrupts)
             report = stack.enter_context(reporting(not session.quiet))
             result = call(Work(data, io, interrupts.watch(report)))
-        show(storage.root.shown, result)
+        show(storage.root.display_path, result)
 
 
 def _source(

@@ -378,7 +378,7 @@ def naming_damage(root: Root, path: str) -> Iterator[None]:
 
 def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
     return UnreadableFileError(
-        f"{root.spelled(path)!r} is not readable as Parquet: {error}.\n"
+        f"{root.to_user_path(path)!r} is not readable as Parquet: {error}.\n"
         "Hint: restore the file, or move it out of the dataset if it is not data."
     )
 

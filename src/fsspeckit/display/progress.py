@@ -101,10 +101,10 @@ class _Bars:
         counts.take(phase, done, total)
         if (done, total) == (0, 1):
             self._bars.reset(task)
-        told = self._told(task, counts)
+        told = self.serialize_error(task, counts)
         self._bars.update(task, completed=counts.done, total=counts.total, counted=told)
 
-    def _told(self, task: TaskID, counts: _Counts) -> str:
+    def serialize_error(self, task: TaskID, counts: _Counts) -> str:
         """How many files there are, and how many in a second."""
         if counts.total <= 1:
             return ""

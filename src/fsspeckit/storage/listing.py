@@ -146,7 +146,8 @@ def check_mergeable(listing: Listing, root: Root) -> None:
     """
     if listing.obstacles:
         raise UnsupportedLayoutError(
-            f"{root.shown!r} cannot be merged into as plain Parquet: " + " ".join(listing.obstacles)
+            f"{root.display_path!r} cannot be merged into as plain Parquet: "
+            + " ".join(listing.obstacles)
         )
 
 
@@ -161,7 +162,7 @@ def check_readable(obstacles: Sequence[str], root: Root) -> None:
     found = [obstacle for obstacle in obstacles if not obstacle.startswith(_SUMMARY)]
     if found:
         raise UnsupportedLayoutError(
-            f"{root.shown!r} cannot be read as plain Parquet: " + " ".join(found)
+            f"{root.display_path!r} cannot be read as plain Parquet: " + " ".join(found)
         )
 
 
@@ -202,7 +203,7 @@ def _check_directory(root: Root) -> None:
 
 def is_a_file(root: Root, path: str) -> NotADirectoryError:
     """The error about a dataset where there is a file."""
-    text = f"{root.spelled(path)!r} is a file, and a dataset is a directory."
+    text = f"{root.to_user_path(path)!r} is a file, and a dataset is a directory."
     return NotADirectoryError(errno.ENOTDIR, f"{text}\nHint: name a directory.")
 
 
@@ -386,7 +387,7 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
             found: dict[str, dict[str, Any]] = filesystem.find(place, prefix=prefix, detail=True)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{root.spelled(directory)!r} cannot be listed: {error}.\n"
+                f"{root.to_user_path(directory)!r} cannot be listed: {error}.\n"
                 "Hint: check the name, or create the bucket; a merge creates none."
             ) from error
     return {

@@ -190,7 +190,7 @@ class Root:
             return f"{self.inner_prefix}/{stripped.strip('/')}".rstrip("/")
         return _strip(self.filesystem, stripped)
 
-    def spelled(self, path: str) -> str:
+    def to_user_path(self, path: str) -> str:
         """Turn a canonical path into the caller's spelling, without user and password.
 
         It is fit for the caller's filesystem, and for messages.
@@ -205,9 +205,9 @@ class Root:
         return path.removeprefix(self.path).lstrip("/")
 
     @property
-    def shown(self) -> str:
+    def display_path(self) -> str:
         """The root in the caller's spelling, for messages: without user and password."""
-        return self.spelled(self.path)
+        return self.to_user_path(self.path)
 
     def __repr__(self) -> str:
         # A filesystem's own repr may hold credentials.
@@ -251,7 +251,7 @@ def _check_text(root: Root) -> None:
         root.path.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(
-            f"path must be UTF-8, got {root.shown!r}.\n"
+            f"path must be UTF-8, got {root.display_path!r}.\n"
             "Hint: rename the directory whose name is not."
         ) from error
 

@@ -98,7 +98,7 @@ def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
         if pending_numbers(storage) == before:
             return Snapshot(before[0], listing, storage.root.path), before[1]
     raise ConcurrentModificationError(
-        f"{storage.root.shown!r} changes faster than it can be listed."
+        f"{storage.root.display_path!r} changes faster than it can be listed."
     )
 
 
@@ -171,7 +171,7 @@ def stable_files(storage: Storage) -> StableFiles:
     if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
         raise missing
     raise ConcurrentModificationError(
-        f"{storage.root.shown!r} changes faster than it can be listed."
+        f"{storage.root.display_path!r} changes faster than it can be listed."
     )
 
 
@@ -192,7 +192,7 @@ def _look_through(
         if add.final in files:
             continue
         staged = find_staged(storage, places, add.staged)
-        found = storage.disk.look(storage.path(add.final) if staged is None else staged)
+        found = storage.disk.stat(storage.path(add.final) if staged is None else staged)
         if found is None:
             raise LostFileError.missing(record.number, add.final)
         files[add.final] = found

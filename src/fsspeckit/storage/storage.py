@@ -181,7 +181,7 @@ def find_control_directory(
     if control_dir is None:
         if default is None:
             raise InvalidArgumentError(
-                f"{root.shown!r} has no parent to keep a control directory in.\n"
+                f"{root.display_path!r} has no parent to keep a control directory in.\n"
                 "Hint: pass control_dir=, a directory outside of the dataset."
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
@@ -214,7 +214,7 @@ def leave_pointer(root: Root, disk: Disk, control: ControlDirectory, default: st
 
 def _create_once(disk: Disk, path: str, data: bytes) -> None:
     """Create a file that stays as the first of several writers has made it."""
-    if disk.look(path) is None:
+    if disk.stat(path) is None:
         disk.make_directories(path.rpartition("/")[0])
         with suppress(FileExistsError):
             disk.create(path, data)
@@ -222,7 +222,8 @@ def _create_once(disk: Disk, path: str, data: bytes) -> None:
 
 def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"control_dir {given!r} is not where other writers of {root.shown!r} keep it: {place!r}.\n"
+        f"control_dir {given!r} is not where other writers of {root.display_path!r} keep it: "
+        f"{place!r}.\n"
         "Hint: leave control_dir out, or pass that one."
     )
 
@@ -266,7 +267,8 @@ def _check_same_filesystem(root: Root, control_dir: str) -> None:
     if separator and scheme not in own and not root.is_arrow:
         raise InvalidArgumentError(
             f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
-            f"of {scheme!r}.\nHint: pass a path outside of {root.shown!r} on the same filesystem."
+            f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
+            "filesystem."
         )
 
 
@@ -275,7 +277,7 @@ def _in_use(disk: Disk, default: ControlDirectory | None, given: str) -> bool:
 
 
 def _read_pointer(disk: Disk, path: str) -> str | None:
-    if disk.look(path) is None:
+    if disk.stat(path) is None:
         return None
     return _read_document(disk, path, "fsspeckit-location", "control_dir")
 
@@ -356,7 +358,7 @@ class Storage:
         if self.disk.names(self.control.path) or list_files(self.root).exists:
             return
         raise FileNotFoundError(
-            f"{self.root.shown!r} is not there, nor is its control directory "
+            f"{self.root.display_path!r} is not there, nor is its control directory "
             f"{self.control.path!r}.\nHint: check the path; a relative one begins at the working "
             "directory."
         )
@@ -393,7 +395,7 @@ class Storage:
         if not self.root.is_local or self.root.path not in mount_points():
             return ()
         return (
-            f"{self.root.shown!r} is a mount point, and its control directory "
+            f"{self.root.display_path!r} is a mount point, and its control directory "
             f"{self.control.path!r} is not on what is mounted: whoever mounts the same volume "
             "elsewhere cannot complete what is interrupted here. Use a directory below the mount "
             "point as the dataset, or pass a control_dir= that all writers share.",

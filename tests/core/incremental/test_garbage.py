@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from fsspeckit.core.planning.footers import collector_paused
+from fsspeckit.core.planning.footers import gc_disabled
 
 
 @pytest.fixture(autouse=True)
@@ -15,16 +15,16 @@ def collector_on() -> None:
 
 
 def test_it_is_on_again_afterwards() -> None:
-    with collector_paused():
+    with gc_disabled():
         assert not gc.isenabled()
-        with collector_paused():
+        with gc_disabled():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_it_is_on_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="wrong"), collector_paused():
+    with pytest.raises(ValueError, match="wrong"), gc_disabled():
         raise ValueError("wrong")
     assert gc.isenabled()
 
@@ -32,7 +32,7 @@ def test_it_is_on_again_after_an_error() -> None:
 def test_one_that_is_off_stays_off() -> None:
     gc.disable()
     try:
-        with collector_paused():
+        with gc_disabled():
             pass
         assert not gc.isenabled()
     finally:
@@ -42,7 +42,7 @@ def test_one_that_is_off_stays_off() -> None:
 def test_pauses_may_overlap() -> None:
     """As those of two threads do: the one that began first ends first, or last."""
     for first_to_end in (0, 1):
-        pauses = [collector_paused(), collector_paused()]
+        pauses = [gc_disabled(), gc_disabled()]
         for pause in pauses:
             pause.__enter__()
         for pause in (pauses[first_to_end], pauses[1 - first_to_end]):

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 from fsspeckit.core.incremental import confirm_affected_files
 from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.matching.key_scan import scan_keys, sieve_for
+from fsspeckit.core.matching.key_scan import prefilter_for, scan_keys
 from fsspeckit.core.parquet.format.layout import FILE_SPEC
 from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode, encode
 from fsspeckit.core.parquet.format.values import struct
@@ -400,7 +400,7 @@ def sifted_rows(path: Path, name: str, wanted: list[str]) -> list[tuple[int, str
     root = open_root(str(path))
     footer = read_footer(root, DataFile(root.path, path.stat().st_size), [name])
     column = key_column(name, pa.string())
-    sieve = sieve_for(pa.table({name: pa.array(wanted).cast(pa.binary())}), [column])
+    sieve = prefilter_for(pa.table({name: pa.array(wanted).cast(pa.binary())}), [column])
     assert sieve is not None
     ((_, rows, keys),) = scan_keys(root, footer, [0], [column], {}, sieve)
     texts = [key.as_py().decode() for key in keys.column(name)]

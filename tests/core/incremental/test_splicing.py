@@ -32,7 +32,7 @@ from fsspeckit.core.parquet.format.thrift import (
 from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
-from fsspeckit.core.parquet.splice.writer_properties import Layout
+from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
 from fsspeckit.core.rewrite import splice
 from fsspeckit.core.rewrite.diff import Costs
 from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
@@ -418,7 +418,7 @@ def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     anatomy = dissected(path)
     column = columns_of(anatomy.elements)[0]
     with pytest.raises(CannotSpliceError, match="codec 3 of 'id'"):
-        chunk_options(column, anatomy.groups[0].chunks[:1], Layout(TABLE.schema, {}), 1)
+        chunk_options(column, anatomy.groups[0].chunks[:1], WriterProperties(TABLE.schema, {}), 1)
 
 
 def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.core.parquet.thrift_writer import encode, footer_of
 
-from fsspeckit.core.parquet.format.layout import FILE_SPEC, Anatomy, dissect, read_footer
+from fsspeckit.core.parquet.format.layout import FILE_SPEC, FileLayout, parse_layout, read_footer
 from fsspeckit.core.parquet.format.thrift import Struct, decode
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def alter(path: Path, change: Callable[[Struct], object]) -> None:
     path.write_bytes(data[: -8 - len(footer)] + new + len(new).to_bytes(4, "little") + data[-4:])
 
 
-def dissected(path: Path) -> Anatomy:
+def dissected(path: Path) -> FileLayout:
     """The parts of a file."""
     data = path.read_bytes()
 
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    return dissect(read_footer(read, len(data)), len(data), read)
+    return parse_layout(read_footer(read, len(data)), len(data), read)
 
 
 def chunk(footer: Struct, group: int = 0, column: int = 0) -> Struct:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
-from fsspeckit.core.parquet.format.pages import appended, check_size, pack, runs_of, width_of
+from fsspeckit.core.parquet.format.pages import appended, check_size, pack, parse_runs, width_of
 from fsspeckit.core.parquet.format.thrift import varint
 
 
@@ -61,7 +61,7 @@ def test_values_are_those_of_every_bit(
     given_runs: tuple[bytes, int, int], data: st.DataObject
 ) -> None:
     octets, width, count = given_runs
-    runs, expected = runs_of(octets, width, count), _bit_by_bit(octets, width, count)
+    runs, expected = parse_runs(octets, width, count), _bit_by_bit(octets, width, count)
     assert runs.values().tolist() == expected
     chosen = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1))))
     assert runs.at(chosen).tolist() == [expected[place] for place in chosen]
@@ -87,7 +87,7 @@ def test_packed_values_are_what_they_were(values: list[int], shift: int) -> None
 @given(st.binary(max_size=40), st.integers(-1, 40), st.integers(0, 1000))
 def test_damaged_runs_are_refused_or_read(data: bytes, width: int, count: int) -> None:
     try:
-        runs = runs_of(data, width, count)
+        runs = parse_runs(data, width, count)
     except CannotSpliceError:
         return
     assert runs.values().tolist() == _bit_by_bit(data, width, count)
@@ -95,8 +95,8 @@ def test_damaged_runs_are_refused_or_read(data: bytes, width: int, count: int) -
 
 def test_all_that_are_the_same_are_one_run() -> None:
     assert pack(np.full(1000, 3), 2) == varint(2000) + b"\3"
-    assert runs_of(pack(np.ones(1000, np.int64), 1), 1, 1000).all_are(1)
-    assert not runs_of(pack(np.arange(1000) % 2, 1), 1, 1000).all_are(1)
+    assert parse_runs(pack(np.ones(1000, np.int64), 1), 1, 1000).all_are(1)
+    assert not parse_runs(pack(np.arange(1000) % 2, 1), 1, 1000).all_are(1)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))

@@ -14,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.matching.key_scan import sieve_for
-from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
+from fsspeckit.core.matching.key_scan import prefilter_for
+from fsspeckit.core.parquet.patch.key_prefilter import (
+    KeyPrefilter,
+    PrefilteredRows,
+    prefilter_chunk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,20 +35,20 @@ def written(values: Sequence[str | None], *, required: bool = False, **options: 
     return sink.getvalue()
 
 
-def sifted(data: bytes, wanted: list[str], number: int = 0) -> Sifted | None:
+def sifted(data: bytes, wanted: list[str], number: int = 0) -> PrefilteredRows | None:
     file = pq.ParquetFile(io.BytesIO(data))
     group = file.metadata.row_group(number)
-    sieve = Sieve.of(pa.chunked_array([pa.array(wanted, pa.binary())]))
+    sieve = KeyPrefilter.of(pa.chunked_array([pa.array(wanted, pa.binary())]))
     assert sieve is not None
 
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
     column, leaf = group.column(0), file.schema.column(0)
-    return sift_chunk(column, leaf, group.num_rows, len(data), read, sieve)
+    return prefilter_chunk(column, leaf, group.num_rows, len(data), read, sieve)
 
 
-def rows_with(found: Sifted | None, wanted: list[str]) -> list[tuple[int, str]]:
+def rows_with(found: PrefilteredRows | None, wanted: list[str]) -> list[tuple[int, str]]:
     """What is left when the few others that pass are looked at exactly."""
     assert found is not None
     texts = [value.decode() for value in found.values.to_pylist()]
@@ -173,13 +177,15 @@ def test_damaged_pages_are_left_to_the_decoder(style: dict[str, Any]) -> None:
 def test_a_page_of_more_rows_than_its_row_group_is_not_opened() -> None:
     data = written([None] * 200)
     file = pq.ParquetFile(io.BytesIO(data))
-    sieve = Sieve.of(pa.chunked_array([pa.array(ids(1), pa.binary())]))
+    sieve = KeyPrefilter.of(pa.chunked_array([pa.array(ids(1), pa.binary())]))
     assert sieve is not None
     column, leaf = file.metadata.row_group(0).column(0), file.schema.column(0)
-    opened = sift_chunk(column, leaf, 200, len(data), lambda s, n: data[s : s + n], sieve)
+    opened = prefilter_chunk(column, leaf, 200, len(data), lambda s, n: data[s : s + n], sieve)
     assert opened is not None
-    assert sift_chunk(column, leaf, 100, len(data), lambda s, n: data[s : s + n], sieve) is None
-    assert sift_chunk(column, leaf, 200, 20, lambda s, n: data[s : s + n], sieve) is None
+    assert (
+        prefilter_chunk(column, leaf, 100, len(data), lambda s, n: data[s : s + n], sieve) is None
+    )
+    assert prefilter_chunk(column, leaf, 200, 20, lambda s, n: data[s : s + n], sieve) is None
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
@@ -194,15 +200,15 @@ def test_a_sieve_is_for_one_key_column_of_text_without_null() -> None:
     keys = pa.table({"id": texts, "n": pa.chunked_array([[1]])})
     text, number = key_column("id", pa.string()), key_column("n", pa.int64())
     wide = key_column("id", pa.decimal128(30, 0))
-    assert sieve_for(keys, [text]) is not None
-    assert sieve_for(keys, [text, number]) is None
-    assert sieve_for(keys, [number]) is None
-    assert sieve_for(keys, [wide]) is None
-    assert sieve_for(keys.slice(0, 0), [text]) is None
+    assert prefilter_for(keys, [text]) is not None
+    assert prefilter_for(keys, [text, number]) is None
+    assert prefilter_for(keys, [number]) is None
+    assert prefilter_for(keys, [wide]) is None
+    assert prefilter_for(keys.slice(0, 0), [text]) is None
     with_null = pa.table({"id": pa.chunked_array([pa.array([b"x" * 8, None])])})
-    assert sieve_for(with_null, [text]) is None
+    assert prefilter_for(with_null, [text]) is None
 
 
 def test_more_keys_than_a_sieve_can_tell_apart() -> None:
     many = pc.cast(pa.chunked_array([pa.array(range(70_000))]), pa.string()).cast(pa.binary())
-    assert Sieve.of(many) is None
+    assert KeyPrefilter.of(many) is None

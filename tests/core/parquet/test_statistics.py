@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.parquet.format.layout import Column, columns_of, dissect, read_footer
+from fsspeckit.core.parquet.format.layout import Column, columns_of, parse_layout, read_footer
 from fsspeckit.core.parquet.format.thrift import BINARY, TRUE, Struct, encode
 from fsspeckit.core.parquet.patch.chunk import UnknownBoundError, replaced_statistics
 
@@ -22,7 +22,7 @@ def _written(values: pa.Array) -> tuple[Column, bytes | None]:
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    anatomy = dissect(read_footer(read, len(data)), len(data), read)
+    anatomy = parse_layout(read_footer(read, len(data)), len(data), read)
     chunk = anatomy.groups[0].chunks[0]
     return columns_of(anatomy.elements)[0], chunk.metadata.raw.get(12)
 

@@ -95,7 +95,7 @@ def history(
     storage = session.storage(dataset, control_dir)
     storage.check_exists()
     entries = history_of(storage)
-    session.output.history(storage.root.shown, entries[-limit:] if limit else entries)
+    session.output.history(storage.root.display_path, entries[-limit:] if limit else entries)
 
 
 def engines(

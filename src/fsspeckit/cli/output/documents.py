@@ -73,11 +73,11 @@ def of_inspection(found: Inspection) -> dict[str, Any]:
 
 def of_diagnosis(found: Diagnosis) -> dict[str, Any]:
     """How merges on a key would do."""
-    from fsspeckit.cli.errors import in_words_of_options
+    from fsspeckit.cli.errors import to_cli_terms
 
     document = plain(found)
     for finding in document["findings"]:
-        finding["advice"] = in_words_of_options(finding["advice"])
+        finding["advice"] = to_cli_terms(finding["advice"])
     return {"kind": "doctor", "verdict": found.verdict, **document}
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fsspeckit.cli.errors import in_words_of_options
+from fsspeckit.cli.errors import to_cli_terms
 from fsspeckit.display import size
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _inspected_oddities(page: Page, found: Inspection) -> None:
     if told:
         page.line()
     for text in told:
-        page.line(f"warning: {in_words_of_options(text)}", "yellow")
+        page.line(f"warning: {to_cli_terms(text)}", "yellow")
 
 
 def show_diagnosis(page: Page, found: Diagnosis) -> None:
@@ -305,7 +305,7 @@ def _finding(page: Page, finding: Finding) -> None:
         page.line(f"  {file}")
     if len(finding.files) > _MOST_FILES:
         page.line(f"  … and {len(finding.files) - _MOST_FILES:,} more; --json lists them all")
-    page.line(f"  do: {in_words_of_options(finding.advice)}")
+    page.line(f"  do: {to_cli_terms(finding.advice)}")
 
 
 _VERDICTS = {

@@ -145,8 +145,9 @@ def _files(root: Root, path: str) -> list[str]:
         found = sorted(filesystem.glob(root.path)) if any(c in path for c in "*?[") else []
     if not found:
         raise FileNotFoundError(
-            f"there is no source at {root.spelled(root.path)!r}.\nHint: a source is a Parquet, CSV "
-            "or JSON-lines file, a directory or a quoted glob of them, or '-' for stdin."
+            f"there is no source at {root.to_user_path(root.path)!r}.\nHint: a source is a "
+            "Parquet, "
+            "CSV or JSON-lines file, a directory or a quoted glob of them, or '-' for stdin."
         )
     return found
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Root
 
 __all__ = [
-    "Lent",
-    "Misfit",
+    "ConversionError",
     "Stream",
+    "TrackedFile",
     "check_readable",
     "expected",
     "file_stream",
@@ -71,7 +71,7 @@ _EXPECTED: dict[Family, str] = {
 }
 
 
-class Misfit(Exception):
+class ConversionError(Exception):
     """A value that is none of its column's type."""
 
     def __init__(self, index: int, value: Any) -> None:
@@ -120,7 +120,7 @@ def from_text(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Texts as values of a type; NULL stays NULL, and so does no text where text is none.
 
     Raises:
-        Misfit: At the first text that is no value of the type.
+        ConversionError: At the first text that is no value of the type.
     """
     if family(data_type) != "string":
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
@@ -158,12 +158,12 @@ def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Values of JSON, with numbers as ints and decimals, as values of a type.
 
     Raises:
-        Misfit: At the first that is no value of the type.
+        ConversionError: At the first that is no value of the type.
     """
     if family(data_type) in _AS_TEXT:
         for index, value in enumerate(values):
             if value is not None and not isinstance(value, str):
-                raise Misfit(index, value)
+                raise ConversionError(index, value)
         return _all_or_first(
             values, lambda part: _text_values(pa.array(part, pa.string()), data_type)
         )
@@ -261,7 +261,9 @@ def _all_or_first(values: Any, convert: Callable[[Any], _T]) -> _T:
             except _ERRORS:
                 last = middle
         value = values[first]
-        raise Misfit(first, value.as_py() if isinstance(value, pa.Scalar) else value) from error
+        raise ConversionError(
+            first, value.as_py() if isinstance(value, pa.Scalar) else value
+        ) from error
 
 
 # --- Bytes that can be read from their beginning more than once: files, and stdin ---
@@ -289,7 +291,7 @@ def file_stream(root: Root, path: str) -> Stream:
         handle: Any = fsspec.core.OpenFile(root.filesystem, path, "rb", compression="infer").open()
         return handle  # type: ignore[no-any-return]
 
-    return Stream(root.spelled(path), opened)
+    return Stream(root.to_user_path(path), opened)
 
 
 def stdin_stream(stack: ExitStack) -> Stream:
@@ -334,7 +336,7 @@ class _Kept(io.RawIOBase):
         return len(data)
 
 
-class Lent:
+class TrackedFile:
     """A file that is lent to Arrow while a ``with`` statement lasts; counts its quotes.
 
     The threads of Arrow may hold it for a moment after all is read. To let go of it they need the
@@ -369,7 +371,7 @@ class _Loan:
 
     closed = False
 
-    def __init__(self, lent: Lent, returned: threading.Event) -> None:
+    def __init__(self, lent: TrackedFile, returned: threading.Event) -> None:
         self.read = lent.read
         self._returned = returned
 

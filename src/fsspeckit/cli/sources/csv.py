@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_text
+from fsspeckit.cli.sources.convert import (
+    ConversionError,
+    TrackedFile,
+    check_readable,
+    expected,
+    from_text,
+)
 from fsspeckit.core.keys import plain_type
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.errors import SchemaMismatchError
@@ -52,7 +58,7 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
     """
     try:
         with stream.open() as handle:
-            lent = Lent(handle)
+            lent = TrackedFile(handle)
             for texts in _text_batches(lent, delimiter, schema.names):
                 yield _typed(texts, schema)
         if lent.quotes % 2:
@@ -61,7 +67,7 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
                 pass
     except csv.Error as error:
         raise _broken(stream, error) from error
-    except (Misfit, pa.ArrowInvalid) as error:
+    except (ConversionError, pa.ArrowInvalid) as error:
         _raise_located(stream, delimiter, schema, error)
 
 
@@ -82,7 +88,7 @@ def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
 
 
 def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table:
-    with stream.open() as handle, Lent(handle) as file:
+    with stream.open() as handle, TrackedFile(handle) as file:
         return arrow_csv.read_csv(
             file(), parse_options=_parsing(delimiter), convert_options=_as_texts(texts)
         )
@@ -106,7 +112,9 @@ def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.match_substring_regex(texts, r"^[+-]?\d{16,}$")
 
 
-def _text_batches(lent: Lent, delimiter: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _text_batches(
+    lent: TrackedFile, delimiter: str, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Every field as the text it is."""
     with lent as file:
         # Without a name for the reader, which would keep it until the wait for it is over.
@@ -218,7 +226,7 @@ def _check_values(
         texts = pa.array([record[number] for _, record in block], pa.string())
         try:
             from_text(texts, field.type)
-        except Misfit as misfit:
+        except ConversionError as misfit:
             misfits.append((misfit.index, number, misfit.value, field))
     if misfits:
         index, _, value, field = min(misfits, key=lambda found: found[:2])

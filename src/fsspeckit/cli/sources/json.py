@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from fsspeckit.cli.sources.convert import Lent, Misfit, check_readable, expected, from_json
+from fsspeckit.cli.sources.convert import (
+    ConversionError,
+    TrackedFile,
+    check_readable,
+    expected,
+    from_json,
+)
 from fsspeckit.core.keys import plain_type
 from fsspeckit.errors import SchemaMismatchError
 
@@ -74,7 +80,7 @@ def inferred_json(stream: Stream) -> pa.Table:
             "Hint: bring at least one row, or Parquet."
         )
     try:
-        with stream.open() as handle, Lent(handle) as file:
+        with stream.open() as handle, TrackedFile(handle) as file:
             table = arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK))
     except pa.ArrowInvalid as error:
         _check_alike(stream, frozenset())
@@ -214,7 +220,7 @@ def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBat
     for number, field in enumerate(schema):
         try:
             columns.append(from_json([row[field.name] for _, row in lines], field.type))
-        except Misfit as misfit:
+        except ConversionError as misfit:
             misfits.append((misfit.index, number, misfit.value, field))
     if not misfits:
         return pa.RecordBatch.from_arrays(columns, schema=schema)

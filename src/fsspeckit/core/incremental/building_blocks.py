@@ -103,7 +103,7 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
         Paths that the same filesystem understands; none if there is no such directory.
     """
     root = open_root(dataset_path, filesystem)
-    return [root.spelled(file.path) for file in list_files(root).files]
+    return [root.to_user_path(file.path) for file in list_files(root).files]
 
 
 class ParquetMetadataAnalyzer:
@@ -120,7 +120,7 @@ class ParquetMetadataAnalyzer:
         footers = read_footers(root, list_files(root).files, None)
         return [
             ParquetFileMetadata(
-                root.spelled(footer.file.path),
+                root.to_user_path(footer.file.path),
                 len(footer.row_groups),
                 footer.rows,
                 {name: stats for name in footer.leaves if (stats := _column_stats(footer, name))},
@@ -304,7 +304,7 @@ class IncrementalFileManager:
         storage = open_storage(base_path)
         stage = create_stage(storage)
         self._stages.append(stage)
-        return storage.root.spelled(stage.path)
+        return storage.root.to_user_path(stage.path)
 
     def atomic_replace_files(
         self,
@@ -376,7 +376,7 @@ def _canonical(path: str, filesystem: Any) -> tuple[Root, str]:
 def _replace(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -> None:
     disk = storage.disk
     for source in sources:
-        if disk.look(source) is None:
+        if disk.stat(source) is None:
             raise FileNotFoundError(f"the source file {source!r} is not there.")
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
@@ -384,7 +384,7 @@ def _replace(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -
         for source, target in zip(sources, targets, strict=True):
             file = stage.new_copy(check_data_name(storage.root.relative(target)))
             disk.keep_copy(source, file.path)
-            found = disk.look(file.path)
+            found = disk.stat(file.path)
             adds.append(replace(file, size=None if found is None else found.size))
         removes = [file.final for file in adds if file.final in snapshot.by_path]
         commit(storage, snapshot, stage, Change(adds, removes), CommitFacts("", "replace"))

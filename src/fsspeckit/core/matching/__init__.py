@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.matching.key_scan import confirm_affected_files, scan_keys, sieve_for
+from fsspeckit.core.matching.key_scan import confirm_affected_files, prefilter_for, scan_keys
 from fsspeckit.core.matching.positions import (
     IndexedKeys,
     Positions,
@@ -25,7 +25,7 @@ __all__ = [
     "key_and_order_columns",
     "keys_of_file",
     "moving_keys",
+    "prefilter_for",
     "row_group_starts",
     "scan_keys",
-    "sieve_for",
 ]

@@ -22,7 +22,7 @@ from fsspeckit.core.keys import (
     key_column,
     keys_table,
 )
-from fsspeckit.core.parquet import Sieve, Sifted, sift_chunk
+from fsspeckit.core.parquet import KeyPrefilter, PrefilteredRows, prefilter_chunk
 from fsspeckit.core.planning import parse_hive_partition_path, read_footer, typed_values
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import DataFile, open_root, read_range
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["confirm_affected_files", "scan_keys", "sieve_for"]
+__all__ = ["confirm_affected_files", "prefilter_for", "scan_keys"]
 
 # Fewer rows are decoded in the time that it takes to look at their pages one by one.
 _MANY_ROWS: Final = 10_000
 
 
-def sieve_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> Sieve | None:
+def prefilter_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> KeyPrefilter | None:
     """A sieve that lets some canonical keys pass; None where there is none for such keys."""
     (name, *more) = [column.name for column in columns]
     is_text = family(columns[0].type) in ("string", "binary")
-    return Sieve.of(keys.column(name)) if is_text and not more else None
+    return KeyPrefilter.of(keys.column(name)) if is_text and not more else None
 
 
 def scan_keys(
@@ -57,7 +57,7 @@ def scan_keys(
     row_groups: Sequence[int],
     columns: Sequence[KeyColumn],
     constants: Mapping[str, pa.Scalar],
-    sieve: Sieve | None = None,
+    sieve: KeyPrefilter | None = None,
 ) -> Iterator[tuple[int, Rows, pa.Table]]:
     """Read the canonical keys of some row groups of a file.
 
@@ -96,8 +96,13 @@ def scan_keys(
 
 
 def _sifted(
-    root: Root, footer: FileFooter, file: pq.ParquetFile, number: int, name: str, sieve: Sieve
-) -> Sifted | None:
+    root: Root,
+    footer: FileFooter,
+    file: pq.ParquetFile,
+    number: int,
+    name: str,
+    sieve: KeyPrefilter,
+) -> PrefilteredRows | None:
     """The rows of a row group that pass; None if the sieve cannot tell."""
     # By its index: a leaf inside of another column may have the same path.
     leaf = footer.leaves[name].index
@@ -105,7 +110,7 @@ def _sifted(
     rows, path = footer.row_groups[number].rows, footer.file.path
     with naming_damage(root, path):
         read = partial(read_range, root, path)
-        return sift_chunk(chunk, file.schema.column(leaf), rows, footer.file.size, read, sieve)
+        return prefilter_chunk(chunk, file.schema.column(leaf), rows, footer.file.size, read, sieve)
 
 
 def _is_int96(footer: FileFooter, name: str) -> bool:

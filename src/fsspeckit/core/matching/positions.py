@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet import Sieve
+    from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import FileFooter, Target
     from fsspeckit.datasets.pipeline import MergeRequest
 
@@ -124,7 +124,7 @@ def chosen_rows(table: pa.Table, request: MergeRequest, groups: Rows | None) -> 
 def find_positions(
     target: Target,
     keys: IndexedKeys,
-    sieve: Sieve | None,
+    sieve: KeyPrefilter | None,
     number: int,
     row_groups: tuple[int, ...],
 ) -> Positions:
@@ -143,7 +143,7 @@ def find_positions(
 
 
 def keys_of_file(
-    target: Target, sieve: Sieve | None, number: int, row_groups: Sequence[int]
+    target: Target, sieve: KeyPrefilter | None, number: int, row_groups: Sequence[int]
 ) -> Iterator[tuple[int, Rows, pa.Table]]:
     """The canonical keys of a file, but for some that the sieve holds back.
 

@@ -10,22 +10,26 @@ from fsspeckit.core.parquet.format.bloom_filter import (
     header_and_bitset_length,
 )
 from fsspeckit.core.parquet.format.layout import (
-    Anatomy,
     CannotSpliceError,
     Chunk,
     Column,
+    FileLayout,
     Group,
     bound_exactness,
     check_columns,
     columns_of,
-    dissect,
+    parse_layout,
     read_footer,
 )
 from fsspeckit.core.parquet.format.pages import check_chunks
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
 from fsspeckit.core.parquet.patch.chunk import Patch, can_patch, patch_chunks
-from fsspeckit.core.parquet.patch.key_prefilter import Sieve, Sifted, sift_chunk
-from fsspeckit.core.parquet.patch.page_reader import IndexedPages, PageValues, Prober
+from fsspeckit.core.parquet.patch.key_prefilter import (
+    KeyPrefilter,
+    PrefilteredRows,
+    prefilter_chunk,
+)
+from fsspeckit.core.parquet.patch.page_reader import IndexedPages, PageReader, PageValues
 from fsspeckit.core.parquet.splice.assembler import (
     Original,
     Splicer,
@@ -43,9 +47,9 @@ from fsspeckit.core.parquet.splice.chunk_encoder import (
     shared_options,
 )
 from fsspeckit.core.parquet.splice.writer_properties import (
-    Layout,
-    layout_of,
-    layout_of_new_files,
+    WriterProperties,
+    properties_of_new_files,
+    read_writer_properties,
     sorting_columns,
 )
 
@@ -56,24 +60,24 @@ __all__ = [
     "BYTES",
     "INT",
     "RAW",
-    "Anatomy",
     "BloomFilter",
     "CannotSpliceError",
     "Chunk",
     "Column",
     "EncodedChunk",
+    "FileLayout",
     "Group",
     "IndexedPages",
-    "Layout",
+    "KeyPrefilter",
     "Original",
+    "PageReader",
     "PageValues",
     "Patch",
-    "Prober",
-    "Sieve",
-    "Sifted",
+    "PrefilteredRows",
     "Spec",
     "Splicer",
     "ThriftError",
+    "WriterProperties",
     "bound_exactness",
     "can_patch",
     "check_chunks",
@@ -83,20 +87,20 @@ __all__ = [
     "chunk_options",
     "columns_of",
     "decode",
-    "dissect",
     "encode",
     "encode_columns",
     "hash_values",
     "header_and_bitset_length",
-    "layout_of",
-    "layout_of_new_files",
     "merged_options",
     "open_original",
     "open_sink",
     "page_options",
+    "parse_layout",
     "patch_chunks",
+    "prefilter_chunk",
+    "properties_of_new_files",
     "read_footer",
+    "read_writer_properties",
     "shared_options",
-    "sift_chunk",
     "sorting_columns",
 ]

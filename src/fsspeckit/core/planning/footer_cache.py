@@ -30,7 +30,7 @@ from fsspeckit.core.planning.footers import (
     FileFooter,
     Leaf,
     RowGroup,
-    collector_paused,
+    gc_disabled,
     raw_footer,
 )
 from fsspeckit.core.planning.key_ranges import inexact_row_groups
@@ -333,7 +333,7 @@ class KnownFooters:
     def _read(
         self, root: Root, files: Sequence[DataFile], columns: tuple[str, ...], read: FooterReader
     ) -> list[FileFooter]:
-        with collector_paused():
+        with gc_disabled():
             known = self._load(columns)
             found = {
                 file.path: footer

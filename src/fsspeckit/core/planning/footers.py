@@ -41,8 +41,8 @@ __all__ = [
     "FileFooter",
     "Leaf",
     "RowGroup",
-    "collector_paused",
     "footer_bytes",
+    "gc_disabled",
     "raw_footer",
     "read_footer",
     "read_footers",
@@ -230,7 +230,7 @@ def _read_one(
 
 
 def _unreadable(root: Root, file: DataFile, error: Exception) -> FileFooter:
-    reason = f"{root.spelled(file.path)!r} is not readable as Parquet: {error}"
+    reason = f"{root.to_user_path(file.path)!r} is not readable as Parquet: {error}"
     return FileFooter(file, error=reason)
 
 
@@ -406,7 +406,7 @@ def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Let nothing be collected meanwhile, in any thread; for parts of a second.
 
     Pauses of several threads may overlap: the first that ends may end all of them, and the one that

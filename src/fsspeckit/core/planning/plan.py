@@ -356,7 +356,7 @@ def plan_files(
     )
     elsewhere = _in_other_partitions(target, source)
     return MergePlan(
-        target.root.spelled(target.root.path),
+        target.root.to_user_path(target.root.path),
         strategy,
         tuple(column.name for column in target.key_columns),
         tuple(column.name for column in target.partition_columns),
@@ -380,7 +380,7 @@ def _decide(target: Target, number: int, verdict: Verdict, elsewhere: bool) -> F
     elif elsewhere:
         decision = "guarded"
     return FilePlan(
-        target.root.spelled(footer.file.path),
+        target.root.to_user_path(footer.file.path),
         footer.rows,
         footer.file.size,
         decision,
@@ -457,7 +457,7 @@ def plan_incremental_rewrite(
         bool(verdict.row_groups) or footer.error is not None
         for verdict, footer in zip(verdicts, target.footers, strict=True)
     ]
-    paths = [root.spelled(footer.file.path) for footer in target.footers]
+    paths = [root.to_user_path(footer.file.path) for footer in target.footers]
     return IncrementalRewritePlan(
         [path for path, hit in zip(paths, affected, strict=True) if hit],
         [path for path, hit in zip(paths, affected, strict=True) if not hit],

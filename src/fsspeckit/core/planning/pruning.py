@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.core.keys import family, python_value
 from fsspeckit.core.parquet import BloomFilter, ThriftError, hash_values, header_and_bitset_length
-from fsspeckit.core.planning.footers import collector_paused, raw_footer
+from fsspeckit.core.planning.footers import gc_disabled, raw_footer
 from fsspeckit.core.planning.key_ranges import (
     KeyOverlap,
     constant_bounds,
@@ -311,7 +311,7 @@ def prune(
     chain = _Chain(root, footers, keys, bounds, overlap)
     if ask_blooms:
         chain.apply_blooms()
-    with collector_paused():
+    with gc_disabled():
         return chain.verdicts()
 
 

@@ -543,7 +543,7 @@ def check_partition_value(
         SchemaMismatchError: If the value is none of the column's type, or the file also stores
             the column and holds another value.
     """
-    shown = root.spelled(footer.file.path)
+    shown = root.to_user_path(footer.file.path)
     if value is None:
         raise SchemaMismatchError(
             f"the partition value {part.name}={text!r} of {shown!r} is no {part.type}.\n"

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet import Anatomy, Column, IndexedPages, Layout, PageValues
+    from fsspeckit.core.parquet import (
+        Column,
+        FileLayout,
+        IndexedPages,
+        PageValues,
+        WriterProperties,
+    )
     from fsspeckit.storage import Root
 
     Positions = NDArray[np.int64]
@@ -147,7 +153,7 @@ class Change:
         root: Root,
         path: str,
         file: pq.ParquetFile,
-        layout: Layout,
+        layout: WriterProperties,
         replacement: Replacement,
         rows: RowSource,
         probe: Probe = lambda number, places: {},
@@ -325,7 +331,7 @@ class Change:
         return rows
 
 
-def stored_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+def stored_rows(rows: pa.Table, layout: WriterProperties) -> pa.Table:
     """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
     return cast_table(fit_table(rows, layout.meaning()), layout.schema)
 
@@ -427,7 +433,7 @@ class Choice:
 
 
 def choose(
-    anatomy: Anatomy,
+    anatomy: FileLayout,
     columns: Sequence[Column],
     changes: Sequence[GroupChange],
     workers: int,
@@ -477,7 +483,7 @@ class _Work:
 
     @classmethod
     def of(
-        cls, anatomy: Anatomy, columns: Sequence[Column], changes: Sequence[GroupChange]
+        cls, anatomy: FileLayout, columns: Sequence[Column], changes: Sequence[GroupChange]
     ) -> _Work:
         numbers = {column.name: column.numbers for column in columns}
         bytes_, kept_bytes = 0, 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from fsspeckit.core.parquet import Layout
+    from fsspeckit.core.parquet import WriterProperties
     from fsspeckit.core.planning import PartitionDirectories
     from fsspeckit.storage import Root, Stage, StagedFile, WorkerStage
 
@@ -213,7 +213,7 @@ class NewFiles:
         self,
         root: Root,
         stage: Callable[[], Stage | WorkerStage],
-        layout: Layout,
+        layout: WriterProperties,
         partitions: pa.Schema,
         directories: PartitionDirectories,
         limits: FileLimits,
@@ -345,7 +345,7 @@ class NewFiles:
         self._layouts = [one for one in self._layouts if one is not known] + [known or layout]
         return stored
 
-    def _layout_of(self, stored: pa.Table) -> Layout | None:
+    def _layout_of(self, stored: pa.Table) -> WriterProperties | None:
         """The layout that rows were stored for."""
         return next((one for one in self._layouts if one.schema.equals(stored.schema)), None)
 
@@ -391,7 +391,7 @@ class NewFiles:
                 if file.rows >= self._limits.rows_per_file:
                     self._close(directory)
 
-    def _file(self, directory: str, values: dict[str, Any], layout: Layout) -> _OpenFile:
+    def _file(self, directory: str, values: dict[str, Any], layout: WriterProperties) -> _OpenFile:
         if directory in self._open and self._open[directory].layout is not layout:
             self._close(directory)
         if directory not in self._open:
@@ -431,7 +431,7 @@ class _OpenFile:
 
     staged: StagedFile
     values: dict[str, Any]
-    layout: Layout
+    layout: WriterProperties
     context: Any
     rows_per_group: int
     rows: int = 0

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import Unit, finest_unit, has_nanoseconds, open_data_file
-from fsspeckit.core.parquet import CannotSpliceError, Layout, layout_of, sorting_columns
+from fsspeckit.core.parquet import (
+    CannotSpliceError,
+    WriterProperties,
+    read_writer_properties,
+    sorting_columns,
+)
 from fsspeckit.core.rewrite.diff import Change, Replacement, choose, stored_rows
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
 from fsspeckit.core.schema_conform import known_schema
@@ -147,7 +152,7 @@ def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceErr
         except CannotSpliceError as error:
             if error.is_unreadable:
                 raise UnreadableFileError(
-                    f"{root.spelled(path)!r} is not readable as Parquet: {error}."
+                    f"{root.to_user_path(path)!r} is not readable as Parquet: {error}."
                 ) from error
             source = error
         yield source
@@ -212,7 +217,7 @@ def _streamed(change: Change, destination: str, reason: str) -> Rewritten:
 
 def _sorted_as_far(
     change: Change, changes: Sequence[GroupChange], key_columns: Collection[str]
-) -> Layout:
+) -> WriterProperties:
     """The layout of a file whose sort order is by the columns in which nothing changes."""
     changed = {name for one in changes for name in one.changed} - {*key_columns}
     kept = sorting_columns(change.file.metadata, {*change.layout.schema.names} - changed)
@@ -226,7 +231,7 @@ def _opened(
     replacement: Replacement,
     rows: RowSource,
     key_columns: Collection[str],
-) -> Iterator[tuple[pq.ParquetFile, Layout]]:
+) -> Iterator[tuple[pq.ParquetFile, WriterProperties]]:
     """Open a file so that its INT96 timestamps lose nothing."""
     with open_data_file(root, path) as file:
         layout = file_layout(root, path, file, key_columns)
@@ -238,13 +243,13 @@ def _opened(
             given = rows(replacement.source_rows[:1]).schema
             finer = any(has_nanoseconds(f.type) for f in given if f.name in layout.int96)
             wanted = "ns" if finer else "us"
-        unit = finest_unit(_decoded(root, path, file, layout), wanted, root.spelled(path))
+        unit = finest_unit(_decoded(root, path, file, layout), wanted, root.to_user_path(path))
     with open_data_file(root, path, int96_unit=unit) as file:
         yield file, layout.with_unit(unit)
 
 
 def _decoded(
-    root: Root, path: str, coarse: pq.ParquetFile, layout: Layout
+    root: Root, path: str, coarse: pq.ParquetFile, layout: WriterProperties
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The INT96 columns of each row group, as microseconds and as nanoseconds."""
     names = [name for name in layout.schema.names if name in layout.int96]
@@ -258,9 +263,9 @@ def _decoded(
 
 def file_layout(
     root: Root, path: str, file: pq.ParquetFile, unchanged: Collection[str] = ()
-) -> Layout:
+) -> WriterProperties:
     """How an open file was written."""
-    return layout_of(
+    return read_writer_properties(
         file.metadata,
         file.schema_arrow,
         lambda offset, length: read_range(root, path, offset, length),
@@ -268,7 +273,7 @@ def file_layout(
     )
 
 
-def writing(root: Root, path: str, layout: Layout) -> pq.ParquetWriter:
+def writing(root: Root, path: str, layout: WriterProperties) -> pq.ParquetWriter:
     """Open a new file for writing; a context manager."""
     return _Writer(root, path, layout)
 
@@ -276,7 +281,7 @@ def writing(root: Root, path: str, layout: Layout) -> pq.ParquetWriter:
 class _Writer:
     """A Parquet writer on any filesystem; what it began and did not finish is not left open."""
 
-    def __init__(self, root: Root, path: str, layout: Layout) -> None:
+    def __init__(self, root: Root, path: str, layout: WriterProperties) -> None:
         self._handle: Any = None
         target: Any = path
         if not root.is_local:

@@ -21,8 +21,8 @@ import pyarrow as pa
 from fsspeckit.core.parquet import (
     CannotSpliceError,
     IndexedPages,
+    PageReader,
     Patch,
-    Prober,
     Splicer,
     check_chunks,
     check_columns,
@@ -30,12 +30,12 @@ from fsspeckit.core.parquet import (
     check_spliced,
     chunk_options,
     columns_of,
-    dissect,
     encode_columns,
     merged_options,
     open_original,
     open_sink,
     page_options,
+    parse_layout,
     patch_chunks,
     read_footer,
     shared_options,
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from fsspeckit.core.parquet import (
-        Anatomy,
         Chunk,
         Column,
         EncodedChunk,
+        FileLayout,
         Group,
-        Layout,
         Original,
         PageValues,
         Read,
+        WriterProperties,
     )
     from fsspeckit.core.rewrite.diff import Change, Compared, GroupChange, Positions
     from fsspeckit.storage import Root
@@ -69,7 +69,7 @@ _PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_check
 
 
 def patched_columns(
-    names: Iterable[str], compared: Compared, layout: Layout, read: Read
+    names: Iterable[str], compared: Compared, layout: WriterProperties, read: Read
 ) -> dict[str, EncodedChunk]:
     """New chunks for columns of which a few pages change.
 
@@ -114,7 +114,7 @@ def _patch(pages: PageValues | IndexedPages, compared: Compared, field: pa.Field
 
 
 def _units(
-    pages: Sequence[PageValues | IndexedPages], layout: Layout, read: Read
+    pages: Sequence[PageValues | IndexedPages], layout: WriterProperties, read: Read
 ) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
     """Columns whose pages can be written together: they hold the same rows, in one style."""
     units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
@@ -132,7 +132,9 @@ def _encoded_spans(pages: PageValues | IndexedPages) -> tuple[tuple[int, int], .
     return () if isinstance(pages, IndexedPages) else pages.spans
 
 
-def _options(pages: PageValues | IndexedPages, layout: Layout, read: Read) -> dict[str, Any]:
+def _options(
+    pages: PageValues | IndexedPages, layout: WriterProperties, read: Read
+) -> dict[str, Any]:
     chunk = pages.chunk
     known = chunk_options(pages.column, [chunk], layout, 1)
     known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
@@ -172,7 +174,7 @@ class Spliceable:
 
     root: Root
     original: Original
-    anatomy: Anatomy
+    anatomy: FileLayout
     columns: list[Column]
 
     def probe(self, number: int, places: Positions) -> dict[str, PageValues | IndexedPages]:
@@ -182,8 +184,8 @@ class Spliceable:
         return self._prober.probe(number, places)
 
     @cached_property
-    def _prober(self) -> Prober:
-        return Prober(self.anatomy, self.columns, self.original.read)
+    def _prober(self) -> PageReader:
+        return PageReader(self.anatomy, self.columns, self.original.read)
 
     def check_names(self, schema: pa.Schema) -> None:
         """See that pyarrow reads the columns that the footer names.
@@ -255,7 +257,7 @@ def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
     """
     with open_original(root, path) as original:
         footer = read_footer(original.read, original.size)
-        anatomy = dissect(footer, original.size, original.read)
+        anatomy = parse_layout(footer, original.size, original.read)
         columns = columns_of(anatomy.elements)
         check_columns(anatomy, columns)
         yield Spliceable(root, original, anatomy, columns)
@@ -280,7 +282,7 @@ class _Step:
     change: GroupChange | None = None
 
 
-def _steps(anatomy: Anatomy, changes: Sequence[GroupChange]) -> list[_Step]:
+def _steps(anatomy: FileLayout, changes: Sequence[GroupChange]) -> list[_Step]:
     """The row groups of the new file, in order."""
     by_number = {change.number: change for change in changes}
     largest = max((group.rows for group in anatomy.groups), default=0)

@@ -28,8 +28,8 @@ from fsspeckit.core.matching import (
     chosen_rows,
     key_and_order_columns,
     keys_of_file,
+    prefilter_for,
     row_group_starts,
-    sieve_for,
 )
 from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
 from fsspeckit.errors import InvalidArgumentError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from fsspeckit.core.parquet import Sieve
+    from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import ArrowSource, MergeRequest, Progress
@@ -111,7 +111,7 @@ class DuckDBEngine(ArrowEngine):
         """Stream the keys of the row groups through a join with those of the source."""
         if not work or not keys.count:
             return dict.fromkeys(work, _NOTHING)
-        sieve = sieve_for(keys.keys, target.key_columns)
+        sieve = prefilter_for(keys.keys, target.key_columns)
         with self._cursor() as cursor, _Scan(target, work, sieve) as scan:
             try:
                 found = _joined_aside(cursor, _source_keys(keys, target), scan, progress)
@@ -244,7 +244,7 @@ def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions
 class _Scan:
     """The keys of the target's row groups as a stream, read ahead by a few threads."""
 
-    def __init__(self, target: Target, work: Work, sieve: Sieve | None) -> None:
+    def __init__(self, target: Target, work: Work, sieve: KeyPrefilter | None) -> None:
         self.total = len(work)
         self._target = target
         self._work = work

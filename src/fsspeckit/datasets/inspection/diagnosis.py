@@ -112,11 +112,12 @@ def diagnose_dataset(
     files = len(found.target.footers)
     if not files:
         raise InvalidArgumentError(
-            f"{storage.root.shown!r} holds no data files, so there is nothing to say about a key.\n"
+            f"{storage.root.display_path!r} holds no data files, so there is nothing to say "
+            "about a key.\n"
             "Hint: write some rows first."
         )
     return Diagnosis(
-        storage.root.shown,
+        storage.root.display_path,
         tuple(key_columns),
         files,
         # Where no file can be read, or the key is none, a key may be in any file.

@@ -302,7 +302,7 @@ def inspect_dataset(
     root, target = storage.root, surveyed.target
     footers = target.footers
     return Inspection(
-        path=root.shown,
+        path=root.display_path,
         files=tuple(
             InspectedFile(
                 root.relative(footer.file.path),

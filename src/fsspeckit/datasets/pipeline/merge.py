@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
 
 __all__ = [
-    "MOST_PLANS",
-    "Patience",
+    "MAX_ATTEMPTS",
     "Phases",
+    "RetryPolicy",
     "complete",
     "lazy_staging",
     "plan_merge",
@@ -71,8 +71,8 @@ __all__ = [
 
 # --- Attempts: work on a snapshot of a dataset that others may change meanwhile ---
 
-_PLANS_IN_ANY_CASE = 3
-MOST_PLANS = 1000
+MIN_ATTEMPTS = 3
+MAX_ATTEMPTS = 1000
 """No change is planned more often than this, whatever the time."""
 
 _T = TypeVar("_T")
@@ -95,7 +95,7 @@ def retried(
     Raises:
         ConcurrentModificationError: If that happens too often.
     """
-    patience = Patience(storage)
+    patience = RetryPolicy(storage)
     while True:
         snapshot = snapshot_of(storage)
         try:
@@ -107,7 +107,7 @@ def retried(
             patience.spend(difference, error)
 
 
-class Patience:
+class RetryPolicy:
     """How often a change is planned again because others were first.
 
     A few times in any case, however long that takes; more often while the time is not over that a
@@ -130,10 +130,11 @@ class Patience:
         if not self._spent:
             self._deadline = now + self._storage.lock_timeout
         self._spent += 1
-        if self._spent > _PLANS_IN_ANY_CASE and now > self._deadline:
+        if self._spent > MIN_ATTEMPTS and now > self._deadline:
             raise ConcurrentModificationError(
-                f"{self._storage.root.shown!r} is changed by others faster than this change can "
-                f"be planned: {difference or 'another commit was first'}. Nothing was changed by "
+                f"{self._storage.root.display_path!r} is changed by others faster than this change "
+                f"can be planned: {difference or 'another commit was first'}. Nothing was "
+                "changed by "
                 "this call.\nHint: repeat it when there are fewer writers."
             ) from cause
 
@@ -220,7 +221,7 @@ def _once(
         StalePlanError: If they have changed since, or change meanwhile.
     """
     assert plan.snapshot is not None
-    shown = storage.root.shown
+    shown = storage.root.display_path
     snapshot = take_snapshot(storage)
     if difference := plan.snapshot.compare(snapshot):
         raise StalePlanError.changed(shown, difference)
@@ -301,7 +302,7 @@ class _Merge:
         # The plan that the merge must keep to; None for one that may plan as often as it needs.
         self._reviewed = reviewed
         self._started = time.time()
-        self._patience = Patience(storage)
+        self._patience = RetryPolicy(storage)
         self._known = KnownFooters(storage)
         self.source: Source
         self._written: _Written
@@ -335,14 +336,14 @@ class _Merge:
                 change,
                 self.facts,
                 replan=self._again,
-                retries=MOST_PLANS,
+                retries=MAX_ATTEMPTS,
             )
             self._known.keep()
         return outcome
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
         if self._reviewed is not None:
-            raise StalePlanError.changed(self._root.shown, difference)
+            raise StalePlanError.changed(self._root.display_path, difference)
         self._patience.spend(difference)
         return self.attempt(snapshot)
 
@@ -387,7 +388,7 @@ class _Merge:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
             )
-        found = {self._root.spelled(path): m.row_groups for path, m in matches.files.items()}
+        found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         plan = draft.confirmed(found)
         return _Planned(target, keys, plan.deleting() if self._request.deletes else plan, matches)
 
@@ -400,7 +401,7 @@ class _Merge:
         if not snapshot.listing.files and not self._request.inserts:
             raise InvalidArgumentError(
                 f"{self._request.strategy.value} into a non-existent target: "
-                f"{self._root.spelled(self._root.path)!r} holds no data files.\n"
+                f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
         read = read_whole_target if strict else read_any_target
@@ -540,7 +541,10 @@ class _Merge:
         files += [self._entry(new.staged, new.rows, "inserted") for new in written.inserted]
         files += [
             MergeFileMetadata(
-                self._root.spelled(footer.file.path), footer.rows, "preserved", footer.file.size
+                self._root.to_user_path(footer.file.path),
+                footer.rows,
+                "preserved",
+                footer.file.size,
             )
             for footer in written.planned.target.footers
             if footer.file.path not in gone
@@ -548,7 +552,7 @@ class _Merge:
         return files
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
-        path = self._root.spelled(self._storage.path(file.final))
+        path = self._root.to_user_path(self._storage.path(file.final))
         return MergeFileMetadata(path, rows, operation, self._written.sizes[file.final])
 
     def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
@@ -570,13 +574,15 @@ class _Merge:
                 "copied": sum(done.copied_row_groups for done in rewrites),
             },
             "rewrites": {
-                self._root.spelled(path): done.shown()
+                self._root.to_user_path(path): done.shown()
                 for path, done in self._written.rewrites.items()
             },
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
             "files_unchanged": sum(not done.is_new for done in rewrites),
             "renamed": {
-                self._root.spelled(old): self._root.spelled(self._storage.path(file.final))
+                self._root.to_user_path(old): self._root.to_user_path(
+                    self._storage.path(file.final)
+                )
                 for old, (file, _) in self._written.rewritten.items()
             },
             "seconds": dict(self._phases.seconds),

@@ -240,7 +240,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
         check_readable(state.obstacles, storage.root)
         if not state.files:
             raise FileNotFoundError(
-                f"{storage.root.spelled(storage.root.path)!r} holds no data files."
+                f"{storage.root.to_user_path(storage.root.path)!r} holds no data files."
             )
         try:
             return read(_opened(storage, state))
@@ -251,7 +251,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
             if stable_files(storage).files == state.files:
                 raise  # nobody did: a file is listed that cannot be opened
             raise ConcurrentModificationError(
-                f"{storage.root.shown!r} is changed by others faster than it can be read.\n"
+                f"{storage.root.display_path!r} is changed by others faster than it can be read.\n"
                 "Hint: read it again when there are fewer writers."
             ) from error
     raise AssertionError("unreachable")
@@ -265,7 +265,7 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
     relative = [pinned.relative for pinned in state.files]
     check_spelling(relative)
     detect_partition_columns(relative)
-    stored = _common_schema([(storage.root.spelled(f.file.path), f.schema) for f in footers])
+    stored = _common_schema([(storage.root.to_user_path(f.file.path), f.schema) for f in footers])
     parts = _partitions(relative, stored)
     _check_agreement(storage.root, relative, footers, parts)
     return OpenedDataset(_dataset(storage, state, stored, parts))

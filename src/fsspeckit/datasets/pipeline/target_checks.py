@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
 from fsspeckit.core.keys import check_columns, plain_type
-from fsspeckit.core.parquet import Layout, layout_of_new_files
+from fsspeckit.core.parquet import WriterProperties, properties_of_new_files
 from fsspeckit.core.planning import (
     PartitionDirectories,
     check_partition_value,
@@ -140,8 +140,8 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
         odd = sorted(set(names) ^ expected)
         raise SchemaMismatchError(
             f"the files of the target do not have the same columns: {odd!r} is only in one of "
-            f"{target.root.spelled(first.file.path)!r} and "
-            f"{target.root.spelled(footer.file.path)!r}.\n"
+            f"{target.root.to_user_path(first.file.path)!r} and "
+            f"{target.root.to_user_path(footer.file.path)!r}.\n"
             "Hint: rewrite the files so that all have the same columns."
         )
 
@@ -179,7 +179,7 @@ def new_files(
     return NewFiles(
         root,
         stage,
-        layout_of_new_files(like, stored, options.compression, blooms),
+        properties_of_new_files(like, stored, options.compression, blooms),
         parts,
         PartitionDirectories(parts, directories if parts.names else ()),
         options.limits,
@@ -204,7 +204,7 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             )
 
 
-def _example_layout(root: Root, target: Target) -> Layout | None:
+def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:

@@ -211,7 +211,7 @@ def _write_result(
 ) -> WriteDatasetResult:
     files = [
         FileWriteMetadata(
-            storage.root.spelled(storage.path(file.final)),
+            storage.root.to_user_path(storage.path(file.final)),
             new.rows,
             file.size,
             new.partition_values,

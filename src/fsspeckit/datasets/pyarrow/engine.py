@@ -18,7 +18,7 @@ from fsspeckit.core.matching import (
     index_keys,
     key_and_order_columns,
     moving_keys,
-    sieve_for,
+    prefilter_for,
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
@@ -126,7 +126,7 @@ class ArrowEngine:
             By the number of the file, what was found in each.
         """
         found: dict[int, Positions] = {}
-        sieve = sieve_for(keys.keys, target.key_columns)
+        sieve = prefilter_for(keys.keys, target.key_columns)
         with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
             scans = pool.map(lambda item: find_positions(target, keys, sieve, *item), work.items())
             for number, positions in zip(work, scans, strict=True):

@@ -92,8 +92,8 @@ class SparkDatasetIO(DatasetIO):
 def _check_shared(root: Root) -> None:
     """Refuse a filesystem that other processes cannot see."""
     message = (
-        f"{root.spelled(root.path)!r} is on a filesystem ({root.protocol}) that only this process "
-        "can see, but Spark works in others.\n"
+        f"{root.to_user_path(root.path)!r} is on a filesystem ({root.protocol}) that only this "
+        "process can see, but Spark works in others.\n"
         "Hint: use a disk or an object store, or the engines 'pyarrow' or 'duckdb'."
     )
     if isinstance(root.filesystem, MemoryFileSystem):

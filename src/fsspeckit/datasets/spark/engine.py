@@ -37,7 +37,7 @@ from fsspeckit.datasets.spark.keys import (
     ScanFiles,
     StagedKeys,
     WritePairs,
-    one_row_each,
+    deduplicate_keys,
     trusted_bounds,
 )
 from fsspeckit.datasets.spark.matching import (
@@ -45,10 +45,10 @@ from fsspeckit.datasets.spark.matching import (
     check_facts,
     insert_shares,
     match_of,
+    merge_matches,
     sample_keys_of,
     scattered_files,
     some_rows,
-    with_more,
 )
 from fsspeckit.datasets.spark.scheduling import (
     bundles,
@@ -64,7 +64,7 @@ from fsspeckit.datasets.spark.scheduling import (
     windows,
 )
 from fsspeckit.datasets.spark.session import arrow_schema
-from fsspeckit.datasets.spark.source import HeldSource, SourceRows, SparkSource, files_in_place
+from fsspeckit.datasets.spark.source import InMemorySource, SourceRows, SparkSource, files_in_place
 from fsspeckit.datasets.spark.tasks import (
     FoundFile,
     InsertRows,
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
-    AnySource = SparkSource | HeldSource
+    AnySource = SparkSource | InMemorySource
 
 __all__ = ["DRIVER_FOOTERS", "SMALL_SOURCE", "STAGED_KEY_BYTES", "SparkEngine"]
 
@@ -112,7 +112,7 @@ DRIVER_FOOTERS = 2048
 _SAMPLES = 5
 _AT_ONCE_BYTES = 64 * 1024 * 1024
 _HELD_INSERT_ROWS = 100_000
-_LITTLE_BYTES = 16 * 1024 * 1024
+DRIVER_MAX_BYTES = 16 * 1024 * 1024
 # The driver reads one after the other, and each may take some requests.
 _LITTLE_FILES = 8
 _BUCKETS = 1024
@@ -184,7 +184,7 @@ class SparkEngine:
         if paths := as_paths(data):
             return SparkSource(files_in_place(paths, self._filesystem, schema), stage)
         held = open_source(data, stage, self._filesystem, schema, keep=keep)
-        return HeldSource(held, stage)
+        return InMemorySource(held, stage)
 
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
@@ -256,7 +256,7 @@ class SparkEngine:
         facts = self._facts(source, read, resolve, request)
         check_facts(source, facts, request)
         return ResolvedKeys(
-            pa.concat_tables([no_keys(target).keys, *(one.witnesses for one in facts)]),
+            pa.concat_tables([no_keys(target).keys, *(one.representative_keys for one in facts)]),
             sum(one.part.rows for one in facts if one.part is not None),
             tuple(one.part for one in facts if one.part is not None),
             columns,
@@ -276,7 +276,7 @@ class SparkEngine:
             return self._jobs.each(phase, source.stage, once, [(0, total)])
         work = shares(total, self._jobs.tasks)
         every = self._jobs.rows(read, work, f"{columns.ddl('k', 'p', 'o')}, row bigint")
-        grouped = one_row_each(self._jobs.functions, every, columns, request.duplicates)
+        grouped = deduplicate_keys(self._jobs.functions, every, columns, request.duplicates)
         return self._jobs.over(phase, source.stage, grouped, resolve)
 
     def match(
@@ -355,7 +355,7 @@ class SparkEngine:
     ) -> Iterable[Scanned]:
         """Scan files in tasks; here if that is little work, and nothing is written anew."""
         is_scan = isinstance(task.keys, IndexedKeys) and task.rewriter is None
-        is_little = row_group_bytes(task.target, work) <= _LITTLE_BYTES
+        is_little = row_group_bytes(task.target, work) <= DRIVER_MAX_BYTES
         if is_scan and is_little and len(work) <= _LITTLE_FILES:
             self._jobs.prepare()
             return task(work)
@@ -389,7 +389,7 @@ class SparkEngine:
         hits = [message for message in told if message.route >= 0]
         for message in hits:
             path = paths[message.route]
-            files[path] = with_more(files[path], message.rows, message.row_groups)
+            files[path] = merge_matches(files[path], message.rows, message.row_groups)
             pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in told if m.route < 0), key=lambda message: -message.route)
         shares = tuple(
@@ -546,7 +546,7 @@ class SparkEngine:
             written = self._insert_by_partition(source, work, writer)
         else:
             task = InsertRows(root, source.rows(), directory, writer)
-            if total <= self._small and task.source.bytes <= _LITTLE_BYTES:
+            if total <= self._small and task.source.bytes <= DRIVER_MAX_BYTES:
                 self._jobs.prepare()  # what is wrong with workers is told by the first merge
                 written = [file for share in work for file in task(share)]
             else:

@@ -26,7 +26,7 @@ from fsspeckit.core.planning import (
     read_footers,
     trusted_overlap,
 )
-from fsspeckit.datasets.spark.source import QUICKLY, stage_part
+from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, stage_part
 from fsspeckit.datasets.spark.tasks import RowPairs, new_name, source_reads
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ __all__ = [
     "ScanFiles",
     "StagedKeys",
     "WritePairs",
-    "one_row_each",
+    "deduplicate_keys",
     "trusted_bounds",
 ]
 
@@ -141,7 +141,7 @@ class KeyFacts:
     samples: tuple[int, ...]
     """Source rows of a few of them."""
 
-    witnesses: pa.Table
+    representative_keys: pa.Table
     """Keys that stand for all of them when compared with bounds, under their own names."""
 
     bytes: int
@@ -259,7 +259,7 @@ class ResolveAtOnce:
         yield from self.resolve(once.combine_chunks().to_batches(_WITNESS_ROWS))
 
 
-def one_row_each(
+def deduplicate_keys(
     F: Any, every: DataFrame, columns: KeyColumns, duplicates: DuplicatePolicy
 ) -> DataFrame:
     """Each key once, grouped by Spark: the row that takes part, and how often the key occurs.
@@ -380,13 +380,13 @@ class _Facts:
         fields = [
             (names[n].name, names[n].canonical_type) for n in self.task.columns.starting("k", "p")
         ]
-        witnesses = pa.concat_tables([pa.schema(fields).empty_table(), *self._witnesses])
+        representative_keys = pa.concat_tables([pa.schema(fields).empty_table(), *self._witnesses])
         return KeyFacts(
             part,
             tuple(self.nulls.tolist()),
             self.repeated,
             tuple(self.samples),
-            witnesses,
+            representative_keys,
             self.bytes,
         )
 
@@ -492,7 +492,7 @@ class WritePairs:
         group = 0
         with (
             self.target.root.filesystem.open(path, "wb") as handle,
-            pq.ParquetWriter(handle, schema, **QUICKLY) as writer,
+            pq.ParquetWriter(handle, schema, **SPILL_WRITE_OPTIONS) as writer,
         ):
             for route, table in _by_route(batches):
                 moved = self._moved(route, table)

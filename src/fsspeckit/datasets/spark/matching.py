@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from fsspeckit.core.matching import IndexedKeys
     from fsspeckit.datasets.pipeline import MergeRequest
     from fsspeckit.datasets.spark.keys import KeyFacts, StagedKeys
-    from fsspeckit.datasets.spark.source import HeldSource, SparkSource
+    from fsspeckit.datasets.spark.source import InMemorySource, SparkSource
     from fsspeckit.datasets.spark.tasks import FoundFile
 
     Rows = NDArray[np.int64]
-    AnySource = SparkSource | HeldSource
+    AnySource = SparkSource | InMemorySource
 
 __all__ = [
     "NO_ROWS",
     "check_facts",
     "insert_shares",
     "match_of",
+    "merge_matches",
     "sample_keys_of",
     "scattered_files",
     "some_rows",
-    "with_more",
 ]
 
 NO_ROWS: Final[NDArray[np.int64]] = np.empty(0, np.int64)
@@ -44,7 +44,7 @@ _SCATTERED = 4
 _FEW_READS = 32
 
 
-def with_more(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
+def merge_matches(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
     """What is known of a file, with what one more task found in it."""
     if known is None:
         return FileMatch(rows, tuple(row_groups))
@@ -60,7 +60,7 @@ def match_of(files: Sequence[FoundFile]) -> FileMatch:
     """What tasks found in parts of one file, together."""
     match: FileMatch | None = None
     for file in files:
-        match = with_more(match, file.rows, file.row_groups)
+        match = merge_matches(match, file.rows, file.row_groups)
     assert match is not None
     return match
 

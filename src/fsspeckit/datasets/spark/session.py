@@ -32,11 +32,11 @@ import fsspeckit
 from fsspeckit.datasets.spark.tasks import (
     MESSAGE,
     Mailbox,
-    carried_error,
+    deserialize_error,
     each,
+    map_items_to_rows,
     opened,
     over,
-    rows_of_each,
     rows_over,
 )
 from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
@@ -232,7 +232,7 @@ class Jobs:
     ) -> DataFrame:
         """A frame of the rows that a function gives for each item; nothing runs yet."""
         self.prepare()
-        return self._numbers(work).mapInArrow(rows_of_each(function, work), schema)
+        return self._numbers(work).mapInArrow(map_items_to_rows(function, work), schema)
 
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
@@ -247,7 +247,7 @@ class Jobs:
             with self._described(what):
                 answers = [opened(bytes(row.message), mailbox) for row in frame.collect()]
         except PySparkException as error:
-            carried = carried_error(str(error))
+            carried = deserialize_error(str(error))
             if carried is not None:
                 raise carried from error
             raise
@@ -336,7 +336,7 @@ def _mailbox(stage: OpenStage) -> Mailbox:
 def _about(phase: str, stage: OpenStage) -> str:
     """What a job is for: the merge by the name of its staging directory, phase and dataset."""
     root = stage().storage.root
-    return f"fsspeckit {stage().name[-8:]}: {phase} {root.spelled(root.path)}"
+    return f"fsspeckit {stage().name[-8:]}: {phase} {root.to_user_path(root.path)}"
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 __all__ = [
-    "QUICKLY",
-    "HeldSource",
+    "SPILL_WRITE_OPTIONS",
+    "InMemorySource",
     "Part",
     "SourceRows",
     "SparkSource",
@@ -51,7 +51,7 @@ __all__ = [
     "stage_part",
 ]
 
-QUICKLY: Final[dict[str, Any]] = {
+SPILL_WRITE_OPTIONS: Final[dict[str, Any]] = {
     "compression": "lz4",
     "use_dictionary": False,
     "write_statistics": False,
@@ -96,11 +96,12 @@ class Part:
         """
         if self.pin is None:
             return
-        found = open_disk(self.root).look(self.path)
+        found = open_disk(self.root).stat(self.path)
         if found is None or not found.is_same_file(self.pin):
             raise ConcurrentModificationError(
-                f"the source file {self.root.spelled(self.path)!r} has changed while it was being "
-                "merged. Nothing was changed.\nHint: repeat the call when nobody writes to it."
+                f"the source file {self.root.to_user_path(self.path)!r} has changed while it was "
+                "being merged. Nothing was changed.\nHint: repeat the call when nobody "
+                "writes to it."
             )
 
     def meant(self, table: pa.Table) -> pa.Table:
@@ -218,7 +219,7 @@ def stage_part(
         for table in gathered(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))
-                writer = pq.ParquetWriter(handle, table.schema, **QUICKLY)
+                writer = pq.ParquetWriter(handle, table.schema, **SPILL_WRITE_OPTIONS)
                 stack.callback(writer.close)
                 stack.enter_context(beside)  # waited for before the writer is closed
             if written is not None:
@@ -262,7 +263,7 @@ class SparkSource:
         return self._rows.take(rows, names)
 
 
-class HeldSource:
+class InMemorySource:
     """A source in the memory, or in a file, of this process; staged when tasks need its rows."""
 
     has_order = True
@@ -323,6 +324,6 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
         tuple(group.num_rows for group in fragment.row_groups),
         {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
         {name: schema.field(name).type for name in instants},
-        open_disk(root).look(fragment.path),
+        open_disk(root).stat(fragment.path),
         sum(group.total_byte_size for group in fragment.row_groups),
     )

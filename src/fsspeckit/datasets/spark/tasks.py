@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 from fsspeckit import errors
 from fsspeckit.core.arrow_compat import cast_array, open_data_file
-from fsspeckit.core.matching import find_positions, moving_keys, sieve_for
+from fsspeckit.core.matching import find_positions, moving_keys, prefilter_for
 from fsspeckit.core.rewrite import Replacement, rewrite
 from fsspeckit.core.schema_conform import check_same_columns, fit_table, take_rows
-from fsspeckit.datasets.spark.source import QUICKLY, stage_part
+from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
 from fsspeckit.storage import STAGED_SUFFIX, WorkerStage
 
@@ -55,13 +55,13 @@ __all__ = [
     "RewriteFiles",
     "RowPairs",
     "StageBatches",
-    "carried_error",
+    "deserialize_error",
     "each",
     "insertable",
+    "map_items_to_rows",
     "messages",
     "opened",
     "over",
-    "rows_of_each",
     "rows_over",
 ]
 
@@ -143,7 +143,9 @@ def over(
     return run
 
 
-def rows_of_each(function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]) -> Any:
+def map_items_to_rows(
+    function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]
+) -> Any:
     """Like :func:`each`, for a function that gives rows to Spark and not messages to the driver."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -195,10 +197,10 @@ def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Itera
     except others:
         raise
     except Exception as error:  # whatever it is, the driver shall raise it as what it is
-        raise RuntimeError(f"fsspeckit-error:{_told(error)}: {error}") from error
+        raise RuntimeError(f"fsspeckit-error:{serialize_error(error)}: {error}") from error
 
 
-def _told(error: Exception) -> str:
+def serialize_error(error: Exception) -> str:
     """An error as words: its type and arguments. A text may come from anywhere: no pickle."""
     arguments = list(error.args)
     if isinstance(error, OSError) and error.filename is not None:
@@ -207,7 +209,7 @@ def _told(error: Exception) -> str:
     return base64.b64encode(json.dumps([type(error).__name__, plain]).encode()).decode()
 
 
-def carried_error(text: str) -> BaseException | None:
+def deserialize_error(text: str) -> BaseException | None:
     """The error that a failed task's text carries, if it is one of ours, Python's or Arrow's."""
     found = _CARRIED.search(text)
     if found is None:
@@ -289,7 +291,9 @@ class RowPairs:
         path = new_name(directory, "positions")
         table = pa.table({"position": positions, "row": source_rows})
         with root.filesystem.open(path, "wb") as handle:
-            pq.write_table(table, handle, row_group_size=max(len(positions), 1), **QUICKLY)
+            pq.write_table(
+                table, handle, row_group_size=max(len(positions), 1), **SPILL_WRITE_OPTIONS
+            )
         return cls(path, (0,))
 
     def read(self, root: Root) -> tuple[Rows, Rows]:
@@ -495,7 +499,7 @@ class MatchFiles:
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to look at."""
         keys = self.keys.indexed
-        sieve = sieve_for(keys.keys, self.target.key_columns)
+        sieve = prefilter_for(keys.keys, self.target.key_columns)
         known = np.zeros(keys.count, bool)
         moved = np.zeros(keys.count, bool)
         files = []

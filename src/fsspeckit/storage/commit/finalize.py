@@ -80,7 +80,7 @@ def check_published(
         add.final for add in record.adds if add.final not in present and add.final not in deleted
     ]
     if left or missing:
-        raise CommitIncompleteError.found(record.number, storage.root.shown, left, missing)
+        raise CommitIncompleteError.found(record.number, storage.root.display_path, left, missing)
     stayed = () if before is None else before.by_path.keys() - replaced
     return [
         f"{path!r} was deleted by another program meanwhile."
@@ -105,7 +105,7 @@ def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | Non
     """Whether a file that the commit replaces is still in the dataset, not another one."""
     if remove.path not in present:
         return False
-    found = present[remove.path] or storage.disk.look(storage.path(remove.path))
+    found = present[remove.path] or storage.disk.stat(storage.path(remove.path))
     return found is not None and remove.is_still(found)
 
 
@@ -219,12 +219,12 @@ def _first_line(error: Exception) -> str:
 
 def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
     kept = storage.control.trashed(record.number, path)
-    return storage.disk.look(kept) is None and storage.disk.look(storage.path(path)) is None
+    return storage.disk.stat(kept) is None and storage.disk.stat(storage.path(path)) is None
 
 
 def _take_back(storage: Storage, add: Add) -> list[str]:
     """Remove a new file, unless another program has written another one under its name."""
-    found = storage.disk.look(storage.path(add.final))
+    found = storage.disk.stat(storage.path(add.final))
     if found is not None and found.size != add.size:
         return [f"{add.final!r} was replaced by another program; it was kept."]
     storage.disk.discard(storage.path(add.final))
@@ -235,11 +235,11 @@ def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
     """Take a replaced file out of the trash again, if it is there."""
     kept = storage.control.trashed(number, path)
     final = storage.path(path)
-    if storage.disk.look(kept) is None:
+    if storage.disk.stat(kept) is None:
         return
     if over:
         storage.disk.move_over(kept, final)
-    elif storage.disk.look(final) is None:
+    elif storage.disk.stat(final) is None:
         make_data_directories(os.path.dirname(final), storage.root.path)
         storage.disk.move_new(kept, final)
 

@@ -147,7 +147,7 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
     try:
         storage.disk.move_new(staged, final)
     except FileExistsError:
-        found = storage.disk.look(final)
+        found = storage.disk.stat(final)
         if found is None or found.size != add.size:
             raise  # not the copy that an earlier attempt made
         storage.disk.discard(staged)
@@ -155,7 +155,7 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
 
 def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
     """Whether a file that is no longer staged is in the dataset."""
-    found = storage.disk.look(storage.path(add.final))
+    found = storage.disk.stat(storage.path(add.final))
     return found is not None and not (replaced is not None and replaced.is_still(found))
 
 

@@ -184,7 +184,7 @@ def recover(
 def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
     if not _leftovers(storage) and not pending_numbers(storage)[1]:
-        return RecoveryReport(storage.root.shown)
+        return RecoveryReport(storage.root.display_path)
     with locked(storage) as held:
         return recover_locked(storage, held, abandon=abandon)
 
@@ -237,7 +237,7 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
         else:
             completed.extend(_complete_without_lock(storage, record, held, abandon))
     discarded, in_use = _sweep(storage, held)
-    path = storage.root.shown
+    path = storage.root.display_path
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
 
@@ -333,7 +333,7 @@ class _Progress:
         removes = self._record.removes
         while (
             self._removed < len(removes)
-            and disk.look(self._storage.path(removes[self._removed].path)) is None
+            and disk.stat(self._storage.path(removes[self._removed].path)) is None
         ):
             self._removed += 1
         return (*((place, *disk.names(place)) for place in places), self._removed)

@@ -101,7 +101,7 @@ class Stage:
         """The dataset that it is for."""
         self.name = name
         """Its name in the control directory."""
-        self.handed_over = False
+        self.owned_by_commit = False
         """Whether a commit record speaks of it, so that it is no longer ours to delete."""
         self._owner = owner
 
@@ -153,7 +153,7 @@ class Stage:
             FileNotFoundError: If one is gone.
         """
         for add in adds:
-            found = self.storage.disk.look(f"{self.path}/{add.staged}")
+            found = self.storage.disk.stat(f"{self.path}/{add.staged}")
             if found is None or found.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
 
@@ -182,7 +182,7 @@ class Stage:
     def discard(self) -> None:
         """Remove the directory, unless a commit record speaks of it."""
         try:
-            if not self.handed_over:
+            if not self.owned_by_commit:
                 self._discard_tree()
         finally:
             self.release()
@@ -365,12 +365,12 @@ def staged_places(storage: Storage, staging_name: str) -> list[str]:
 def find_staged(storage: Storage, places: Sequence[str], staged: str) -> str | None:
     """Where a staged file is; None if it is in none of the places."""
     paths = (f"{place}/{staged}" for place in places)
-    return next((path for path in paths if storage.disk.look(path) is not None), None)
+    return next((path for path in paths if storage.disk.stat(path) is not None), None)
 
 
 def _verified(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
     """The size and the number of rows of a staged file."""
-    found = storage.disk.look(file.path)
+    found = storage.disk.stat(file.path)
     if found is None:
         raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
     if file.size is not None and found.size != file.size:

@@ -150,7 +150,7 @@ def commit(
         if attempt < retries:
             change = replan(snapshot, difference)
     raise ConcurrentModificationError(
-        f"{storage.root.shown!r} was changed by somebody else meanwhile: "
+        f"{storage.root.display_path!r} was changed by somebody else meanwhile: "
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
         "Hint: repeat it."
     )
@@ -229,10 +229,10 @@ class _Transaction:
         self._phase("shadow")
         # An interrupt may come at any moment from here on. Staged files that a record may speak of
         # are not ours to delete; if there is no record, recovery finds them without an owner.
-        self._stage.handed_over = True
+        self._stage.owned_by_commit = True
         try:
             if not self._write_record(record, shadow, held):
-                self._stage.handed_over = False
+                self._stage.owned_by_commit = False
                 current = settled_snapshot(self._storage, held)
                 return current, self._snapshot.compare(current)
             self._phase("record")
@@ -248,8 +248,9 @@ class _Transaction:
         self._phase("publish")
         if completion.abandoned:
             raise ConcurrentModificationError(
-                f"commit {record.number} of {self._storage.root.shown!r} was abandoned by another "
-                "writer's recover(abandon=True) while it was published. None of its changes are in "
+                f"commit {record.number} of {self._storage.root.display_path!r} was abandoned by "
+                "another writer's recover(abandon=True) while it was published. None of its "
+                "changes are in "
                 "the dataset.\nHint: repeat the call."
             )
         return self._outcome(record, completion)
@@ -278,7 +279,7 @@ class _Transaction:
                 self._raise_pending(record, error)
             if shadow is not None:
                 discard_shadow(self._storage, shadow.name)
-            self._stage.handed_over = False
+            self._stage.owned_by_commit = False
             if is_taken:
                 return False
             raise
@@ -291,7 +292,7 @@ class _Transaction:
         except FileNotFoundError:
             return False
         except (OSError, CorruptRecordError) as unanswered:
-            path = self._storage.root.shown
+            path = self._storage.root.display_path
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
     def _completed_by_others(
@@ -311,7 +312,7 @@ class _Transaction:
     def _raise_pending(self, record: CommitRecord, error: BaseException) -> NoReturn:
         if not isinstance(error, Exception) or isinstance(error, CommitPendingError):
             raise error
-        path = self._storage.root.shown
+        path = self._storage.root.display_path
         raise CommitPendingError.interrupted(record.number, path, error) from error
 
     def _outcome(self, record: CommitRecord, completion: Completion) -> CommitOutcome:

@@ -37,7 +37,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
     Returns:
         A note if another file was found under that name, and left there.
     """
-    found = storage.disk.look(path)
+    found = storage.disk.stat(path)
     if found is None:
         return None
     if not remove.is_still(found):
@@ -59,7 +59,7 @@ def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
         except FileExistsError:
             return False  # linked there by an earlier attempt that was killed
         except FileNotFoundError:
-            if storage.disk.look(path) is None:
+            if storage.disk.stat(path) is None:
                 return True  # deleted by somebody else meanwhile
             # Somebody empties the trash. The file must not stay: its rows would be there twice.
             if attempt == _ATTEMPTS - 1:
@@ -75,7 +75,7 @@ def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
 
 def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str | None:
     """Undo the move of a file that came under the name between the look and the move."""
-    moved = storage.disk.look(target)
+    moved = storage.disk.stat(target)
     if moved is None or remove.is_still(moved):
         return None
     with suppress(FileExistsError):
@@ -85,10 +85,10 @@ def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str |
 
 def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
     """Keep what is about to be replaced under its own name."""
-    if not keeps_trash(storage) or storage.disk.look(path) is None:
+    if not keeps_trash(storage) or storage.disk.stat(path) is None:
         return
     target = storage.control.trashed(number, relative)
-    if storage.disk.look(target) is None:
+    if storage.disk.stat(target) is None:
         storage.disk.make_directories(os.path.dirname(target))
         storage.disk.keep_copy(path, target)
 
@@ -112,7 +112,7 @@ def checksum_path(path: str) -> str:
 
 def was_trashed(storage: Storage, number: int, relative: str) -> bool:
     """Whether a commit has already moved a file to the trash."""
-    return storage.disk.look(storage.control.trashed(number, relative)) is not None
+    return storage.disk.stat(storage.control.trashed(number, relative)) is not None
 
 
 def purge_trash(storage: Storage, number: int) -> None:

@@ -57,7 +57,7 @@ class Disk(Protocol):
     def names(self, directory: str) -> list[str]:
         """The entries of a directory, sorted; none if it is not there."""
 
-    def look(self, path: str) -> DataFile | None:
+    def stat(self, path: str) -> DataFile | None:
         """A file as it is now, or None if there is none."""
 
     def create(self, path: str, data: bytes) -> None:
@@ -118,7 +118,7 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def look(self, path: str) -> DataFile | None:
+    def stat(self, path: str) -> DataFile | None:
         """A file as it is now, or None if there is none."""
         try:
             status = file_status(path)
@@ -348,7 +348,7 @@ class RemoteDisk:
             return []
         return [info for info in found if info["name"].rstrip("/") != directory]
 
-    def look(self, path: str) -> DataFile | None:
+    def stat(self, path: str) -> DataFile | None:
         """A file as it is now, or None if there is none."""
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         try:
@@ -362,7 +362,7 @@ class RemoteDisk:
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole or not at all; FileExistsError if it is there."""
         with _creating:
-            if self.look(path) is not None:
+            if self.stat(path) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             self._change("pipe_file", path, data, mode="create")
 
@@ -377,7 +377,7 @@ class RemoteDisk:
 
     def move_new(self, source: str, target: str) -> None:
         """Move a file to a name that is not there yet; FileExistsError if it is."""
-        if self.look(target) is not None:
+        if self.stat(target) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         self.move_over(source, target)
 
@@ -396,7 +396,7 @@ class RemoteDisk:
 
     def discard(self, path: str) -> bool:
         """Remove a file; False if it was not there."""
-        if self.look(path) is None:
+        if self.stat(path) is None:
             return False
         try:
             self._change("rm_file", path)
@@ -486,7 +486,7 @@ class ObjectDisk(RemoteDisk):
             return []
         return sorted({name for key in found if (name := key[skip:].partition("/")[0])})
 
-    def look(self, path: str) -> DataFile | None:
+    def stat(self, path: str) -> DataFile | None:
         """An object as it is now, or None if there is none."""
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         with naming_failure(self._root, path, "reading"):

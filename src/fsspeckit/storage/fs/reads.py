@@ -230,7 +230,7 @@ def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -
 def _named(root: Root, path: str, phase: str, action: Action, error: Exception) -> Exception:
     if not isinstance(error, OSError) and type(error).__module__ == "builtins":
         return error  # a mistake of a program, not an answer of a filesystem
-    spelled = root.spelled(path)
+    spelled = root.to_user_path(path)
     told = str(error)
     if isinstance(error, OSError) and error.errno is not None and f" of {spelled!r}: " in told:
         return error  # it was here before

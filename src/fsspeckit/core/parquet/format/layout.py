@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 __all__ = [
     "FILE_SPEC",
     "MAGIC",
-    "Anatomy",
     "CannotSpliceError",
     "Chunk",
     "Column",
     "Exactness",
+    "FileLayout",
     "Group",
     "Range",
     "bound_exactness",
@@ -58,7 +58,7 @@ __all__ = [
     "check_apart",
     "check_columns",
     "columns_of",
-    "dissect",
+    "parse_layout",
     "read_footer",
 ]
 
@@ -164,7 +164,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
+class FileLayout:
     """A file by its parts."""
 
     footer: Struct
@@ -208,7 +208,7 @@ def read_footer(read: Read, size: int) -> bytes:
     return tail[-_TRAILER_BYTES - length : -_TRAILER_BYTES]
 
 
-def dissect(footer: bytes, size: int, read: Read) -> Anatomy:
+def parse_layout(footer: bytes, size: int, read: Read) -> FileLayout:
     """Find the parts of a file, and see that they account for it.
 
     Args:
@@ -226,7 +226,7 @@ def dissect(footer: bytes, size: int, read: Read) -> Anatomy:
             raise CannotSpliceError("the footer ends early")
         _check_file(struct)
         groups = tuple(_group(group, read) for group in struct.values[4])
-        anatomy = Anatomy(struct, groups, footer_start)
+        anatomy = FileLayout(struct, groups, footer_start)
         _check_rows(anatomy)
         _check_ranges(anatomy)
     except KeyError as error:
@@ -287,14 +287,14 @@ def _bloom(start: int | None, length: int | None, read: Read) -> Range | None:
     return Range(start, length)
 
 
-def _check_rows(anatomy: Anatomy) -> None:
+def _check_rows(anatomy: FileLayout) -> None:
     footer = anatomy.footer.values
     rows = [group.rows for group in anatomy.groups]
     if min(rows, default=0) < 0 or sum(rows) != footer[3]:
         raise CannotSpliceError(f"the row groups have {sum(rows):,} rows, the file {footer[3]:,}")
 
 
-def _check_ranges(anatomy: Anatomy) -> None:
+def _check_ranges(anatomy: FileLayout) -> None:
     """See that no two parts of a file share a byte, and that all lie before the footer."""
     for group in anatomy.groups:
         for chunk in group.chunks:
@@ -426,7 +426,7 @@ def columns_of(elements: Sequence[bytes]) -> list[Column]:
     return columns
 
 
-def check_columns(anatomy: Anatomy, columns: Sequence[Column]) -> None:
+def check_columns(anatomy: FileLayout, columns: Sequence[Column]) -> None:
     """See that every row group has the chunks that the schema asks for.
 
     Raises:

@@ -8,7 +8,7 @@ A footer may be damaged in a way that still looks like one: a chunk that is said
 it is would be copied without its end. Where the parts of a file do not meet exactly, the pages
 themselves tell how long a chunk is.
 
-Runs of small integers, as Parquet stores places in a dictionary and definition levels.
+RleBitPacked of small integers, as Parquet stores places in a dictionary and definition levels.
 
 A run is either one value many times or groups of eight values in as many bits as are needed. Values
 at some places are read and exchanged without decoding the others.
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Part, Read
+    from fsspeckit.core.parquet.format.layout import Chunk, FileLayout, Part, Read
 
     Codes = NDArray[np.int64]
     Octets = bytes | memoryview
@@ -63,7 +63,7 @@ __all__ = [
     "DictionaryPage",
     "IndexPage",
     "Page",
-    "Runs",
+    "RleBitPacked",
     "ValuePage",
     "appended",
     "check_chunks",
@@ -72,8 +72,8 @@ __all__ = [
     "pack",
     "pages_in",
     "pages_of",
+    "parse_runs",
     "plain_values",
-    "runs_of",
     "width_of",
 ]
 
@@ -87,7 +87,7 @@ _REPEATED: Final = -1
 
 
 @dataclass(frozen=True)
-class Runs:
+class RleBitPacked:
     """The runs of some values."""
 
     data: bytes
@@ -160,7 +160,7 @@ class Runs:
         return out.tobytes()
 
 
-def runs_of(data: bytes, width: int, count: int) -> Runs:
+def parse_runs(data: bytes, width: int, count: int) -> RleBitPacked:
     """Find the runs.
 
     Args:
@@ -194,7 +194,9 @@ def runs_of(data: bytes, width: int, count: int) -> Runs:
                 raise IndexError
     except (IndexError, ThriftError):
         raise CannotSpliceError("runs of values are damaged") from None
-    return Runs(data, width, count, *(np.array(one, np.int64) for one in (starts, bits, repeated)))
+    return RleBitPacked(
+        data, width, count, *(np.array(one, np.int64) for one in (starts, bits, repeated))
+    )
 
 
 def _unpack(packed: bytes, width: int) -> Codes:
@@ -322,7 +324,7 @@ def _read_page(start: int, end: int, read: Read) -> Page:
     )
 
 
-def check_chunks(anatomy: Anatomy, read: Read) -> None:
+def check_chunks(anatomy: FileLayout, read: Read) -> None:
     """See that every chunk is as long as its pages.
 
     Where one part of the file ends at the first byte of another, or of the footer, two numbers of
@@ -511,7 +513,7 @@ class _DataPage:
         """Whether each value is there, or NULL; None if there is no NULL."""
         if self.levels is None:
             return None
-        levels = runs_of(self.levels, 1, self.count)
+        levels = parse_runs(self.levels, 1, self.count)
         return None if levels.all_are(1) else levels.values() == 1
 
 
@@ -561,9 +563,9 @@ class IndexPage(_DataPage):
         return len(self.runs) + len(self.levels or b"") + self.count
 
     @cached_property
-    def _indices(self) -> Runs:
+    def _indices(self) -> RleBitPacked:
         count = self.count if self._defined is None else int(self._defined.sum())
-        return runs_of(self.runs, self.width, count)
+        return parse_runs(self.runs, self.width, count)
 
     def at(self, places: Codes) -> Codes:
         """Places in the dictionary of some values; -1 for NULL."""

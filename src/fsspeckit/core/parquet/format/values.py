@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.format.pages import Codes
 
 __all__ = [
-    "SmallFile",
+    "InMemoryFile",
     "plain_array",
     "plain_slices",
     "schema_without_stored",
@@ -51,7 +51,7 @@ _INTEGERS: Final = LIST | I32 << 4
 _REQUIRED: Final = 0
 
 
-class SmallFile:
+class InMemoryFile:
     """A file of one row group."""
 
     def __init__(self, rows: int, created_by: bytes = b"") -> None:
@@ -195,7 +195,7 @@ def plain_array(
     sizes = {2: (len(values), I32), 3: (len(values), I32)}
     inside = struct({1: (count, I32), 2: (_PLAIN, I32), 3: (_RLE, I32), 4: (_RLE, I32)})
     header = struct({1: (DATA_PAGE, I32), **sizes, 5: (inside, STRUCT)})
-    file = SmallFile(count)
+    file = InMemoryFile(count)
     file.add_values(element, [encode(header), values])
     decoded = file.read().column(0).combine_chunks()
     _check_length(values, decoded, column)

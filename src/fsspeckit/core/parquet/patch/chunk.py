@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.parquet.format.layout import Column, Read
     from fsspeckit.core.parquet.format.pages import Page, Parts
-    from fsspeckit.core.parquet.patch.page_reader import Hit, PageValues
+    from fsspeckit.core.parquet.patch.page_reader import PageSelection, PageValues
 
     Order = Callable[[bytes], Any]
     """Makes of a bound, as it is stored, something that compares as the column does."""
@@ -333,7 +333,7 @@ def _in_memory(chunk: EncodedChunk) -> bytes:
     return b"".join(part for part in chunk.pages if not isinstance(part, Range))
 
 
-def _joined(pages: Hit, new: dict[Page, Parts]) -> tuple[Parts, list[Page]]:
+def _joined(pages: PageSelection, new: dict[Page, Parts]) -> tuple[Parts, list[Page]]:
     """The parts of the new chunk, and its pages, as if it were the first of a file."""
     parts: Parts = []
     found: list[Page] = []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.int64]
 
-__all__ = ["Sieve", "Sifted", "sift_chunk"]
+__all__ = ["KeyPrefilter", "PrefilteredRows", "prefilter_chunk"]
 
 _MOST_KEYS: Final = 1 << 16
 _BITS: Final = 18
@@ -45,7 +45,7 @@ _PLAIN: Final = 0
 _CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
 
 
-class Sieve:
+class KeyPrefilter:
     """Lets some values pass, and few others.
 
     Args:
@@ -60,13 +60,13 @@ class Sieve:
         self._passing[_scattered(_lines_of(tails, _TAIL))] = True
 
     @classmethod
-    def of(cls, wanted: pa.ChunkedArray) -> Sieve | None:
+    def of(cls, wanted: pa.ChunkedArray) -> KeyPrefilter | None:
         """A sieve for values; None if there are too many, or one is NULL."""
         if wanted.null_count or not 0 < len(wanted) <= _MOST_KEYS:
             return None
         return cls(pa.concat_arrays(wanted.chunks))
 
-    def sift(self, values: Octets, count: int) -> Sifted | None:
+    def sift(self, values: Octets, count: int) -> PrefilteredRows | None:
         """Those of some plain values that pass; None if they are of several lengths."""
         if not count:
             return _NOTHING
@@ -76,27 +76,27 @@ class Sieve:
         if lines.shape[1] not in self._sizes:
             return _NOTHING
         places = np.flatnonzero(self._passing[_scattered(lines)])
-        return Sifted(places, _values(lines[places]))
+        return PrefilteredRows(places, _values(lines[places]))
 
 
 @dataclass(frozen=True)
-class Sifted:
+class PrefilteredRows:
     """Values that have passed, and where they are."""
 
     places: Places
     values: pa.Array
 
-    def moved(self, by: int) -> Sifted:
+    def moved(self, by: int) -> PrefilteredRows:
         """The same values at later places."""
-        return Sifted(self.places + by, self.values)
+        return PrefilteredRows(self.places + by, self.values)
 
 
-_NOTHING: Final = Sifted(np.empty(0, np.int64), pa.array([], pa.binary()))
+_NOTHING: Final = PrefilteredRows(np.empty(0, np.int64), pa.array([], pa.binary()))
 
 
-def sift_chunk(
-    chunk: pq.ColumnChunkMetaData, leaf: Any, rows: int, size: int, read: Read, sieve: Sieve
-) -> Sifted | None:
+def prefilter_chunk(
+    chunk: pq.ColumnChunkMetaData, leaf: Any, rows: int, size: int, read: Read, sieve: KeyPrefilter
+) -> PrefilteredRows | None:
     """The rows of a column chunk of strings that pass.
 
     Args:
@@ -133,14 +133,14 @@ def sift_chunk(
 class _Sifting:
     """The way through the pages of one chunk."""
 
-    sieve: Sieve
+    sieve: KeyPrefilter
     codec: Codec
     is_optional: bool
-    dictionary: Sifted | None = None
+    dictionary: PrefilteredRows | None = None
     values: int = 0
     """How many values the dictionary has."""
 
-    def sift(self, data: bytes, rows: int) -> Sifted | None:
+    def sift(self, data: bytes, rows: int) -> PrefilteredRows | None:
         found, row = [_NOTHING], 0
         for page in pages_in(Range(0, len(data)), "", lambda s, n: data[s : s + n]):
             # A page without rows is one that pyarrow ends at, if it is the first.
@@ -153,12 +153,12 @@ class _Sifting:
             row += page.values
         if row != rows:
             return None
-        return Sifted(
+        return PrefilteredRows(
             np.concatenate([one.places for one in found]),
             pa.concat_arrays([one.values for one in found]),
         )
 
-    def _page(self, page: Page, data: bytes) -> Sifted | None:
+    def _page(self, page: Page, data: bytes) -> PrefilteredRows | None:
         if page.kind == DICTIONARY_PAGE:
             opened = DictionaryPage.of(data, page.part, self.codec)
             self.dictionary = self.sieve.sift(opened.values, opened.count)
@@ -168,15 +168,15 @@ class _Sifting:
             return self._indexed(self.dictionary, data) if len(self.dictionary.places) else _NOTHING
         return self._plain(data) if page.is_data and page.encoding == _PLAIN else None
 
-    def _plain(self, data: bytes) -> Sifted | None:
+    def _plain(self, data: bytes) -> PrefilteredRows | None:
         opened = ValuePage.of(data, self.codec, is_optional=self.is_optional)
         rows = opened.rows
         found = self.sieve.sift(opened.values, opened.count if rows is None else len(rows))
         if found is None or rows is None:
             return found
-        return Sifted(rows[found.places], found.values)
+        return PrefilteredRows(rows[found.places], found.values)
 
-    def _indexed(self, dictionary: Sifted, data: bytes) -> Sifted | None:
+    def _indexed(self, dictionary: PrefilteredRows, data: bytes) -> PrefilteredRows | None:
         codes = IndexPage.of(data, self.codec, is_optional=self.is_optional).codes()
         if len(codes) and codes.max() >= self.values:
             return None
@@ -184,7 +184,7 @@ class _Sifting:
         number[dictionary.places] = np.arange(len(dictionary.places))
         found = number[codes]
         places = np.flatnonzero(found >= 0)
-        return Sifted(places, dictionary.values.take(pa.array(found[places])))
+        return PrefilteredRows(places, dictionary.values.take(pa.array(found[places])))
 
 
 def _lines(values: Octets, count: int) -> NDArray[np.uint8] | None:

@@ -35,7 +35,7 @@ from fsspeckit.core.parquet.format.pages import (
 )
 from fsspeckit.core.parquet.format.thrift import Struct
 from fsspeckit.core.parquet.format.values import (
-    SmallFile,
+    InMemoryFile,
     plain_array,
     plain_slices,
     schema_without_stored,
@@ -47,12 +47,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Chunk, Column, Read
+    from fsspeckit.core.parquet.format.layout import Chunk, Column, FileLayout, Read
     from fsspeckit.core.parquet.format.pages import Codes, Page, Parts
 
     Places = NDArray[np.int64]
 
-__all__ = ["MANY_ROWS", "Hit", "IndexedPages", "PageValues", "Prober", "find_hit", "indexed_pages"]
+__all__ = [
+    "MANY_ROWS",
+    "IndexedPages",
+    "PageReader",
+    "PageSelection",
+    "PageValues",
+    "indexed_pages",
+    "select_pages",
+]
 
 
 # --- Those pages of a column chunk that hold some rows ---
@@ -61,7 +69,7 @@ _OPTIONAL: Final = 1
 
 
 @dataclass(frozen=True)
-class Hit:
+class PageSelection:
     """Those pages of a column chunk that hold some rows."""
 
     column: Column
@@ -89,7 +97,9 @@ class Hit:
         return sum(page.part.length for page in self.hit) / self.chunk.data.length
 
 
-def find_hit(column: Column, chunk: Chunk, rows: int, places: Places, read: Read) -> Hit | None:
+def select_pages(
+    column: Column, chunk: Chunk, rows: int, places: Places, read: Read
+) -> PageSelection | None:
     """The pages that hold some rows of a column that is not nested.
 
     Returns:
@@ -105,7 +115,7 @@ def find_hit(column: Column, chunk: Chunk, rows: int, places: Places, read: Read
         return None
     hit = np.unique(np.searchsorted(ends, places, side="right"))
     spans = tuple((int(ends[n]) - data[n].values, int(ends[n])) for n in hit)
-    return Hit(column, chunk, pages, tuple(data[n] for n in hit), spans, places)
+    return PageSelection(column, chunk, pages, tuple(data[n] for n in hit), spans, places)
 
 
 # --- Rows of a column chunk whose pages hold places in a dictionary ---
@@ -121,7 +131,7 @@ _BYTES: Final = 6
 
 
 @dataclass(frozen=True)
-class IndexedPages(Hit):
+class IndexedPages(PageSelection):
     """Those pages of a column chunk that hold some rows, by places in the dictionary."""
 
     dictionary: DictionaryPage
@@ -218,7 +228,7 @@ class IndexedPages(Hit):
 
 
 def indexed_pages(
-    hit: Hit, element: bytes, data_type: pa.DataType, read: Read
+    hit: PageSelection, element: bytes, data_type: pa.DataType, read: Read
 ) -> IndexedPages | None:
     """Open the pages that hold some rows.
 
@@ -248,18 +258,18 @@ def indexed_pages(
     return IndexedPages(**vars(hit), dictionary=opened, values=values, bodies=bodies, rows=rows)
 
 
-def _opened(hit: Hit, page: Page, read: Read) -> IndexPage:
+def _opened(hit: PageSelection, page: Page, read: Read) -> IndexPage:
     codec = codec_of(hit.chunk.metadata.values[_CODEC])
     assert codec is not None
     data = read(page.part.start, page.part.length)
     return IndexPage.of(data, codec, is_optional=hit.is_optional)
 
 
-def _beyond(hit: Hit) -> CannotSpliceError:
+def _beyond(hit: PageSelection) -> CannotSpliceError:
     return CannotSpliceError(f"a page of {hit.chunk.path!r} points beyond its dictionary")
 
 
-def _rows(bodies: tuple[IndexPage, ...], hit: Hit, values: pa.Array) -> pa.Array:
+def _rows(bodies: tuple[IndexPage, ...], hit: PageSelection, values: pa.Array) -> pa.Array:
     """The values of the rows.
 
     Raises:
@@ -304,7 +314,7 @@ MANY_ROWS = 50_000
 
 
 @dataclass(frozen=True)
-class PageValues(Hit):
+class PageValues(PageSelection):
     """The values of those pages of a column chunk that hold some rows."""
 
     values: pa.ChunkedArray
@@ -337,10 +347,10 @@ class PageValues(Hit):
 
 
 @dataclass(frozen=True)
-class Prober:
+class PageReader:
     """Reads rows of a file by their places."""
 
-    anatomy: Anatomy
+    anatomy: FileLayout
     columns: Sequence[Column]
     read: Read
 
@@ -358,13 +368,13 @@ class Prober:
             CannotSpliceError: If the pages of a chunk are not what its footer says.
         """
         group = self.anatomy.groups[number]
-        together: dict[tuple[tuple[int, int], ...], list[Hit]] = {}
+        together: dict[tuple[tuple[int, int], ...], list[PageSelection]] = {}
         found: dict[str, PageValues | IndexedPages] = {}
         if len(places) > min(_FEW_PLACES, group.rows // 2) or group.rows < MANY_ROWS:
             return found
         for column in filter(_is_flat, self.columns):
             chunk = group.chunks[column.first_leaf]
-            hit = find_hit(column, chunk, group.rows, places, self.read)
+            hit = select_pages(column, chunk, group.rows, places, self.read)
             if hit is None:
                 continue
             indexed = self._indexed(hit)
@@ -378,7 +388,7 @@ class Prober:
                 found[one.column.name] = PageValues(**vars(one), values=data)
         return {name: one for name, one in found.items() if not _is_view(one.type)}
 
-    def _indexed(self, hit: Hit) -> IndexedPages | None:
+    def _indexed(self, hit: PageSelection) -> IndexedPages | None:
         """The pages by places in the dictionary, if they are such."""
         name = hit.column.name
         return indexed_pages(hit, self._elements[name], self._types[name], self.read)
@@ -393,22 +403,22 @@ class Prober:
         schema = schema_without_stored([*self._elements.values()])
         return dict(zip(self._elements, schema.types, strict=True))
 
-    def _decoded(self, hits: Sequence[Hit], spans: Sequence[tuple[int, int]]) -> pa.Table:
+    def _decoded(self, hits: Sequence[PageSelection], spans: Sequence[tuple[int, int]]) -> pa.Table:
         rows = sum(end - start for start, end in spans)
-        file = SmallFile(rows, self.anatomy.footer.values.get(6, b""))
+        file = InMemoryFile(rows, self.anatomy.footer.values.get(6, b""))
         for one in hits:
             element = self._elements[one.column.name]
             file.add(element, _metadata(one), self._dictionary(one), self._pages(one))
         return file.read()
 
-    def _dictionary(self, one: Hit) -> bytes:
+    def _dictionary(self, one: PageSelection) -> bytes:
         """The dictionary page, if one of the pages needs it."""
         if not any(page.encoding in DICTIONARY_ENCODINGS for page in one.hit):
             return b""
         dictionary = [page.part for page in one.pages if page.kind == DICTIONARY_PAGE]
         return b"".join(self.read(part.start, part.length) for part in dictionary)
 
-    def _pages(self, one: Hit) -> list[bytes]:
+    def _pages(self, one: PageSelection) -> list[bytes]:
         return [self.read(page.part.start, page.part.length) for page in one.hit]
 
 
@@ -421,7 +431,7 @@ def _is_view(data_type: pa.DataType) -> bool:
     return data_type in (pa.string_view(), pa.binary_view())
 
 
-def _metadata(one: Hit) -> Struct:
+def _metadata(one: PageSelection) -> Struct:
     """What the footer says of a chunk, as far as its decoder must know."""
     known = one.chunk.metadata
     kinds = {number: kind for number, kind in known.kinds.items() if number in _NEEDED}

@@ -53,7 +53,7 @@ from fsspeckit.storage import naming_failure, read_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Group
+    from fsspeckit.core.parquet.format.layout import FileLayout, Group
     from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk
     from fsspeckit.storage import Root
 
@@ -105,7 +105,7 @@ class Splicer:
         sink: Where the new file goes.
     """
 
-    def __init__(self, original: Original, anatomy: Anatomy, sink: Sink) -> None:
+    def __init__(self, original: Original, anatomy: FileLayout, sink: Sink) -> None:
         self._original = original
         self._anatomy = anatomy
         self._sink = sink
@@ -331,7 +331,7 @@ def open_original(root: Root, path: str) -> Iterator[Original]:
         return
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
-        yield _LocalOriginal(descriptor, root.spelled(path))
+        yield _LocalOriginal(descriptor, root.to_user_path(path))
     finally:
         os.close(descriptor)
 
@@ -383,7 +383,7 @@ class _RemoteOriginal:
         # A listing may be cached; what was asked for a moment ago must be asked for again.
         self._root.filesystem.invalidate_cache(self._path)
         if self._size_now() != self.size:
-            raise _changed(self._root.spelled(self._path))
+            raise _changed(self._root.to_user_path(self._path))
 
     def _size_now(self) -> int:
         with naming_failure(self._root, self._path, "reading the size"):
@@ -477,7 +477,7 @@ class _RemoteSink:
 
 
 def check_spliced(
-    root: Root, path: str, old: Anatomy, rows: Sequence[int], indexes: Sequence[Range] = ()
+    root: Root, path: str, old: FileLayout, rows: Sequence[int], indexes: Sequence[Range] = ()
 ) -> None:
     """See that a new file is what it was meant to be.
 

@@ -18,8 +18,8 @@ from fsspeckit.core.parquet.format.layout import (
     Chunk,
     Range,
     columns_of,
-    dissect,
     length_of,
+    parse_layout,
     read_footer,
 )
 from fsspeckit.core.parquet.format.pages import (
@@ -29,12 +29,16 @@ from fsspeckit.core.parquet.format.pages import (
     pages_of,
 )
 from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, decode, encode
-from fsspeckit.core.parquet.splice.writer_properties import BLOOM_FPP, Layout, dictionary_pays
+from fsspeckit.core.parquet.splice.writer_properties import (
+    BLOOM_FPP,
+    WriterProperties,
+    dictionary_pays,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.core.parquet.format.layout import Anatomy, Column, Part, Read
+    from fsspeckit.core.parquet.format.layout import Column, FileLayout, Part, Read
 
 __all__ = [
     "EncodedChunk",
@@ -95,7 +99,7 @@ class EncodedChunk:
 
 
 def chunk_options(
-    column: Column, chunks: Sequence[Chunk], layout: Layout, rows: int
+    column: Column, chunks: Sequence[Chunk], layout: WriterProperties, rows: int
 ) -> dict[str, Any]:
     """The options of pyarrow's writer that make chunks like the ones of a column.
 
@@ -159,7 +163,7 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
     raise CannotSpliceError("there is no data page")
 
 
-def _file_options(layout: Layout) -> dict[str, Any]:
+def _file_options(layout: WriterProperties) -> dict[str, Any]:
     known: dict[str, Any] = {n: layout.options[n] for n in _OF_THE_FILE if n in layout.options}
     return {**known, "store_schema": False}
 
@@ -218,7 +222,7 @@ def _type_options(column: Column) -> dict[str, bool]:
 
 
 def check_encodable(
-    columns: Sequence[Column], schema: pa.Schema, anatomy: Anatomy, layout: Layout
+    columns: Sequence[Column], schema: pa.Schema, anatomy: FileLayout, layout: WriterProperties
 ) -> None:
     """See that new chunks of some columns would mean what the old footer says.
 
@@ -242,7 +246,7 @@ def check_encodable(
             _check_same(column, anatomy, found, written)
 
 
-def _check_same(column: Column, anatomy: Anatomy, found: Column, written: Anatomy) -> None:
+def _check_same(column: Column, anatomy: FileLayout, found: Column, written: FileLayout) -> None:
     """See that a column is the same in two files, but for its place among the others."""
     if found.meaning != column.meaning:
         raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
@@ -304,8 +308,8 @@ def _encode(tables: Sequence[pa.Table], options: dict[str, Any]) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _dissected(buffer: pa.Buffer) -> Anatomy:
+def _dissected(buffer: pa.Buffer) -> FileLayout:
     def read(start: int, length: int) -> bytes:
         return bytes(memoryview(buffer)[start : start + length])
 
-    return dissect(read_footer(read, buffer.size), buffer.size, read)
+    return parse_layout(read_footer(read, buffer.size), buffer.size, read)

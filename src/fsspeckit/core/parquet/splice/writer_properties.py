@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 __all__ = [
-    "Layout",
+    "WriterProperties",
     "dictionary_pays",
-    "layout_of",
-    "layout_of_new_files",
+    "properties_of_new_files",
+    "read_writer_properties",
     "sort_order",
     "sorting_columns",
 ]
@@ -56,7 +56,7 @@ BLOOM_FPP = 0.01
 
 
 @dataclass(frozen=True)
-class Layout:
+class WriterProperties:
     """The schema of a file, and the options that make pyarrow write one like it."""
 
     schema: pa.Schema
@@ -90,7 +90,7 @@ class Layout:
         """
         return bool(self.options.get("use_deprecated_int96_timestamps"))
 
-    def with_types(self, schema: pa.Schema) -> Layout:
+    def with_types(self, schema: pa.Schema) -> WriterProperties:
         """The same layout with other types of its columns; those with INT96 keep theirs."""
         leaves = iter(self.physical)
         fields: list[pa.Field] = []
@@ -103,7 +103,7 @@ class Layout:
         found = pa.schema(fields, self.schema.metadata)
         return replace(self, schema=found, physical=tuple(physical))
 
-    def with_unit(self, unit: Unit) -> Layout:
+    def with_unit(self, unit: Unit) -> WriterProperties:
         """The same layout with INT96 decoded in another unit."""
         stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
         schema = with_int96_as(self.schema, self.physical, stored)
@@ -121,13 +121,13 @@ def _leaf_count(data_type: pa.DataType) -> int:
     return sum(_leaf_count(data_type.field(n).type) for n in range(data_type.num_fields))
 
 
-def layout_of(
+def read_writer_properties(
     metadata: pq.FileMetaData,
     schema: pa.Schema,
     read: Callable[[int, int], bytes],
     *,
     unchanged: Collection[str] = (),
-) -> Layout:
+) -> WriterProperties:
     """Find out how a file was written.
 
     Args:
@@ -157,7 +157,7 @@ def layout_of(
     if options["version"] == "1.0" and not _same_types(metadata.schema, schema, options):
         options["version"] = "2.6"
     key_values = _key_values(metadata, schema, options)
-    return Layout(_roomy(schema), options, int96, key_values, physical).with_unit("us")
+    return WriterProperties(_roomy(schema), options, int96, key_values, physical).with_unit("us")
 
 
 def _roomy(schema: pa.Schema) -> pa.Schema:
@@ -180,12 +180,12 @@ def _key_values(
     return {k: v for k, v in found.items() if k != b"ARROW:schema" and k not in written}
 
 
-def layout_of_new_files(
-    like: Layout | None,
+def properties_of_new_files(
+    like: WriterProperties | None,
     schema: pa.Schema,
     compression: str,
     blooms: Mapping[str, int],
-) -> Layout:
+) -> WriterProperties:
     """The layout of new files: physical types as in the dataset, the rest as the caller says.
 
     Args:
@@ -201,8 +201,8 @@ def layout_of_new_files(
         name: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for name, rows in blooms.items()
     } or None
     if like is None:
-        return Layout(schema, options)
-    layout = Layout(like.schema, options, like.int96, physical=like.physical)
+        return WriterProperties(schema, options)
+    layout = WriterProperties(like.schema, options, like.int96, physical=like.physical)
     finer = any(has_nanoseconds(f.type) for f in schema if f.name in like.int96)
     return layout.with_unit("ns" if finer and layout.writes_int96 else "us")
 
