@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.datasets.pipeline import planned_merge
+from fsspeckit.datasets.interfaces import parameters_of
+from fsspeckit.datasets.pipeline import get_planned_merge
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.storage import history, recover
 
@@ -82,37 +83,36 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         >>> result.inserted
         2
     """
-    arguments = locals()
-    with open_engine(arguments.pop("engine"), None, arguments.pop("storage_options")) as opened:
-        return opened.merge(**arguments)
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.merge(
+            data,
+            path,
+            strategy,
+            key_columns,
+            partition_columns,
+            filesystem,
+            compression,
+            max_rows_per_file,
+            row_group_size,
+            partition_by=partition_by,
+            schema=schema,
+            null_keys=null_keys,
+            duplicate_keys=duplicate_keys,
+            order_by=order_by,
+            trust_partitions=trust_partitions,
+            allow_empty=allow_empty,
+            bloom_columns=bloom_columns,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
 
 
-def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
-    data: Any,
-    path: str,
-    strategy: str,
-    key_columns: str | Sequence[str],
-    partition_columns: str | Sequence[str] | None = None,
-    filesystem: Any = None,
-    compression: str | None = "snappy",
-    max_rows_per_file: int | None = 5_000_000,
-    row_group_size: int | None = 500_000,
-    *,
-    partition_by: str | Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
-    null_keys: NullPolicy = "error",
-    duplicate_keys: DuplicatePolicy = "error",
-    order_by: str | Sequence[str] | None = None,
-    trust_partitions: bool = False,
-    allow_empty: bool = False,
-    bloom_columns: str | Sequence[str] | None = None,
-    max_rewrite_fraction: float | None = None,
-    max_rewrite_bytes: int | None = None,
-    progress: Progress | bool | None = None,
-    engine: str = "spark",
-    storage_options: Mapping[str, Any] | None = None,
+@parameters_of(merge)
+def plan_merge(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
 ) -> MergePlan:
-    """Tell what :func:`merge` would do with the same arguments; the dataset is not changed.
+    """Return what :func:`merge` would do with the same arguments; the dataset is not changed.
 
     Returns:
         A plan whose ``str()`` explains the decision about every file.
@@ -126,8 +126,7 @@ def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
         [('affected', 'key scan'), ('pruned', 'statistics')]
     """
-    arguments = locals()
-    with open_engine(arguments.pop("engine"), None, arguments.pop("storage_options")) as opened:
+    with open_engine(engine, None, storage_options) as opened:
         return opened.plan_merge(**arguments)
 
 
@@ -143,7 +142,7 @@ def execute(plan: MergePlan, *, progress: Progress | bool | None = None) -> Merg
         >>> execute(plan).inserted
         2
     """
-    with open_engine(planned_merge(plan).engine) as opened:
+    with open_engine(get_planned_merge(plan).engine) as opened:
         return opened.execute(plan, progress=progress)
 
 
@@ -175,10 +174,20 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
         >>> [(file.partition_values, file.row_count) for file in result.files]
         [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
     """
-    arguments = locals()
-    names = ("engine", "filesystem", "storage_options")
-    with open_engine(*(arguments.pop(name) for name in names)) as opened:
-        return opened.write_dataset(**arguments)
+    with open_engine(engine, filesystem, storage_options) as opened:
+        return opened.write_dataset(
+            data,
+            path,
+            mode=mode,
+            partition_by=partition_by,
+            basename_template=basename_template,
+            schema=schema,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            bloom_columns=bloom_columns,
+            progress=progress,
+        )
 
 
 def read_dataset(

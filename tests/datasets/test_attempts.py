@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.pipeline.merge import RetryPolicy, retried
+from fsspeckit.datasets.pipeline.merge import RetryPolicy, run_with_retries
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.snapshot import Difference, Snapshot
@@ -55,15 +55,15 @@ def test_a_merge_that_is_overtaken_many_times_wins_in_the_end(tmp_path: Path) ->
     assert (result.updated, result.target_count_after) == (2, 13)
 
 
-def test_patience_ends_with_the_time_that_a_writer_waits(storage: Storage) -> None:
-    patience, added = RetryPolicy(storage), Difference(added=("x.parquet",))
+def test_retries_end_with_the_time_that_a_writer_waits(storage: Storage) -> None:
+    retries, added = RetryPolicy(storage), Difference(added=("x.parquet",))
     for _ in range(3):
-        patience.spend(added)
+        retries.count(added)
     with pytest.raises(ConcurrentModificationError, match=r"x\.parquet.*\nHint: repeat"):
-        patience.spend(added)
+        retries.count(added)
     longer = RetryPolicy(replace(storage, lock_timeout=60))
     for _ in range(100):
-        longer.spend(added)
+        longer.count(added)
 
 
 @pytest.mark.parametrize("times", [0, 2, 9])
@@ -82,10 +82,10 @@ def test_work_starts_again_while_others_remove_files(storage: Storage, times: in
 
     if times == 9:
         with pytest.raises(ConcurrentModificationError) as caught:
-            retried(storage, run)
+            run_with_retries(storage, run)
         assert isinstance(caught.value.__cause__, FileNotFoundError)
     else:
-        assert retried(storage, run) == 1
+        assert run_with_retries(storage, run) == 1
 
 
 def test_a_file_that_is_missing_for_another_reason_is_told_at_once(storage: Storage) -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_is_missing_for_another_reason_is_told_at_once(storage: Stor
         raise FileNotFoundError("something else")
 
     with pytest.raises(FileNotFoundError, match="something else"):
-        retried(storage, run)
+        run_with_retries(storage, run)
 
 
 @pytest.mark.slow

@@ -1,26 +1,21 @@
-"""The calls that every engine has, once: arguments are checked, the pipeline does the rest."""
+"""The calls that every engine has: they check their arguments, the pipeline does the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.keys import as_names
-from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
+from fsspeckit.core.merge import validate_rewrite_mode_compatibility
+from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
-    NO_LIMIT,
-    ROW_GROUP_SIZE,
     FileOptions,
-    MergeRequest,
-    RewriteLimits,
-    WriteRequest,
+    MergeOptions,
+    WriteOptions,
     check_write_or_merge,
-    codec_named,
     located,
-    one_spelling,
     plan_merge,
     read_table,
+    resolve_partition_columns,
     run_merge,
     run_plan,
     run_write,
@@ -30,6 +25,7 @@ from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
     import pyarrow as pa
 
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
+    from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
     from fsspeckit.storage import PublishMode, Storage
 
@@ -58,7 +55,7 @@ class DatasetIO:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine[Any, Any, Any],
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         control_dir: str | None = None,
@@ -163,36 +160,33 @@ class DatasetIO:
             >>> [(file.operation, file.row_count) for file in result.files]
             [('rewritten', 2), ('inserted', 1)]
         """
-        request = _merge_request(locals())
-        storage = self._storage(path, filesystem)
-        source = self._located(data, storage, filesystem)
-        return run_merge(self._engine, storage, source, request)
+        options = MergeOptions.of(
+            strategy,
+            key_columns,
+            partition_columns,
+            compression,
+            max_rows_per_file,
+            row_group_size,
+            partition_by=partition_by,
+            schema=schema,
+            null_keys=null_keys,
+            duplicate_keys=duplicate_keys,
+            order_by=order_by,
+            trust_partitions=trust_partitions,
+            allow_empty=allow_empty,
+            bloom_columns=bloom_columns,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+        storage, source = self._open(data, path, filesystem)
+        return run_merge(self._engine, storage, source, options)
 
-    def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
-        self,
-        data: Any,
-        path: str,
-        strategy: str,
-        key_columns: str | Sequence[str],
-        partition_columns: str | Sequence[str] | None = None,
-        filesystem: Any = None,
-        compression: str | None = "snappy",
-        max_rows_per_file: int | None = 5_000_000,
-        row_group_size: int | None = 500_000,
-        *,
-        partition_by: str | Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        null_keys: NullPolicy = "error",
-        duplicate_keys: DuplicatePolicy = "error",
-        order_by: str | Sequence[str] | None = None,
-        trust_partitions: bool = False,
-        allow_empty: bool = False,
-        bloom_columns: str | Sequence[str] | None = None,
-        max_rewrite_fraction: float | None = None,
-        max_rewrite_bytes: int | None = None,
-        progress: Progress | bool | None = None,
+    @parameters_of(merge)
+    def plan_merge(
+        self, data: Any, path: str, filesystem: Any = None, **arguments: Any
     ) -> MergePlan:
-        """Tell what :meth:`merge` would do with the same arguments; the dataset is not changed.
+        """Return what :meth:`merge` would do with the same arguments; the dataset is not changed.
 
         Returns:
             A plan whose ``str()`` explains the decision about every file.
@@ -207,10 +201,9 @@ class DatasetIO:
             >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
             [('affected', 'key scan'), ('pruned', 'statistics')]
         """
-        request = _merge_request(locals())
-        storage = self._storage(path, filesystem)
-        source = self._located(data, storage, filesystem)
-        return plan_merge(self._engine, storage, source, request)
+        options = MergeOptions.of(**arguments)
+        storage, source = self._open(data, path, filesystem)
+        return plan_merge(self._engine, storage, source, options)
 
     def execute(self, plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:
         """Do what a plan says, or nothing if the files have changed since it was made.
@@ -285,17 +278,13 @@ class DatasetIO:
             >>> [(file.partition_values, file.row_count) for file in result.files]
             [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
         """
-        request = WriteRequest(
-            mode,
-            one_spelling(None, partition_by),
-            _options(
-                compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
-            ),
-            schema,
-            progress,
+        files = FileOptions.of(
+            compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
         )
-        storage = self._storage(path, None)
-        return run_write(self._engine, storage, self._located(data, storage), request)
+        partitions = resolve_partition_columns(None, partition_by)
+        options = WriteOptions(mode, partitions, files, schema, progress)
+        storage, source = self._open(data, path)
+        return run_write(self._engine, storage, source, options)
 
     @overload
     def write_parquet_dataset(
@@ -303,38 +292,13 @@ class DatasetIO:
         data: Any,
         path: str,
         *,
-        mode: WriteMode = ...,
         strategy: None = None,
-        key_columns: str | Sequence[str] | None = ...,
-        rewrite_mode: RewriteMode = ...,
-        partition_by: str | Sequence[str] | None = ...,
-        basename_template: str | None = ...,
-        schema: pa.Schema | None = ...,
-        compression: str | None = ...,
-        max_rows_per_file: int | None = ...,
-        row_group_size: int | None = ...,
-        order_by: str | Sequence[str] | None = ...,
-        progress: Progress | bool | None = ...,
+        **arguments: Unpack[WriteOrMergeArguments],
     ) -> WriteDatasetResult: ...
 
     @overload
     def write_parquet_dataset(
-        self,
-        data: Any,
-        path: str,
-        *,
-        strategy: str,
-        mode: WriteMode = ...,
-        key_columns: str | Sequence[str] | None = ...,
-        rewrite_mode: RewriteMode = ...,
-        partition_by: str | Sequence[str] | None = ...,
-        basename_template: str | None = ...,
-        schema: pa.Schema | None = ...,
-        compression: str | None = ...,
-        max_rows_per_file: int | None = ...,
-        row_group_size: int | None = ...,
-        order_by: str | Sequence[str] | None = ...,
-        progress: Progress | bool | None = ...,
+        self, data: Any, path: str, *, strategy: str, **arguments: Unpack[WriteOrMergeArguments]
     ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
@@ -363,7 +327,7 @@ class DatasetIO:
         Args:
             data: As for :meth:`merge`.
             path: The dataset's directory, path or URL.
-            mode: As for :meth:`write_dataset`; a merge is no ``"overwrite"``.
+            mode: As for :meth:`write_dataset`; not ``"overwrite"`` for a merge.
             strategy: None to write, or how to merge, as for :meth:`merge`.
             key_columns: The columns that say which rows are the same; for a merge.
             rewrite_mode: As for :meth:`merge_parquet_dataset`; for a merge.
@@ -396,24 +360,34 @@ class DatasetIO:
             2
         """
         check_write_or_merge(mode, strategy, rewrite_mode, key_columns, order_by)
-        files = _options(compression, max_rows_per_file, row_group_size, None, basename_template)
-        partitions = one_spelling(None, partition_by)
-        storage = self._storage(path, None)
-        source = self._located(data, storage)
         if strategy is None:
-            written = WriteRequest(mode, partitions, files, schema, progress)
-            return run_write(self._engine, storage, source, written)
-        request = MergeRequest(
-            MergeStrategy.of(strategy),
-            _names(key_columns),
-            partitions,
-            files,
-            schema,
-            order_by=_names(order_by),
+            return self.write_dataset(
+                data,
+                path,
+                mode=mode,
+                partition_by=partition_by,
+                basename_template=basename_template,
+                schema=schema,
+                compression=compression,
+                max_rows_per_file=max_rows_per_file,
+                row_group_size=row_group_size,
+                progress=progress,
+            )
+        options = MergeOptions.of(
+            strategy,
+            key_columns,
+            partition_by,
+            compression,
+            max_rows_per_file,
+            row_group_size,
+            schema=schema,
+            order_by=order_by,
             progress=progress,
+            basename_template=basename_template,
             rewrite_all=rewrite_mode == "full",
         )
-        return run_merge(self._engine, storage, source, request)
+        storage, source = self._open(data, path)
+        return run_merge(self._engine, storage, source, options)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -444,8 +418,8 @@ class DatasetIO:
             key_columns: The columns that say which rows are the same.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
             rewrite_mode: ``"incremental"`` is :meth:`merge` with ``insert``, ``update`` or
-                ``upsert``. ``"full"`` gives the same rows and counts, and writes every file that
-                holds rows anew, as long as the source has rows; ``insert`` never does.
+                ``upsert``. ``"full"`` gives the same rows and counts, and rewrites every file
+                that holds rows, as long as the source has rows; ``insert`` never does.
             order_by: Of rows with one key keep the one with the greatest value of these columns.
                 NULL is below every value and NaN above; of equal rows the later one stays.
             partition_by: The hive partition columns; by default those of the dataset.
@@ -474,14 +448,26 @@ class DatasetIO:
             >>> io.merge_parquet_dataset(rows, "memory://doc-merge-parquet", ["id"]).inserted
             2
         """
-        arguments = locals()
         validate_rewrite_mode_compatibility(strategy, rewrite_mode)
-        request = _merge_request({**arguments, "partition_columns": None})
-        if rewrite_mode == "full":
-            request = replace(request, rewrite_all=True)
-        storage = self._storage(target_path, None)
-        data = self._located(source, storage)
-        return run_merge(self._engine, storage, data, request)
+        options = MergeOptions.of(
+            strategy,
+            key_columns,
+            partition_by,
+            compression,
+            max_rows_per_file,
+            row_group_size,
+            schema=schema,
+            null_keys=null_keys,
+            duplicate_keys=duplicate_keys,
+            order_by=order_by,
+            trust_partitions=trust_partitions,
+            allow_empty=allow_empty,
+            bloom_columns=bloom_columns,
+            progress=progress,
+            rewrite_all=rewrite_mode == "full",
+        )
+        storage, data = self._open(source, target_path)
+        return run_merge(self._engine, storage, data, options)
 
     def read_dataset(
         self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
@@ -515,10 +501,11 @@ class DatasetIO:
         """
         return read_table(self._storage(path, None), columns, filters)
 
-    def _located(self, data: Any, storage: Storage, filesystem: Any = None) -> Any:
-        """Data that is paths, with how to reach them."""
+    def _open(self, data: Any, path: str, filesystem: Any = None) -> tuple[Storage, Any]:
+        """Open the dataset; data that is paths comes back with how to reach them."""
+        storage = self._storage(path, filesystem)
         given = filesystem if filesystem is not None else self._filesystem
-        return located(data, given, storage.root, self._storage_options)
+        return storage, located(data, given, storage.root, self._storage_options)
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         return open_storage(
@@ -529,49 +516,3 @@ class DatasetIO:
             publish=self._publish,
             lock_timeout=self._lock_timeout,
         )
-
-
-def _merge_request(arguments: Mapping[str, Any]) -> MergeRequest:
-    """Check the arguments of a merge; two methods have the same ones."""
-    return MergeRequest(
-        MergeStrategy.of(arguments["strategy"]),
-        as_names(arguments["key_columns"]),
-        one_spelling(arguments["partition_columns"], arguments["partition_by"]),
-        _options(
-            arguments["compression"],
-            arguments["max_rows_per_file"],
-            arguments["row_group_size"],
-            arguments["bloom_columns"],
-        ),
-        arguments["schema"],
-        arguments["null_keys"],
-        arguments["duplicate_keys"],
-        _names(arguments["order_by"]),
-        arguments["trust_partitions"],
-        arguments["allow_empty"],
-        arguments["progress"],
-        limits=RewriteLimits(
-            arguments.get("max_rewrite_fraction"), arguments.get("max_rewrite_bytes")
-        ),
-    )
-
-
-def _names(given: Any) -> Any:
-    """Names of columns; none for None, whatever the truth of an array is."""
-    return () if given is None else as_names(given)
-
-
-def _options(
-    compression: str | None,
-    max_rows_per_file: int | None,
-    row_group_size: int | None,
-    bloom_columns: str | Sequence[str] | None,
-    basename_template: str | None = None,
-) -> FileOptions:
-    return FileOptions(
-        codec_named(compression),
-        NO_LIMIT if max_rows_per_file is None else max_rows_per_file,
-        ROW_GROUP_SIZE if row_group_size is None else row_group_size,
-        _names(bloom_columns),
-        basename_template,
-    )

@@ -1,10 +1,10 @@
-"""The contract of an engine: six small questions about data. Decisions are taken elsewhere."""
+"""The contract of an engine: six small questions about data. Decisions are made elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,19 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
-    from fsspeckit.datasets.pipeline import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.storage import DataFile, Root, Stage, StagedFile
 
-__all__ = ["Engine", "FileMatch", "Matches", "OpenStage", "Source"]
-
+__all__ = [
+    "Engine",
+    "FileMatch",
+    "KeysT",
+    "Matches",
+    "OpenStage",
+    "PositionsT",
+    "Source",
+    "SourceT",
+]
 
 OpenStage = Callable[[], "Stage"]
 """Gives the staging directory, which is created when it is first needed."""
@@ -29,6 +37,16 @@ class Source(Protocol):
 
     schema: pa.Schema
     num_rows: int
+
+
+SourceT = TypeVar("SourceT", bound=Source)
+"""What an engine makes of the data that it takes."""
+
+KeysT = TypeVar("KeysT", bound="SourceKeys")
+"""What an engine knows of the keys of its source."""
+
+PositionsT = TypeVar("PositionsT")
+"""How an engine says which target rows match which source rows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +61,7 @@ class FileMatch:
 
 
 @dataclass(frozen=True)
-class Matches:
+class Matches(Generic[PositionsT]):
     """What the key scan found, as far as decisions need it."""
 
     files: Mapping[str, FileMatch]
@@ -52,27 +70,23 @@ class Matches:
     unmatched: int
     """Source rows whose key the target does not have."""
 
-    moved: int = 0
+    moved: int
     """Source keys that the target has in another partition."""
 
-    moved_samples: Sequence[tuple[Any, ...]] = ()
-    positions: Any = field(default=None, repr=False)
-    """The engine's own: which target row has which source row."""
+    moved_samples: Sequence[tuple[Any, ...]]
+    positions: PositionsT = field(repr=False)
+    """Which target rows match which source rows; only the engine itself reads it."""
 
 
-class Engine(Protocol):
-    """What differs between engines.
-
-    ``source`` and ``keys`` are what :meth:`take` and :meth:`keys` of the same engine returned: each
-    engine has its own kind.
-    """
+class Engine(Protocol[SourceT, KeysT, PositionsT]):
+    """What differs between engines; each has its own kinds of source, keys and positions."""
 
     name: str
     """As in the registry, the module and the command line."""
 
     def take(
         self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
-    ) -> Source:
+    ) -> SourceT:
         """Take what the caller passed as data; evaluate it once.
 
         Args:
@@ -103,8 +117,8 @@ class Engine(Protocol):
         """
         ...
 
-    def keys(self, source: Any, target: Target, request: MergeRequest) -> SourceKeys:
-        """The canonical keys of the source, after the NULL and duplicate policies.
+    def keys(self, source: SourceT, target: Target, options: MergeOptions) -> KeysT:
+        """Return the canonical keys of the source, after the NULL and duplicate policies.
 
         Raises:
             NullKeyError: If a key is NULL and may not be.
@@ -113,22 +127,22 @@ class Engine(Protocol):
         ...
 
     def match(
-        self, source: Any, keys: Any, target: Target, plan: MergePlan, progress: Progress
-    ) -> Matches:
+        self, source: SourceT, keys: KeysT, target: Target, plan: MergePlan, progress: Progress
+    ) -> Matches[PositionsT]:
         """Scan the row groups that the plan leaves, key columns only, for source keys."""
         ...
 
     def rewrite(
         self,
-        source: Any,
+        source: SourceT,
         target: Target,
-        matches: Matches,
+        matches: Matches[PositionsT],
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
         force: bool = False,
     ) -> dict[str, Rewritten]:
-        """Write the given files anew with the matching rows replaced, where a value changes.
+        """Rewrite the given files with the matching rows replaced, where a value changes.
 
         Args:
             source: The source.
@@ -136,14 +150,16 @@ class Engine(Protocol):
             matches: What :meth:`match` found.
             files: By canonical path, where the new file goes.
             keep_others: Whether rows without a match stay.
-            progress: Told about each file.
-            force: Write every given file anew, also those without a match or a change.
+            progress: Called for each file.
+            force: Rewrite every given file, also those without a match or a change.
 
         Returns:
             What became of each file.
         """
         ...
 
-    def insert(self, source: Any, matches: Matches | None, new_files: NewFiles) -> list[NewFile]:
+    def insert(
+        self, source: SourceT, matches: Matches[PositionsT] | None, new_files: NewFiles
+    ) -> list[NewFile]:
         """Write the source rows without a match, or all of them, into new files."""
         ...

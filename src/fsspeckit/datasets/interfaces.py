@@ -11,10 +11,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     import pyarrow as pa
 
@@ -24,6 +27,41 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
 __all__ = ["DatasetHandler"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def parameters_of(model: Callable[_P, object]) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
+    """Give a function the parameters of another; it gets by name what its caller passes."""
+    signature = inspect.signature(model)
+
+    def share(function: Callable[..., _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            return function(**signature.bind(*args, **kwargs).arguments)
+
+        returned = inspect.signature(function).return_annotation
+        call.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
+        return call
+
+    return share
+
+
+class WriteOrMergeArguments(TypedDict, total=False):
+    """What ``write_parquet_dataset`` takes whether it writes or merges."""
+
+    mode: WriteMode
+    key_columns: str | Sequence[str] | None
+    rewrite_mode: RewriteMode
+    partition_by: str | Sequence[str] | None
+    basename_template: str | None
+    schema: pa.Schema | None
+    compression: str | None
+    max_rows_per_file: int | None
+    row_group_size: int | None
+    order_by: str | Sequence[str] | None
+    progress: Progress | bool | None
 
 
 class DatasetHandler(Protocol):
@@ -73,35 +111,13 @@ class DatasetHandler(Protocol):
         """Merge data; a file in which no value changes stays as it is, byte for byte.
 
         Matching rows are replaced where they stand; new rows go to new files; names are never
-        used again. Other writers of the dataset lose nothing.
+        reused. Other writers of the dataset lose nothing.
         """
         ...
 
-    def plan_merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
-        self,
-        data: Any,
-        path: str,
-        strategy: str,
-        key_columns: str | Sequence[str],
-        partition_columns: str | Sequence[str] | None = None,
-        filesystem: Any = None,
-        compression: str | None = "snappy",
-        max_rows_per_file: int | None = 5_000_000,
-        row_group_size: int | None = 500_000,
-        *,
-        partition_by: str | Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        null_keys: NullPolicy = "error",
-        duplicate_keys: DuplicatePolicy = "error",
-        order_by: str | Sequence[str] | None = None,
-        trust_partitions: bool = False,
-        allow_empty: bool = False,
-        bloom_columns: str | Sequence[str] | None = None,
-        max_rewrite_fraction: float | None = None,
-        max_rewrite_bytes: int | None = None,
-        progress: Progress | bool | None = None,
-    ) -> MergePlan:
-        """Tell what :meth:`merge` would do; its affected files include all that it rewrites.
+    @parameters_of(merge)
+    def plan_merge(self, **arguments: Any) -> MergePlan:
+        """Return what :meth:`merge` would do; its affected files include all that it rewrites.
 
         The dataset is not changed. Every data file is in the plan once.
         """
@@ -151,38 +167,13 @@ class DatasetHandler(Protocol):
         data: Any,
         path: str,
         *,
-        mode: WriteMode = ...,
         strategy: None = None,
-        key_columns: str | Sequence[str] | None = ...,
-        rewrite_mode: RewriteMode = ...,
-        partition_by: str | Sequence[str] | None = ...,
-        basename_template: str | None = ...,
-        schema: pa.Schema | None = ...,
-        compression: str | None = ...,
-        max_rows_per_file: int | None = ...,
-        row_group_size: int | None = ...,
-        order_by: str | Sequence[str] | None = ...,
-        progress: Progress | bool | None = ...,
+        **arguments: Unpack[WriteOrMergeArguments],
     ) -> WriteDatasetResult: ...
 
     @overload
     def write_parquet_dataset(
-        self,
-        data: Any,
-        path: str,
-        *,
-        strategy: str,
-        mode: WriteMode = ...,
-        key_columns: str | Sequence[str] | None = ...,
-        rewrite_mode: RewriteMode = ...,
-        partition_by: str | Sequence[str] | None = ...,
-        basename_template: str | None = ...,
-        schema: pa.Schema | None = ...,
-        compression: str | None = ...,
-        max_rows_per_file: int | None = ...,
-        row_group_size: int | None = ...,
-        order_by: str | Sequence[str] | None = ...,
-        progress: Progress | bool | None = ...,
+        self, data: Any, path: str, *, strategy: str, **arguments: Unpack[WriteOrMergeArguments]
     ) -> MergeResult: ...
 
     def write_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
@@ -231,10 +222,10 @@ class DatasetHandler(Protocol):
         bloom_columns: str | Sequence[str] | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
-        """Do what :meth:`merge` does; with ``rewrite_mode="full"`` write every file anew.
+        """Do what :meth:`merge` does; with ``rewrite_mode="full"`` rewrite every file.
 
         The rows and the counts of both modes are the same. ``"incremental"`` is refused for
-        ``full_merge`` and ``deduplicate`` before anything else is looked at; ``insert`` rewrites
+        ``full_merge`` and ``deduplicate`` before anything else is checked; ``insert`` rewrites
         nothing in either mode.
         """
         ...

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import FileFooter, Target
-    from fsspeckit.datasets.pipeline import MergeRequest
+    from fsspeckit.datasets.pipeline import MergeOptions
 
     Rows = NDArray[np.int64]
 
@@ -72,14 +72,14 @@ class Positions:
 
 
 def key_and_order_columns(
-    target: Target, request: MergeRequest, available: Sequence[str]
+    target: Target, request: MergeOptions, available: Sequence[str]
 ) -> list[str]:
     """The source columns that say which rows take part."""
     names = [c.name for c in (*target.key_columns, *target.partition_columns)]
     return [name for name in dict.fromkeys((*names, *request.order_by)) if name in available]
 
 
-def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> IndexedKeys:
+def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> IndexedKeys:
     """The keys that take part, after the NULL and duplicate policies.
 
     Args:
@@ -102,7 +102,7 @@ def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> Indexe
     return IndexedKeys(found, KeyIndex(found.select(key_names)), rows)
 
 
-def chosen_rows(table: pa.Table, request: MergeRequest, groups: Rows | None) -> Rows | None:
+def chosen_rows(table: pa.Table, request: MergeOptions, groups: Rows | None) -> Rows | None:
     """The source rows that remain when every key may occur once; None if all do.
 
     Args:

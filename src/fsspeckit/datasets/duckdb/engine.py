@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import ArrowSource, MergeRequest, Progress
+    from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress
 
     Work = Mapping[int, tuple[int, ...]]
 
@@ -95,14 +95,14 @@ class DuckDBEngine(ArrowEngine):
             data = _stream(data)
         return super().take(data, stage, schema, keep=keep)
 
-    def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
+    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
         """The keys that take part; DuckDB tells whether one occurs twice, and needs no index."""
-        table = source.columns(key_and_order_columns(target, request, source.schema.names))
-        found = source_keys(table, target, request.null_keys).keys
+        table = source.columns(key_and_order_columns(target, options, source.schema.names))
+        found = source_keys(table, target, options.null_keys).keys
         keys = found.select([column.name for column in target.key_columns])
         with self._cursor() as cursor:
             is_unique = _is_unique(cursor, keys.rename_columns(_key_names(target)))
-        rows = chosen_rows(table, request, None if is_unique else KeyIndex(keys).groups)
+        rows = chosen_rows(table, options, None if is_unique else KeyIndex(keys).groups)
         return IndexedKeys(found if rows is None else found.take(pa.array(rows)), None, rows)
 
     def locate(

@@ -30,7 +30,7 @@ from fsspeckit.core.keys import (
 )
 from fsspeckit.core.planning import key_bounds, read_footers, read_target, trusted_overlap
 from fsspeckit.core.schema_conform import fit_table
-from fsspeckit.datasets.pipeline import partition_schema, retried
+from fsspeckit.datasets.pipeline import partition_schema, run_with_retries
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import history_of, list_snapshot, open_storage, pending_numbers
 
@@ -354,7 +354,7 @@ def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
     run = partial(_surveyed, storage, key_columns)
-    return retried(storage, run, lambda storage: list_snapshot(storage)[0])
+    return run_with_retries(storage, run, lambda storage: list_snapshot(storage)[0])
 
 
 def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Snapshot) -> Surveyed:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from fsspeckit.datasets.pipeline.merge import plan_merge, retried, run_merge, run_plan
+from fsspeckit.datasets.pipeline.merge import (
+    get_planned_merge,
+    plan_merge,
+    run_merge,
+    run_plan,
+    run_with_retries,
+)
+from fsspeckit.datasets.pipeline.options import (
+    FileOptions,
+    MergeOptions,
+    Progress,
+    RewriteLimits,
+    WriteMode,
+    WriteOptions,
+    check_write_or_merge,
+    resolve_partition_columns,
+)
 from fsspeckit.datasets.pipeline.reading import (
     OpenedDataset,
     as_expression,
     partition_schema,
     read_table,
     with_dataset,
-)
-from fsspeckit.datasets.pipeline.request import (
-    NO_LIMIT,
-    ROW_GROUP_SIZE,
-    FileOptions,
-    MergeRequest,
-    Progress,
-    RewriteLimits,
-    WriteMode,
-    WriteRequest,
-    check_write_or_merge,
-    codec_named,
-    one_spelling,
-    planned_merge,
 )
 from fsspeckit.datasets.pipeline.source import (
     ArrowSource,
@@ -39,37 +41,34 @@ from fsspeckit.datasets.pipeline.source import (
 from fsspeckit.datasets.pipeline.write import WriteDatasetResult, run_clear, run_write
 
 __all__ = [
-    "NO_LIMIT",
-    "ROW_GROUP_SIZE",
     "ArrowSource",
     "FileOptions",
-    "MergeRequest",
+    "MergeOptions",
     "OpenedDataset",
     "Progress",
     "RewriteLimits",
     "SourcePath",
     "WriteDatasetResult",
     "WriteMode",
-    "WriteRequest",
+    "WriteOptions",
     "as_expression",
     "as_paths",
     "check_unique_names",
     "check_write_or_merge",
-    "codec_named",
     "gathered",
+    "get_planned_merge",
     "located",
     "one_schema",
-    "one_spelling",
     "open_source",
     "parquet_dataset",
     "partition_schema",
     "plan_merge",
-    "planned_merge",
     "read_table",
-    "retried",
+    "resolve_partition_columns",
     "run_clear",
     "run_merge",
     "run_plan",
+    "run_with_retries",
     "run_write",
     "source_root",
     "with_dataset",

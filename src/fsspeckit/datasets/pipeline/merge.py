@@ -1,26 +1,25 @@
-"""The way of a merge: stage, keys, plan, match, rewrite, insert, commit, result.
+"""The way of a merge: take the source, plan, match, rewrite, insert, commit.
 
-Every engine goes this way. What is decided is decided here or in the core; an engine is asked
-about data only, and storage alone publishes.
-
-Attempts: work on a snapshot of a dataset that others may change meanwhile.
-
-Phases: what a call tells about its progress, and how long each part of it took.
+Every engine goes this way. Decisions are made here or in the core; an engine only answers questions
+about data, and only storage publishes. A plan keeps the source as it was read, in memory or in its
+staging directory, until it is executed or nobody holds it any more.
 """
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning import KnownFooters, plan_files
-from fsspeckit.datasets.pipeline.request import PlannedMerge, planned_merge
+from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
     new_files,
@@ -47,29 +46,27 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
-    from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.datasets.engine import Engine, FileMatch, Matches, OpenStage, Source
+    from fsspeckit.datasets.pipeline.options import MergeOptions, Progress
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
 
 __all__ = [
     "MAX_ATTEMPTS",
     "Phases",
+    "PlannedMerge",
     "RetryPolicy",
     "complete",
+    "get_planned_merge",
     "lazy_staging",
     "plan_merge",
-    "retried",
     "run_merge",
     "run_plan",
+    "run_with_retries",
 ]
-
-
-# --- Attempts: work on a snapshot of a dataset that others may change meanwhile ---
 
 MIN_ATTEMPTS = 3
 MAX_ATTEMPTS = 1000
@@ -77,135 +74,45 @@ MAX_ATTEMPTS = 1000
 
 _T = TypeVar("_T")
 
-
-@contextmanager
-def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
-    """A staging directory that is created when it is first asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(staging(storage)))
+_inherited_releases: list[Callable[[], None]] = []
 
 
-def retried(
-    storage: Storage,
-    run: Callable[[Snapshot], _T],
-    snapshot_of: Callable[[Storage], Snapshot] = take_snapshot,
-) -> _T:
-    """Work on a snapshot; start again where somebody removes its files meanwhile.
-
-    Raises:
-        ConcurrentModificationError: If that happens too often.
-    """
-    patience = RetryPolicy(storage)
-    while True:
-        snapshot = snapshot_of(storage)
-        try:
-            return run(snapshot)
-        except FileNotFoundError as error:
-            difference = snapshot.compare(list_snapshot(storage)[0])
-            if not difference:
-                raise
-            patience.spend(difference, error)
-
-
-class RetryPolicy:
-    """How often a change is planned again because others were first.
-
-    A few times in any case, however long that takes; more often while the time is not over that a
-    writer waits for a lock. Every time somebody else has made progress, so among merges of a few
-    seconds each one has its turn, and none that takes minutes goes on for ever.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._spent = 0
-        self._deadline = 0.0
-
-    def spend(self, difference: Difference, cause: BaseException | None = None) -> None:
-        """Take note that a change has to be planned again.
-
-        Raises:
-            ConcurrentModificationError: If that was too often.
-        """
-        now = time.monotonic()
-        if not self._spent:
-            self._deadline = now + self._storage.lock_timeout
-        self._spent += 1
-        if self._spent > MIN_ATTEMPTS and now > self._deadline:
-            raise ConcurrentModificationError(
-                f"{self._storage.root.display_path!r} is changed by others faster than this change "
-                f"can be planned: {difference or 'another commit was first'}. Nothing was "
-                "changed by "
-                "this call.\nHint: repeat it when there are fewer writers."
-            ) from cause
-
-
-def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
-    """A staged file with what it must be when it is published."""
-    return replace(file, rows=rows, size=root.filesystem.size(file.path))
-
-
-# --- Phases: what a call tells about its progress, and how long each part of it took ---
-
-
-class Phases:
-    """The phases of one call, which is told about the same way by every engine.
-
-    Args:
-        tell: Called with phase, done and total: at the beginning of a phase with 0 of 1, at its end
-            with 1 of 1, and by engines in between.
-    """
-
-    def __init__(self, tell: Progress) -> None:
-        self.tell = tell
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Measure a phase and tell about its start and end; one that fails has no end."""
-        self.tell(phase, 0, 1)
-        start = time.perf_counter()
-        yield
-        spent = time.perf_counter() - start
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
-        self.tell(phase, 1, 1)
-
-
-# --- The way of a merge: stage, keys, plan, match, rewrite, insert, commit, result ---
-
-
-def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
+def run_merge(
+    engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
+) -> MergeResult:
     """Merge data into a dataset."""
-    with reporting(request.progress) as tell, lazy_staging(storage) as stage:
-        merge = _Merge(engine, storage, stage, request, tell)
+    with reporting(options.progress) as report, lazy_staging(storage) as stage:
+        merge = _Merge(engine, storage, stage, options, report)
         merge.take(data)
-        return merge.result(retried(storage, merge.run))
+        return merge.result(run_with_retries(storage, merge.run))
 
 
-def plan_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
-    """Tell what a merge would do; nothing of the dataset is written.
-
-    The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.pipeline.request`.
-    """
-    with reporting(request.progress) as tell, ExitStack() as stack:
+def plan_merge(
+    engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
+) -> MergePlan:
+    """Return what a merge would do; nothing of the dataset is written."""
+    with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
-        merge = _Merge(engine, storage, stage, replace(request, only_plans=True), tell)
+        merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
         merge.take(data)
         draft = partial(merge.planned, strict=False)
-        made = retried(storage, draft, _snapshot_to_read).plan
-        kept = replace(request, progress=None)
+        made = run_with_retries(storage, draft, _snapshot_to_read).plan
+        kept = replace(options, progress=None)
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, stack.pop_all().close
         )
         return replace(made, origin=origin)
 
 
-def run_plan(engine: Engine, plan: MergePlan, progress: Progress | bool | None) -> MergeResult:
+def run_plan(
+    engine: Engine[Any, Any, Any], plan: MergePlan, progress: Progress | bool | None
+) -> MergeResult:
     """Execute a plan on the files it was made for, or change nothing."""
-    kept = planned_merge(plan, engine.name)
-    request = replace(kept.request, progress=progress)
-    with reporting(progress) as tell:
+    kept = get_planned_merge(plan, engine.name)
+    options = replace(kept.options, progress=progress)
+    with reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
-        merge = _Merge(engine, kept.storage, kept.stage, request, tell, reviewed=plan)
+        merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
         result = merge.result(_once(kept.storage, plan, merge.run))
     kept.release()
@@ -240,7 +147,7 @@ def _snapshot_to_read(storage: Storage) -> Snapshot:
 
 
 def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
-    """Refuse to do anything else than a person has looked at.
+    """Refuse to do anything else than the plan that a person has seen.
 
     Raises:
         StalePlanError: Naming the files about which the plans differ.
@@ -252,21 +159,108 @@ def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
         raise StalePlanError.decided_otherwise(again.path, odd)
 
 
+class PlannedMerge:
+    """A merge that was planned and can be executed once, by the same engine.
+
+    Args:
+        engine: The name of the engine that took the source.
+        storage: The dataset.
+        options: The options.
+        source: The source, as the engine took it.
+        stage: The staging directory that it may be in.
+        release: Lets go of the staging directory; called at the latest when the plan is gone.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        storage: Storage,
+        options: MergeOptions,
+        source: Source,
+        stage: OpenStage,
+        release: Callable[[], None],
+    ) -> None:
+        self.engine = engine
+        self.storage = storage
+        self.options = options
+        self.source = source
+        self.stage = stage
+        self._release = weakref.finalize(self, _release_in, os.getpid(), release)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the source is gone, because the plan was executed."""
+        return not self._release.alive
+
+    def release(self) -> None:
+        """Let go of the source."""
+        self._release()
+        del self.source, self.stage
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # a copy of a plan executes the same merge
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # A source may be a connection or files of this process: a plan travels without it.
+        return _no_planned_merge, ()
+
+
+def _release_in(process: int, release: Callable[[], None]) -> None:
+    """Let go only where the plan was made: a forked child has no say about its source."""
+    if os.getpid() == process:
+        release()
+    else:
+        _inherited_releases.append(release)  # if it were forgotten, it would clean up all the same
+
+
+def _no_planned_merge() -> None:
+    """What a plan keeps in another process: nothing."""
+
+
+def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerge:
+    """Return the merge that a plan can execute.
+
+    Args:
+        plan: The plan.
+        engine: The name of the engine that is to execute it; None for its own.
+
+    Raises:
+        InvalidArgumentError: If it cannot be executed: it was executed already, or comes from
+            another process or another engine.
+    """
+    kept: PlannedMerge | None = getattr(plan, "origin", None)
+    if kept is None:
+        raise InvalidArgumentError(
+            f"{type(plan).__name__} cannot be executed: it does not know its source.\n"
+            "Hint: pass what plan_merge() returned, in the same process; a plan that was stored or "
+            "sent travels without its source."
+        )
+    if kept.is_released:
+        raise InvalidArgumentError(
+            "the plan was executed already, and has let go of its source.\nHint: plan again."
+        )
+    if engine is not None and kept.engine != engine:
+        raise InvalidArgumentError(
+            f"the plan was made by the engine {kept.engine!r}, and {engine!r} cannot execute it.\n"
+            "Hint: call execute() of the engine that made the plan, or fsspeckit.execute(plan)."
+        )
+    return kept
+
+
 @dataclass
-class _Planned:
+class _Planned(Generic[PositionsT]):
     """A merge that is decided but not written."""
 
     target: Target
-    keys: SourceKeys | None
     plan: MergePlan
-    matches: Matches | None
+    matches: Matches[PositionsT] | None
 
 
 @dataclass
-class _Written:
+class _Written(Generic[PositionsT]):
     """What an attempt has put into staging."""
 
-    planned: _Planned
+    planned: _Planned[PositionsT]
     rewritten: dict[str, tuple[StagedFile, int]] = field(default_factory=dict)
     """By canonical path: the new file and its rows."""
 
@@ -281,43 +275,43 @@ class _Written:
     """By canonical path: what became of each affected file."""
 
 
-class _Merge:
+class _Merge(Generic[SourceT, KeysT, PositionsT]):
     """One merge, from the source to the result; attempts are repeated if others were faster."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine[SourceT, KeysT, PositionsT],
         storage: Storage,
         stage: OpenStage,
-        request: MergeRequest,
-        tell: Progress,
+        options: MergeOptions,
+        report: Progress,
         reviewed: MergePlan | None = None,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._root = storage.root
         self._stage = stage
-        self._request = request
-        self._phases = Phases(tell)
+        self._options = options
+        self._phases = Phases(report)
         # The plan that the merge must keep to; None for one that may plan as often as it needs.
         self._reviewed = reviewed
         self._started = time.time()
-        self._patience = RetryPolicy(storage)
+        self._retries = RetryPolicy(storage)
         self._known = KnownFooters(storage)
-        self.source: Source
-        self._written: _Written
+        self.source: SourceT
+        self._written: _Written[PositionsT]
 
     def take(self, data: Any) -> None:
         """Stage the source and check what can be checked without the target."""
         with self._phases.timed("stage"):
             self.source = self._engine.take(
-                data, self._stage, self._request.schema, keep=self._request.only_plans
+                data, self._stage, self._options.schema, keep=self._options.only_plans
             )
         available = self.source.schema.names
-        check_columns("key_columns", self._request.key_columns, available)
-        if self._request.order_by:
-            check_columns("order_by", self._request.order_by, available)
-        if self._request.deletes and not self.source.num_rows and not self._request.allow_empty:
+        check_columns("key_columns", self._options.key_columns, available)
+        if self._options.order_by:
+            check_columns("order_by", self._options.order_by, available)
+        if self._options.deletes and not self.source.num_rows and not self._options.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
                 "Hint: pass allow_empty=True if that is what you want."
@@ -344,7 +338,7 @@ class _Merge:
     def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
         if self._reviewed is not None:
             raise StalePlanError.changed(self._root.display_path, difference)
-        self._patience.spend(difference)
+        self._retries.count(difference)
         return self.attempt(snapshot)
 
     def attempt(self, snapshot: Snapshot) -> Change:
@@ -352,8 +346,8 @@ class _Merge:
         planned = self.planned(snapshot)
         if self._reviewed is not None:
             _check_reviewed(self._reviewed, planned.plan)
-        if self._request.updates:
-            self._request.limits.check(planned.plan)
+        if self._options.updates:
+            self._options.limits.check(planned.plan)
         self._written = _Written(planned)
         if planned.matches is not None:
             with self._phases.timed("rewrite"):
@@ -362,7 +356,7 @@ class _Merge:
                 self._insert(planned)
         return self._change()
 
-    def planned(self, snapshot: Snapshot, *, strict: bool = True) -> _Planned:
+    def planned(self, snapshot: Snapshot, *, strict: bool = True) -> _Planned[PositionsT]:
         """Decide about every file, key scan included.
 
         Args:
@@ -371,36 +365,36 @@ class _Merge:
         """
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
-            if not self.source.num_rows and not self._request.deletes:
-                return _Planned(target, None, self._empty_plan(target, snapshot), None)
+            if not self.source.num_rows and not self._options.deletes:
+                return _Planned(target, self._empty_plan(target, snapshot), None)
             check_fits(self.source.schema, target)
-            keys = self._engine.keys(self.source, target, self._request)
+            keys = self._engine.keys(self.source, target, self._options)
             draft = plan_files(
                 target,
                 keys,
-                self._request.strategy.value,
-                trust_partitions=self._request.trust_partitions,
+                self._options.strategy.value,
+                trust_partitions=self._options.trust_partitions,
                 snapshot=snapshot,
             )
         with self._phases.timed("match"):
-            matches = self._engine.match(self.source, keys, target, draft, self._phases.tell)
-        if matches.moved and self._request.updates:
+            matches = self._engine.match(self.source, keys, target, draft, self._phases.report)
+        if matches.moved and self._options.updates:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
             )
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         plan = draft.confirmed(found)
-        return _Planned(target, keys, plan.deleting() if self._request.deletes else plan, matches)
+        return _Planned(target, plan.deleting() if self._options.deletes else plan, matches)
 
     def _empty_plan(self, target: Target, snapshot: Snapshot) -> MergePlan:
-        strategy = self._request.strategy.value
+        strategy = self._options.strategy.value
         return plan_files(target, no_keys(target), strategy, snapshot=snapshot)
 
     def _target(self, snapshot: Snapshot, strict: bool) -> Target:
         check_mergeable(snapshot.listing, self._root)
-        if not snapshot.listing.files and not self._request.inserts:
+        if not snapshot.listing.files and not self._options.inserts:
             raise InvalidArgumentError(
-                f"{self._request.strategy.value} into a non-existent target: "
+                f"{self._options.strategy.value} into a non-existent target: "
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
@@ -408,25 +402,25 @@ class _Merge:
         return read(
             self._storage,
             snapshot,
-            self._request.key_columns,
+            self._options.key_columns,
             self.source.schema,
-            self._request.partition_columns,
+            self._options.partition_columns,
             self._known.reader(partial(self._engine.footers, stage=self._stage)),
         )
 
-    def _rewrite(self, planned: _Planned) -> None:
-        """Write affected files anew; with ``full_merge`` drop those that lose every row."""
+    def _rewrite(self, planned: _Planned[PositionsT]) -> None:
+        """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
         assert planned.matches is not None
-        if not self._request.updates:
+        if not self._options.updates:
             return
         found = planned.matches.files
-        every = self._request.rewrite_all and not self._request.deletes
+        every = self._options.rewrite_all and not self._options.deletes
         affected = [
             footer
             for footer in planned.target.footers
             if self._rows(found, footer) or (every and footer.rows)
         ]
-        if self._request.deletes:
+        if self._options.deletes:
             self._written.removed = [
                 footer.file.path
                 for footer in planned.target.footers
@@ -438,9 +432,9 @@ class _Merge:
             planned.target,
             planned.matches,
             staged,
-            not self._request.deletes,
-            self._phases.tell,
-            self._request.rewrite_all,
+            not self._options.deletes,
+            self._phases.report,
+            self._options.rewrite_all,
         )
         for path, done in self._written.rewrites.items():
             if done.is_new:
@@ -448,7 +442,7 @@ class _Merge:
                 self._written.rewritten[path] = (file, done.rows)
 
     @staticmethod
-    def _rows(found: Any, footer: FileFooter) -> int:
+    def _rows(found: Mapping[str, FileMatch], footer: FileFooter) -> int:
         match = found.get(footer.file.path)
         return 0 if match is None else match.rows
 
@@ -458,13 +452,12 @@ class _Merge:
         directory, _, basename = relative.rpartition("/")
         return self._stage().new_file(directory, plain_basename(basename), like=relative)
 
-    def _insert(self, planned: _Planned) -> None:
+    def _insert(self, planned: _Planned[PositionsT]) -> None:
         assert planned.matches is not None
-        request = self._request
         with new_files(
-            self._storage, self._stage, planned.target, self.source.schema, request.files
+            self._storage, self._stage, planned.target, self.source.schema, self._options.files
         ) as writer:
-            if request.inserts and planned.matches.unmatched:
+            if self._options.inserts and planned.matches.unmatched:
                 self._written.inserted = self._engine.insert(self.source, planned.matches, writer)
             elif self._would_be_empty(planned.target):
                 self._keep_last_file(writer)
@@ -479,7 +472,7 @@ class _Merge:
     def _would_be_empty(self, target: Target) -> bool:
         """Whether no file would be left."""
         removed = len(self._written.removed)
-        return self._request.deletes and removed > 0 and removed == len(target.footers)
+        return self._options.deletes and removed > 0 and removed == len(target.footers)
 
     def _change(self) -> Change:
         written = self._written
@@ -494,8 +487,8 @@ class _Merge:
         counts = self._counts()
         return CommitFacts(
             engine=self._engine.name,
-            strategy=self._request.strategy.value,
-            key_columns=self._request.key_columns,
+            strategy=self._options.strategy.value,
+            key_columns=self._options.key_columns,
             counts={name: counts[name] for name in ("inserted", "updated", "deleted")},
             started=self._started,
         )
@@ -503,13 +496,13 @@ class _Merge:
     def _counts(self) -> dict[str, int]:
         planned = self._written.planned
         matched = planned.matches.files.values() if planned.matches else ()
-        updated = sum(match.rows for match in matched) if self._request.updates else 0
+        updated = sum(match.rows for match in matched) if self._options.updates else 0
         before = planned.target.rows
         return {
             "before": before,
             "inserted": sum(new.rows for new in self._written.inserted),
             "updated": updated,
-            "deleted": before - updated if self._request.deletes and planned.matches else 0,
+            "deleted": before - updated if self._options.deletes and planned.matches else 0,
         }
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
@@ -520,7 +513,7 @@ class _Merge:
         for file in files:
             by_operation[file.operation].append(file.path)
         return MergeResult(
-            strategy=self._request.strategy.value,
+            strategy=self._options.strategy.value,
             source_count=self.source.num_rows,
             target_count_before=counts["before"],
             target_count_after=counts["before"] + counts["inserted"] - counts["deleted"],
@@ -595,3 +588,94 @@ class _Merge:
                 "seconds": dict(outcome.seconds),
             },
         }
+
+
+# What merges, writes and inspections share
+
+
+@contextmanager
+def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
+    """A staging directory that is created when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(staging(storage)))
+
+
+def run_with_retries(
+    storage: Storage,
+    run: Callable[[Snapshot], _T],
+    snapshot_of: Callable[[Storage], Snapshot] = take_snapshot,
+) -> _T:
+    """Work on a snapshot; start again where somebody removes its files meanwhile.
+
+    Raises:
+        ConcurrentModificationError: If that happens too often.
+    """
+    retries = RetryPolicy(storage)
+    while True:
+        snapshot = snapshot_of(storage)
+        try:
+            return run(snapshot)
+        except FileNotFoundError as error:
+            difference = snapshot.compare(list_snapshot(storage)[0])
+            if not difference:
+                raise
+            retries.count(difference, error)
+
+
+class RetryPolicy:
+    """How often a change is planned again because others committed first.
+
+    ``MIN_ATTEMPTS`` times in any case, however long that takes; after that as long as a writer
+    waits for a lock. Each time somebody else has made progress, so every merge of some seconds
+    gets its turn, and none that takes minutes goes on for ever.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._attempts = 0
+        self._deadline = 0.0
+
+    def count(self, difference: Difference, cause: BaseException | None = None) -> None:
+        """Count one more attempt that others made void.
+
+        Raises:
+            ConcurrentModificationError: If that was too often.
+        """
+        now = time.monotonic()
+        if not self._attempts:
+            self._deadline = now + self._storage.lock_timeout
+        self._attempts += 1
+        if self._attempts > MIN_ATTEMPTS and now > self._deadline:
+            raise ConcurrentModificationError(
+                f"{self._storage.root.display_path!r} is changed by others faster than this change "
+                f"can be planned: {difference or 'another commit was first'}. Nothing was "
+                "changed by this call.\nHint: repeat it when there are fewer writers."
+            ) from cause
+
+
+def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
+    """A staged file with what it must be when it is published."""
+    return replace(file, rows=rows, size=root.filesystem.size(file.path))
+
+
+class Phases:
+    """Reports the phases of one call, and measures how long each takes.
+
+    Args:
+        report: Called with phase, done and total: at the beginning of a phase with 0 of 1, at its
+            end with 1 of 1, and by engines in between.
+    """
+
+    def __init__(self, report: Progress) -> None:
+        self.report = report
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Measure a phase, and report its start and end; one that fails has no end."""
+        self.report(phase, 0, 1)
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+        self.report(phase, 1, 1)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.planning import FileFooter, FooterReader, Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline.request import FileOptions
+    from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
 
 __all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.planning import detect_partition_columns, read_target
-from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, retried
+from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, run_with_retries
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_whole_target
 from fsspeckit.display import (
     Card,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FooterReader, Target
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
-    from fsspeckit.datasets.pipeline.request import WriteRequest
+    from fsspeckit.datasets.pipeline.options import WriteOptions
     from fsspeckit.storage import Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult", "run_clear", "run_write"]
@@ -97,31 +97,31 @@ _WRITE_RETRIES = 100
 
 
 def run_write(
-    engine: Engine, storage: Storage, data: Any, request: WriteRequest
+    engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: WriteOptions
 ) -> WriteDatasetResult:
     """Write data as new files, beside the old ones or instead of them."""
-    with reporting(request.progress) as tell, lazy_staging(storage) as stage:
-        phases = Phases(tell)
+    with reporting(options.progress) as report, lazy_staging(storage) as stage:
+        phases = Phases(report)
         with phases.timed("stage"):
-            source = engine.take(data, stage, request.schema)
-        write = partial(_write, engine, storage, stage, source, request, phases)
-        return retried(storage, write)
+            source = engine.take(data, stage, options.schema)
+        write = partial(_write, engine, storage, stage, source, options, phases)
+        return run_with_retries(storage, write)
 
 
 def _write(
-    engine: Engine,
+    engine: Engine[Any, Any, Any],
     storage: Storage,
     stage: OpenStage,
     source: Source,
-    request: WriteRequest,
+    options: WriteOptions,
     phases: Phases,
     snapshot: Snapshot,
 ) -> WriteDatasetResult:
     with phases.timed("plan"):
         check_mergeable(snapshot.listing, storage.root)
         footers = partial(engine.footers, stage=stage)
-        target = _write_target(storage, snapshot, source.schema, request, footers)
-    files = new_files(storage, stage, target, source.schema, request.files)
+        target = _write_target(storage, snapshot, source.schema, options, footers)
+    files = new_files(storage, stage, target, source.schema, options.files)
     with phases.timed("insert"), files as writer:
         written = engine.insert(source, None, writer)
         if not source.num_rows and not target.footers:
@@ -133,20 +133,20 @@ def _write(
     def change(current: Snapshot) -> Change:
         """New files do not depend on old ones; an overwrite removes those there are now."""
         old = [file.path for file in current.listing.files]
-        return Change(adds, old if request.mode == "overwrite" else [])
+        return Change(adds, old if options.mode == "overwrite" else [])
 
     first = change(snapshot)
     if first.adds or first.removes:
         facts = CommitFacts(
-            engine=engine.name, strategy=request.mode, counts={"inserted": source.num_rows}
+            engine=engine.name, strategy=options.mode, counts={"inserted": source.num_rows}
         )
         replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
         with phases.timed("commit"):
             commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
-    return _write_result(storage, written, adds, request)
+    return _write_result(storage, written, adds, options)
 
 
-def run_clear(engine: Engine, storage: Storage) -> None:
+def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
     """Remove every data file of a dataset, and nothing else."""
 
     def change(current: Snapshot) -> Change:
@@ -165,12 +165,12 @@ def _write_target(
     storage: Storage,
     snapshot: Snapshot,
     schema: pa.Schema,
-    request: WriteRequest,
+    options: WriteOptions,
     read: FooterReader,
 ) -> Target:
     """The dataset that new files must look like; of an overwritten one only its partitions."""
-    parts = request.partition_columns
-    if request.mode == "append" and snapshot.listing.files:
+    parts = options.partition_columns
+    if options.mode == "append" and snapshot.listing.files:
         target = read_whole_target(storage, snapshot, (), schema, parts, read)
         check_fits(schema, target)
         return target
@@ -207,7 +207,7 @@ def _write_result(
     storage: Storage,
     written: Sequence[NewFile],
     adds: Sequence[StagedFile],
-    request: WriteRequest,
+    options: WriteOptions,
 ) -> WriteDatasetResult:
     files = [
         FileWriteMetadata(
@@ -218,4 +218,4 @@ def _write_result(
         )
         for new, file in zip(written, adds, strict=True)
     ]
-    return WriteDatasetResult(files, sum(new.rows for new in written), request.mode)
+    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)

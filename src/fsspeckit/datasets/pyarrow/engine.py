@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
@@ -52,8 +52,8 @@ _NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The engine's own part of a match."""
+class ArrowPositions:
+    """Which rows of each file are replaced by which source rows, and which source rows are new."""
 
     files: Mapping[str, Replacement]
     unmatched: NDArray[np.bool_]
@@ -85,10 +85,10 @@ class ArrowEngine:
         """Read footers in a few threads."""
         return read_footers(root, files, columns)
 
-    def keys(self, source: ArrowSource, target: Target, request: MergeRequest) -> IndexedKeys:
+    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
         """The keys that take part, indexed."""
-        wanted = key_and_order_columns(target, request, source.schema.names)
-        return index_keys(source.columns(wanted), target, request)
+        wanted = key_and_order_columns(target, options, source.schema.names)
+        return index_keys(source.columns(wanted), target, options)
 
     def match(
         self,
@@ -97,7 +97,7 @@ class ArrowEngine:
         target: Target,
         plan: MergePlan,
         progress: Progress,
-    ) -> Matches:
+    ) -> Matches[ArrowPositions]:
         """Scan candidates and guarded files."""
         unknown = target.unknown_partitions()
         work = {
@@ -138,7 +138,7 @@ class ArrowEngine:
         self,
         source: ArrowSource,
         target: Target,
-        matches: Matches,
+        matches: Matches[ArrowPositions],
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
@@ -149,7 +149,7 @@ class ArrowEngine:
         footers = {footer.file.path: footer for footer in target.footers}
 
         def one(path: str) -> Rewritten:
-            found: Replacement = matches.positions.files.get(path, _NOTHING)
+            found = matches.positions.files.get(path, _NOTHING)
             stored = set(footers[path].schema.names)
             wanted = [n for n in source.schema.names if n in stored or n not in parts]
             return rewrite(
@@ -176,7 +176,7 @@ class ArrowEngine:
         return written
 
     def insert(
-        self, source: ArrowSource, matches: Matches | None, new_files: NewFiles
+        self, source: ArrowSource, matches: Matches[ArrowPositions] | None, new_files: NewFiles
     ) -> list[NewFile]:
         """Stream the rows into new files."""
         start = 0
@@ -194,7 +194,7 @@ class ArrowEngine:
 
 def _matches(
     target: Target, keys: IndexedKeys, source: ArrowSource, found: Mapping[int, Positions]
-) -> Matches:
+) -> Matches[ArrowPositions]:
     paths = {number: target.footers[number].file.path for number in found}
     is_known = np.zeros(keys.count, bool)
     moved = np.zeros(keys.count, bool)
@@ -210,7 +210,7 @@ def _matches(
         int((~is_known).sum()),
         int(moved.sum()),
         [tuple(row.values()) for row in samples.select(names).to_pylist()],
-        _Found(
+        ArrowPositions(
             {
                 paths[n]: Replacement(p.positions, keys.source_rows(p.keys))
                 for n, p in found.items()

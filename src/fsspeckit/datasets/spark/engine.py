@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts, PairsMessage
     from fsspeckit.datasets.spark.scheduling import Work
@@ -145,7 +145,7 @@ class _Found:
 class _FewKeys(IndexedKeys):
     """Keys that every task is given, and what they are for."""
 
-    request: MergeRequest | None = None
+    request: MergeOptions | None = None
 
 
 class SparkEngine:
@@ -220,7 +220,7 @@ class SparkEngine:
         return [by_path[file.path] for file in files]
 
     def keys(
-        self, source: AnySource, target: Target, request: MergeRequest
+        self, source: AnySource, target: Target, request: MergeOptions
     ) -> _FewKeys | ResolvedKeys:
         """The keys that take part: here if they are few, else in staged files."""
         if not source.has_order and not request.order_by and request.duplicates != "error":
@@ -237,7 +237,7 @@ class SparkEngine:
         index_keys(empty, target, request)  # what is wrong with the columns is wrong here too
         return self._resolved(source, target, request)
 
-    def _resolved(self, source: AnySource, target: Target, request: MergeRequest) -> ResolvedKeys:
+    def _resolved(self, source: AnySource, target: Target, request: MergeOptions) -> ResolvedKeys:
         """Let Spark group the keys, and keep one row of each."""
         in_key = {column.name for column in target.key_columns}
         columns = KeyColumns(
@@ -265,7 +265,7 @@ class SparkEngine:
         )
 
     def _facts(
-        self, source: AnySource, read: ReadKeys, resolve: ResolveKeys, request: MergeRequest
+        self, source: AnySource, read: ReadKeys, resolve: ResolveKeys, request: MergeOptions
     ) -> list[KeyFacts]:
         """Let one task group the keys if they are few numbers, else Spark."""
         phase, total = "resolve the keys for", source.num_rows
@@ -286,7 +286,7 @@ class SparkEngine:
         target: Target,
         plan: MergePlan,
         progress: Progress,
-    ) -> Matches:
+    ) -> Matches[_Found]:
         """Scan candidates and guarded files in tasks."""
         unknown = target.unknown_partitions()
         numbers = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
@@ -305,7 +305,7 @@ class SparkEngine:
 
     def _look_up_few(
         self, source: AnySource, keys: _FewKeys, target: Target, work: Work
-    ) -> Matches:
+    ) -> Matches[_Found]:
         """Give all keys to every task."""
         rewriter = self._at_once(source, keys, target, work)
         # The request stays here: what it tells progress to may be of this process only.
@@ -319,7 +319,7 @@ class SparkEngine:
         target: Target,
         work: Work,
         rewriter: RewriteFiles | None = None,
-    ) -> Matches:
+    ) -> Matches[_Found]:
         """Scan files in tasks that have all keys."""
         known = np.zeros(keys.count, bool)
         moved = np.zeros(keys.count, bool)
@@ -374,7 +374,9 @@ class SparkEngine:
             return None
         return _rewriter(source, target, not request.deletes)
 
-    def _join(self, source: AnySource, keys: ResolvedKeys, target: Target, work: Work) -> Matches:
+    def _join(
+        self, source: AnySource, keys: ResolvedKeys, target: Target, work: Work
+    ) -> Matches[_Found]:
         """Let Spark join keys, both sides shuffled by key."""
         bucket = max(65_536, -(-source.num_rows // _BUCKETS))
         columns = keys.columns
@@ -463,7 +465,7 @@ class SparkEngine:
         self,
         source: AnySource,
         target: Target,
-        matches: Matches,
+        matches: Matches[_Found],
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
@@ -531,7 +533,7 @@ class SparkEngine:
         return self._jobs.mapped(by_source.sortWithinPartitions("row"), route, PIECES)
 
     def insert(
-        self, source: AnySource, matches: Matches | None, new_files: NewFiles
+        self, source: AnySource, matches: Matches[_Found] | None, new_files: NewFiles
     ) -> list[NewFile]:
         """Write rows into new files: those of a small source here, others in few tasks."""
         shares: Sequence[InsertShare] = [InsertShare(0, source.num_rows)] if source.num_rows else []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.matching import IndexedKeys
-    from fsspeckit.datasets.pipeline import MergeRequest
+    from fsspeckit.datasets.pipeline import MergeOptions
     from fsspeckit.datasets.spark.keys import KeyFacts, StagedKeys
     from fsspeckit.datasets.spark.source import InMemorySource, SparkSource
     from fsspeckit.datasets.spark.tasks import FoundFile
@@ -110,7 +110,7 @@ def sample_keys_of(
     return list(zip(*columns, strict=True))
 
 
-def check_facts(source: AnySource, facts: Sequence[KeyFacts], request: MergeRequest) -> None:
+def check_facts(source: AnySource, facts: Sequence[KeyFacts], request: MergeOptions) -> None:
     """Refuse NULL and repeated keys, as the request says."""
     nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
     found = {name: n for name, n in zip(request.key_columns, nulls, strict=True) if n}

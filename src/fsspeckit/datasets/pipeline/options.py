@@ -1,15 +1,7 @@
-"""What a caller asks for, checked once and for every engine the same way.
-
-What a plan keeps, so that it can be executed: the source as it was read, and the options.
-
-A source is read once, when the plan is made. What was read stays with the plan: in memory, or in
-the staging directory of the plan, which goes when the plan is executed or nobody has it any more.
-"""
+"""The options of a merge and of a write, checked once and the same way for every engine."""
 
 from __future__ import annotations
 
-import os
-import weakref
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -23,51 +15,32 @@ from fsspeckit.display import Progress
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.engine import OpenStage, Source
-    from fsspeckit.storage import Storage
 
 __all__ = [
-    "NO_LIMIT",
-    "ROW_GROUP_SIZE",
     "FileOptions",
-    "MergeRequest",
-    "PlannedMerge",
+    "MergeOptions",
     "Progress",
     "RewriteLimits",
     "WriteMode",
-    "WriteRequest",
+    "WriteOptions",
     "check_write_or_merge",
-    "codec_named",
-    "one_spelling",
-    "planned_merge",
+    "resolve_partition_columns",
 ]
-
-
-# --- What a caller asks for, checked once and for every engine the same way ---
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
 _NULL_POLICIES = ("error", "match")
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
-_SPELLED = {"uncompressed": "none"}
 _DUPLICATE_POLICIES = ("error", "first", "last")
 
-ROW_GROUP_SIZE = 500_000
-"""The most rows of a row group, if the caller does not say: it has to fit into memory."""
+_DEFAULT_ROW_GROUP_ROWS = 500_000
+"""A row group has to fit into memory, so it has a limit even if the caller sets none."""
 
-NO_LIMIT = 2**62
-"""More rows than any file has."""
-
-
-def codec_named(name: Any) -> Any:
-    """A codec as pyarrow spells it; None compresses nothing, what is no text stays as it is."""
-    if name is None:
-        return "none"
-    return _SPELLED.get(name.lower(), name.lower()) if isinstance(name, str) else name
+_UNLIMITED_ROWS = 2**62
 
 
 @dataclass(frozen=True)
@@ -76,14 +49,33 @@ class FileOptions:
 
     compression: str = "snappy"
     max_rows_per_file: int = 5_000_000
-    row_group_size: int = ROW_GROUP_SIZE
+    row_group_size: int = _DEFAULT_ROW_GROUP_ROWS
     bloom_columns: tuple[str, ...] = ()
     basename_template: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        compression: str | None,
+        max_rows_per_file: int | None,
+        row_group_size: int | None,
+        bloom_columns: str | Sequence[str] | None = None,
+        basename_template: str | None = None,
+    ) -> Self:
+        """Make options of what a caller may pass."""
+        codec = compression.lower() if isinstance(compression, str) else compression
+        return cls(
+            "none" if codec is None or codec == "uncompressed" else codec,
+            _UNLIMITED_ROWS if max_rows_per_file is None else max_rows_per_file,
+            _DEFAULT_ROW_GROUP_ROWS if row_group_size is None else row_group_size,
+            _as_names(bloom_columns),
+            basename_template,
+        )
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
-            if not _is_count(value):
+            if not (_is_whole(value) and value > 0):
                 raise InvalidArgumentError(f"{name} must be > 0, a whole number, got {value!r}.")
         if self.compression not in _CODECS:
             raise InvalidArgumentError.choice("compression", self.compression, _CODECS)
@@ -92,14 +84,18 @@ class FileOptions:
     @property
     def limits(self) -> FileLimits:
         """How large files may get."""
-        # Arrow counts in 64 bits; a file with as many rows does not exist.
         counts = (self.max_rows_per_file, self.row_group_size)
-        return FileLimits(*(min(int(count), NO_LIMIT) for count in counts))
+        # Arrow counts in 64 bits.
+        return FileLimits(*(min(int(count), _UNLIMITED_ROWS) for count in counts))
 
 
-def _is_count(value: Any) -> bool:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    return whole and bool(value > 0)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _as_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    # Compared with None: an array of names has no truth value.
+    return () if given is None else as_names(given)
 
 
 @dataclass(frozen=True)
@@ -114,14 +110,14 @@ class RewriteLimits:
 
     def __post_init__(self) -> None:
         fraction: Any = self.max_rewrite_fraction
-        if fraction is not None and not (_is_number(fraction) and 0 <= fraction <= 1):
+        is_number = isinstance(fraction, Real) and not isinstance(fraction, bool)
+        if fraction is not None and not (is_number and 0 <= fraction <= 1):
             raise InvalidArgumentError(
                 f"max_rewrite_fraction must be a number from 0 to 1, got {fraction!r}.\n"
                 "Hint: 0.25 lets a merge rewrite a quarter of the bytes."
             )
         most: Any = self.max_rewrite_bytes
-        whole = isinstance(most, Integral) and not isinstance(most, bool)
-        if most is not None and not (whole and most >= 0):
+        if most is not None and not (_is_whole(most) and most >= 0):
             raise InvalidArgumentError(
                 f"max_rewrite_bytes must be a whole number of bytes, 0 or more, got {most!r}."
             )
@@ -151,13 +147,9 @@ class RewriteLimits:
             )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 @dataclass(frozen=True)
-class MergeRequest:
-    """A merge, as the caller wants it."""
+class MergeOptions:
+    """Everything that a caller decides about a merge, except its data and where it goes."""
 
     strategy: MergeStrategy
     key_columns: tuple[str, ...]
@@ -171,13 +163,59 @@ class MergeRequest:
     allow_empty: bool = False
     progress: Progress | bool | None = None
     rewrite_all: bool = False
-    """Whether files with rows are written anew even if no value changes; not by ``insert``."""
+    """Whether files with rows are rewritten even if no value changes; not by ``insert``."""
 
     only_plans: bool = False
     """Whether nothing will be written, so that an engine need not prepare for it."""
 
     limits: RewriteLimits = RewriteLimits()
     """How much may be rewritten; a plan is never refused for it."""
+
+    @classmethod
+    def of(  # noqa: PLR0913, PLR0917 - the options of ``merge``
+        cls,
+        strategy: str,
+        key_columns: str | Sequence[str] | None,
+        partition_columns: str | Sequence[str] | None = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        partition_by: str | Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        null_keys: NullPolicy = "error",
+        duplicate_keys: DuplicatePolicy = "error",
+        order_by: str | Sequence[str] | None = None,
+        trust_partitions: bool = False,
+        allow_empty: bool = False,
+        bloom_columns: str | Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+        basename_template: str | None = None,
+        rewrite_all: bool = False,
+    ) -> Self:
+        """Make options of what a caller may pass to ``merge``.
+
+        Raises:
+            InvalidArgumentError: If an argument is wrong.
+        """
+        return cls(
+            MergeStrategy.of(strategy),
+            as_names(key_columns),
+            resolve_partition_columns(partition_columns, partition_by),
+            FileOptions.of(
+                compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
+            ),
+            schema,
+            null_keys,
+            duplicate_keys,
+            _as_names(order_by),
+            trust_partitions,
+            allow_empty,
+            progress,
+            rewrite_all,
+            limits=RewriteLimits(max_rewrite_fraction, max_rewrite_bytes),
+        )
 
     def __post_init__(self) -> None:
         check_names("key_columns", self.key_columns)
@@ -219,8 +257,8 @@ class MergeRequest:
 
 
 @dataclass(frozen=True)
-class WriteRequest:
-    """A write, as the caller wants it."""
+class WriteOptions:
+    """Everything that a caller decides about a write, except its data and where it goes."""
 
     mode: WriteMode
     partition_columns: tuple[str, ...] | None = None
@@ -260,7 +298,7 @@ def check_write_or_merge(
     """Check the arguments that say whether data is written or merged.
 
     Raises:
-        InvalidArgumentError: If they contradict each other, before any look at columns.
+        InvalidArgumentError: If they contradict each other; columns are not checked yet.
     """
     if strategy is not None:
         validate_rewrite_mode_compatibility(strategy, rewrite_mode)
@@ -281,10 +319,10 @@ def check_write_or_merge(
         )
 
 
-def one_spelling(
+def resolve_partition_columns(
     partition_columns: str | Sequence[str] | None, partition_by: str | Sequence[str] | None
 ) -> tuple[str, ...] | None:
-    """The partition columns, which may be given under two names.
+    """Return the partition columns, which may be given under two names.
 
     Raises:
         InvalidArgumentError: If both are given and differ.
@@ -297,96 +335,3 @@ def one_spelling(
             "Hint: they are two names for one thing; pass one of them."
         )
     return given[0] if given else None
-
-
-# --- What a plan keeps ---
-
-_of_others: list[Callable[[], None]] = []
-
-
-class PlannedMerge:
-    """A merge that was planned and can be executed once, by the same engine.
-
-    Args:
-        engine: The name of the engine that took the source.
-        storage: The dataset.
-        request: The options.
-        source: The source, as the engine took it.
-        stage: The staging directory that it may be in.
-        release: Lets go of the staging directory; called at the latest when the plan is gone.
-    """
-
-    def __init__(
-        self,
-        engine: str,
-        storage: Storage,
-        request: MergeRequest,
-        source: Source,
-        stage: OpenStage,
-        release: Callable[[], None],
-    ) -> None:
-        self.engine = engine
-        self.storage = storage
-        self.request = request
-        self.source = source
-        self.stage = stage
-        self._release = weakref.finalize(self, _in_process, os.getpid(), release)
-
-    @property
-    def is_released(self) -> bool:
-        """Whether the source is gone, because the plan was executed."""
-        return not self._release.alive
-
-    def release(self) -> None:
-        """Let go of the source."""
-        self._release()
-        del self.source, self.stage
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self  # a copy of a plan executes the same merge
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        # A source may be a connection or files of this process: a plan travels without it.
-        return _elsewhere, ()
-
-
-def _in_process(process: int, release: Callable[[], None]) -> None:
-    """Let go only where the plan was made: a forked child has no say about its source."""
-    if os.getpid() == process:
-        release()
-    else:
-        _of_others.append(release)  # if it were forgotten, it would clean up all the same
-
-
-def _elsewhere() -> None:
-    """What a plan keeps in another process: nothing."""
-
-
-def planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerge:
-    """What a plan keeps.
-
-    Args:
-        plan: The plan.
-        engine: The name of the engine that is to execute it; None for its own.
-
-    Raises:
-        InvalidArgumentError: If it cannot be executed: it was executed already, or comes from
-            another process or another engine.
-    """
-    kept: PlannedMerge | None = getattr(plan, "origin", None)
-    if kept is None:
-        raise InvalidArgumentError(
-            f"{type(plan).__name__} cannot be executed: it does not know its source.\n"
-            "Hint: pass what plan_merge() returned, in the same process; a plan that was stored or "
-            "sent travels without its source."
-        )
-    if kept.is_released:
-        raise InvalidArgumentError(
-            "the plan was executed already, and has let go of its source.\nHint: plan again."
-        )
-    if engine is not None and kept.engine != engine:
-        raise InvalidArgumentError(
-            f"the plan was made by the engine {kept.engine!r}, and {engine!r} cannot execute it.\n"
-            "Hint: call execute() of the engine that made the plan, or fsspeckit.execute(plan)."
-        )
-    return kept
