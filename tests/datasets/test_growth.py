@@ -99,7 +99,7 @@ def _stream(batches: int, partitions: int = 1) -> pa.RecordBatchReader:
 def test_calls_for_a_stream_on_disk_grow_with_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     counts = {
         batches: _calls(partial(IO.write_dataset, _stream(batches), str(tmp_path / f"{batches}")))
         for batches in (10, 200, 400)
@@ -111,7 +111,7 @@ def test_calls_for_a_stream_on_disk_grow_with_its_batches(
 def test_small_batches_share_a_row_group_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     with staging(open_storage(tmp_path / "data")) as stage:
         source = sources.open_source(_stream(700), lambda: stage)
         assert source.num_rows == 70_000
@@ -121,7 +121,7 @@ def test_small_batches_share_a_row_group_on_disk(
 @pytest.fixture
 def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of a stream into many partitions, made small."""
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     monkeypatch.setattr(sources, "_SPILL_ROWS", 200)
     monkeypatch.setattr(new_files, "_OPEN_FILES", 4)
 
@@ -181,7 +181,7 @@ def test_partitions_that_wait_for_the_end_keep_order_and_limits(
 def test_bytes_that_wait_are_copied_at_most_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     monkeypatch.setattr(sources, "_SPILL_ROWS", 100)
     monkeypatch.setattr(new_files, "_BUFFERED_BYTES", 4_000)
     copied = Counter[str]()

@@ -108,7 +108,7 @@ def test_the_source_is_read_once(io: DatasetIO, path: str, tmp_path: Path) -> No
 def test_a_stream_too_large_for_memory_stays_until_it_is_used(
     io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
     plan = upsert(io, path, rows(1, 9, v="new").to_reader())
     assert _staged(path)
     io.execute(plan)
@@ -119,7 +119,7 @@ def test_a_stream_too_large_for_memory_stays_until_it_is_used(
 def test_a_table_too_large_to_be_in_memory_twice_goes_to_disk(
     io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
     ids = np.array([1, 9])
     plan = upsert(io, path, pa.table({"id": ids, "v": ["new", "new"]}))
     assert _staged(path)
@@ -145,7 +145,7 @@ def test_a_merge_does_not_copy_a_table(io: DatasetIO, path: str) -> None:
 def test_a_plan_that_nobody_executes_leaves_nothing(
     io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
     plan = upsert(io, path, rows(1, 9, v="new").to_reader())
     assert _staged(path)
     del plan
@@ -159,7 +159,7 @@ import pyarrow as pa
 from fsspeckit.datasets.pipeline import source
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-source.MEMORY_LIMIT = 0
+source.MAX_MEMORY_BYTES = 0
 io = PyarrowDatasetIO()
 rows = pa.table({"id": [1], "v": ["new"]})
 plan = io.plan_merge(rows.to_reader(), sys.argv[1], "upsert", ["id"])

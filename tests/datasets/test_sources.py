@@ -116,7 +116,7 @@ def test_a_stream_stays_in_memory_while_it_is_small(stage: Any) -> None:
 def test_a_stream_that_does_not_fit_goes_to_staging(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1000)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1000)
     table = pa.table({"id": range(1000), "v": [str(i) for i in range(1000)]})
     source = open_source(table.to_reader(max_chunksize=100), stage)
     assert isinstance(source, SpilledSource)
@@ -132,7 +132,7 @@ def test_a_stream_that_does_not_fit_goes_to_staging(
 def test_a_merge_of_a_spilled_stream_leaves_no_staging(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MEMORY_LIMIT", 1000)
+    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1000)
     path = str(tmp_path / "data") if place == "local" else "memory://spilled/data"
     table = pa.table({"id": range(1000), "v": ["old"] * 1000})
     io = PyarrowDatasetIO()

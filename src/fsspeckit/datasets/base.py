@@ -12,7 +12,7 @@ from fsspeckit.datasets.pipeline import (
     MergeOptions,
     WriteOptions,
     check_write_or_merge,
-    located,
+    locate_paths,
     plan_merge,
     read_table,
     resolve_partition_columns,
@@ -505,7 +505,7 @@ class DatasetIO:
         """Open the dataset; data that is paths comes back with how to reach them."""
         storage = self._storage(path, filesystem)
         given = filesystem if filesystem is not None else self._filesystem
-        return storage, located(data, given, storage.root, self._storage_options)
+        return storage, locate_paths(data, given, storage.root, self._storage_options)
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         return open_storage(

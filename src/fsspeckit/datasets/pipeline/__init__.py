@@ -1,4 +1,4 @@
-"""The way of a merge or a write: source, request, target, plan, match, rewrite, commit."""
+"""The way of a merge or a write: take the source, plan, match, rewrite, insert, commit."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from fsspeckit.datasets.pipeline.source import (
     SourcePath,
     as_paths,
     check_unique_names,
-    gathered,
-    located,
-    one_schema,
+    locate_paths,
     open_source,
     parquet_dataset,
+    regroup_batches,
     source_root,
+    unify_schemas,
 )
 from fsspeckit.datasets.pipeline.write import WriteDatasetResult, run_clear, run_write
 
@@ -55,15 +55,14 @@ __all__ = [
     "as_paths",
     "check_unique_names",
     "check_write_or_merge",
-    "gathered",
     "get_planned_merge",
-    "located",
-    "one_schema",
+    "locate_paths",
     "open_source",
     "parquet_dataset",
     "partition_schema",
     "plan_merge",
     "read_table",
+    "regroup_batches",
     "resolve_partition_columns",
     "run_clear",
     "run_merge",
@@ -71,5 +70,6 @@ __all__ = [
     "run_with_retries",
     "run_write",
     "source_root",
+    "unify_schemas",
     "with_dataset",
 ]

@@ -1,10 +1,8 @@
-"""Sources: whatever a caller passes as data, as Arrow batches that can be read more than once.
+"""Sources: whatever a caller passes as data, as Arrow rows that can be read more than once.
 
 Data that is in memory already stays there, unless it has to be kept: its owner may change it. A
 stream, and data that is to be kept, is read once: into memory while it is small, else into a file
 in the staging directory, so that it is never held twice.
-
-Frames of pandas and Polars as Arrow, or a refusal that names the column.
 """
 
 from __future__ import annotations
@@ -59,315 +57,19 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.storage import Root
 
-__all__ = [
-    "ArrowSource",
-    "MemorySource",
-    "SourcePath",
-    "SpilledSource",
-    "as_paths",
-    "check_unique_names",
-    "from_pandas",
-    "from_stream",
-    "gathered",
-    "is_from",
-    "located",
-    "one_schema",
-    "open_source",
-    "parquet_dataset",
-    "source_root",
-]
-
-
-# --- Frames of pandas and Polars as Arrow, or a refusal that names the column ---
-
-_SCALARS = (str, bytes, bool, Number, date, time, timedelta, np.generic)
-_LISTS = (list, tuple, np.ndarray)
-_PLAIN = {str, bytes, bool, int, float, Decimal, date}
-_SEVERAL = 2
-_MOST_TYPES = 5
-
-
-def is_from(data: Any, library: str) -> bool:
-    """Whether data is of a class of a library, or of one that is made from it."""
-    return any(each.__module__.startswith(f"{library}.") for each in type(data).__mro__)
-
-
-def from_pandas(data: Any) -> pa.RecordBatchReader:
-    """The rows of a pandas frame, without its index.
-
-    Raises:
-        InvalidArgumentError: If it is no frame, or a name occurs twice.
-        SchemaMismatchError: If a column cannot become one of Arrow and stay what it is.
-    """
-    if not hasattr(data, "columns"):
-        raise _no_frame(data)
-    twice = sorted(name for name, count in Counter(map(str, data.columns)).items() if count > 1)
-    if twice:
-        raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
-    for name, values in data.items():
-        _check_pandas_column(name, values)
-    try:
-        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
-    except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
-        raise _unconverted(data, error) from error
-
-
-def from_stream(data: Any) -> pa.RecordBatchReader:
-    """The rows of a Polars frame, or of anything else with the Arrow C stream.
-
-    Raises:
-        InvalidArgumentError: If it has no named columns.
-        SchemaMismatchError: If a column of a Polars frame is of a type that Parquet does not have.
-    """
-    is_polars_frame = is_from(data, "polars") and hasattr(data, "schema")
-    kinds = data.schema.items() if is_polars_frame else ()
-    for name, kind in kinds:
-        if str(kind) == "Object":  # Polars gives the addresses of Python's objects
-            raise _not_in_parquet(name, kind)
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except pa.ArrowInvalid as error:
-        for name, kind in kinds:
-            if not _is_known(data.select(name).head(0)):
-                raise _not_in_parquet(name, kind) from error
-        raise _no_frame(data, error) from error
-
-
-def _is_known(data: Any) -> bool:
-    """Whether Arrow knows the types of a stream."""
-    try:
-        pa.RecordBatchReader.from_stream(data)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _not_in_parquet(name: str, kind: Any) -> SchemaMismatchError:
-    if str(kind) == "Object":
-        hint = "make it again from its values, for example with polars.Series(values, dtype=...)"
-    elif kind.is_nested():
-        hint = "cast it first to a type with others inside, for example polars.List(polars.Int64)"
-    else:
-        hint = "cast it first, for example to polars.Int64, polars.Decimal(38, 0) or polars.String"
-    return SchemaMismatchError(
-        f"column {name!r} is of the Polars type {kind}, which Parquet does not have.\n"
-        f"Hint: {hint}, or drop it."
-    )
-
-
-def _no_frame(data: Any, error: Exception | None = None) -> InvalidArgumentError:
-    reason = "it has none" if error is None else str(error)
-    frame = "data.to_frame()" if hasattr(data, "to_frame") else "a table with named columns"
-    return InvalidArgumentError(
-        f"data of type {type(data).__module__.partition('.')[0]}.{type(data).__name__} cannot be "
-        f"read as rows of named columns: {reason}.\nHint: pass {frame}."
-    )
-
-
-def _check_pandas_column(name: Any, values: Any) -> None:
-    """Refuse what Arrow would take for something else."""
-    kind = getattr(getattr(values.dtype, "categories", values), "dtype", values.dtype)
-    if str(kind).startswith("period["):
-        raise SchemaMismatchError(
-            f"column {name!r} holds pandas periods ({kind}), which Parquet does not have: they "
-            "would be stored as numbers without a meaning.\n"
-            "Hint: convert it first, with .dt.to_timestamp() or .astype(str)."
-        )
-    if str(kind) == "object":
-        _check_objects(name, values)
-
-
-def _check_objects(name: Any, values: Iterable[Any]) -> None:
-    """Refuse Python objects, also inside of lists and dicts, that Arrow would change."""
-    values = list(values)
-    types = set(map(type, values)) - {type(None)}
-    if len(types) < _SEVERAL and types <= _PLAIN:
-        return  # as nearly all columns are
-    held = [value for value in values if not _is_missing(value)]
-    scalars = [value for value in held if isinstance(value, _SCALARS)]
-    if len(kinds := kinds_of(scalars)) > 1:
-        raise SchemaMismatchError(
-            f"column {name!r} mixes {' and '.join(sorted(kinds))}, which no type of Parquet holds "
-            "as they are.\nHint: convert it to one type first, for example with .astype(str)."
-        )
-    if (cut := cut_value(scalars)) is not None:
-        raise SchemaMismatchError(
-            f"column {name!r} holds {cut!r} as an object of Python, whose nanoseconds would be "
-            "lost.\nHint: convert it first, for example with pandas.to_datetime or "
-            "pandas.to_timedelta."
-        )
-    lists = [_elements(value) for value in held if isinstance(value, _LISTS)]
-    if lists:
-        _check_objects(name, chain.from_iterable(lists))
-    dicts = [value for value in held if isinstance(value, Mapping)]
-    for key in dict.fromkeys(chain.from_iterable(dicts)):
-        _check_objects(name, [each[key] for each in dicts if key in each])
-
-
-def _elements(values: Any) -> Iterable[Any]:
-    """The elements of a list; of an array of NumPy's own types one that stands for all."""
-    is_typed = isinstance(values, np.ndarray) and values.dtype != object
-    elements: Iterable[Any] = values.ravel()[:1] if is_typed else values
-    return elements
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether pandas counts a value as missing: None, NaN, NaT or NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, Decimal, np.generic)) and bool(value != value)
-
-
-def _unconverted(data: Any, error: Exception) -> SchemaMismatchError:
-    """Name the column that pyarrow does not take."""
-    for name, values in data.items():
-        try:
-            pa.Table.from_pandas(values.to_frame(), preserve_index=False)
-        except (pa.ArrowException, TypeError, OverflowError, ValueError) as reason:
-            types = sorted({each.__name__ for each in map(type, values.dropna())})[:_MOST_TYPES]
-            return SchemaMismatchError(
-                f"column {name!r} of the pandas type {values.dtype}, with values of the types "
-                f"{types!r}, cannot be converted to Arrow: {_words(reason)}.\n"
-                "Hint: convert it to one type that Parquet has first, for example with "
-                ".astype(str), or drop it."
-            )
-    return SchemaMismatchError(f"the pandas frame cannot be converted to Arrow: {_words(error)}.")
-
-
-def _words(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).rstrip(".")
-
-
-# --- Sources ---
-
-MEMORY_LIMIT = 128 * 1024 * 1024
+MAX_MEMORY_BYTES = 128 * 1024 * 1024
 """A stream with more bytes than this goes to disk."""
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
-_ONE_PIECE = 2
 _SPILL_ROWS = 65_536
 _SPILL_BYTES = 32 * 1024 * 1024
 _SPILL_NAME = "source.staged"
 
-
-class ArrowSource(Protocol):
-    """Rows that can be read in order, and picked by number."""
-
-    schema: pa.Schema
-    num_rows: int
-
-    def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
-        ...
-
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Rows by their numbers, in that order."""
-        ...
-
-    def batches(self) -> Iterator[pa.Table]:
-        """All rows, in order, in pieces."""
-        ...
-
-
-class MemorySource:
-    """Rows in memory."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._pieces: list[pa.Table] = []
-        self._starts = _starts([])
-        self.schema: pa.Schema = table.schema
-        self.num_rows: int = table.num_rows
-
-    def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
-        return self._table.select(list(names))
-
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Rows by their numbers, in that order."""
-        if not self._pieces:
-            self._pieces = _pieces(self._table)
-            self._starts = _starts([piece.num_rows for piece in self._pieces])
-        return _taken(self._pieces.__getitem__, self._starts, rows, self.schema)
-
-    def batches(self) -> Iterator[pa.Table]:
-        """All rows, in one piece."""
-        yield self._table
-
-
-def _pieces(table: pa.Table) -> list[pa.Table]:
-    """Tables without chunks: Arrow would put all chunks together whenever rows are taken."""
-    if table.nbytes <= MEMORY_LIMIT:
-        return [table.combine_chunks()]
-    return [pa.Table.from_batches([batch]) for batch in table.to_batches()]
-
-
-def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The number of the first row of each piece, and the number after the last row."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _taken(
-    piece: Callable[[int], pa.Table],
-    starts: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    schema: pa.Schema,
-) -> pa.Table:
-    """Rows by their numbers, in that order, from pieces that are asked for one after the other."""
-    if len(starts) == _ONE_PIECE:
-        return take_rows(piece(0), pa.array(rows))
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    numbers = np.searchsorted(starts, ordered, side="right") - 1
-    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(rows)] if len(rows) else []
-    parts = [
-        take_rows(piece(numbers[start]), pa.array(ordered[start:end] - starts[numbers[start]]))
-        for start, end in pairwise(cuts)
-    ]
-    found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
-    back = np.empty(len(rows), np.int64)
-    back[order] = np.arange(len(rows))
-    return take_rows(found, pa.array(back))
-
-
-class SpilledSource:
-    """Rows in a Parquet file of plain pages on a local disk.
-
-    Args:
-        path: The file.
-        temporary: A directory that is removed with the source.
-    """
-
-    def __init__(self, path: str, temporary: str | None = None) -> None:
-        if temporary is not None:
-            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
-        # Read, not mapped: mapped pages would count as memory of this process.
-        self._file = pq.ParquetFile(path, memory_map=False, pre_buffer=False)
-        self.schema: pa.Schema = self._file.schema_arrow
-        metadata = self._file.metadata
-        sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        self._starts = _starts(sizes)
-        self.num_rows = int(self._starts[-1])
-
-    def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
-        wanted = list(names)
-        parts = [
-            self._file.read_row_group(number, columns=wanted).select(wanted)
-            for number in range(self._file.num_row_groups)
-        ]
-        fields = pa.schema([self.schema.field(name) for name in wanted])
-        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], fields)
-
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Rows by their numbers, in that order."""
-        return _taken(self._file.read_row_group, self._starts, rows, self.schema)
-
-    def batches(self) -> Iterator[pa.Table]:
-        """All rows, in order, in pieces."""
-        for number in range(self._file.num_row_groups):
-            yield self._file.read_row_group(number)
+_SCALARS = (str, bytes, bool, Number, date, time, timedelta, np.generic)
+_LISTS = (list, tuple, np.ndarray)
+_PLAIN = {str, bytes, bool, int, float, Decimal, date}
+_MAX_TYPES = 5
 
 
 def open_source(
@@ -392,33 +94,151 @@ def open_source(
         InvalidArgumentError: If the data is of another kind.
         SchemaMismatchError: If the data does not fit the schema.
     """
-    table = _table(data)
+    table = _as_table(data)
     if table is not None:
-        fitted = table if schema is None else _fitted(table, schema)
-        return _kept(fitted, stage) if keep else MemorySource(fitted)
-    reader = _reader(data, filesystem)
+        fitted = table if schema is None else _fit_to(table, schema)
+        return _copy_or_spill(fitted, stage) if keep else MemorySource(fitted)
+    reader = _open_reader(data, filesystem)
     _check_schema(reader.schema)
     pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
     wanted = schema or _plain(pa.Table.from_batches([], reader.schema)).schema
-    fitted = pieces if schema is None else (_fitted(piece, schema) for piece in pieces)
+    fitted = pieces if schema is None else (_fit_to(piece, schema) for piece in pieces)
     if keep and not as_paths(data):  # what is read from Parquet is in memory of our own
         fitted = map(copied, fitted)
-    return _collected(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
+    return _collect(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
 
 
-def _kept(table: pa.Table, stage: OpenStage) -> ArrowSource:
-    """A table that stays what it is.
+class ArrowSource(Protocol):
+    """Rows that can be read in order, and picked by number."""
 
-    Nobody can tell whether memory is Arrow's own or that of a NumPy array that can be changed, so
-    all of it is copied; what is too large to be in memory twice goes to disk.
+    schema: pa.Schema
+    num_rows: int
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        ...
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Return rows by their numbers, in that order."""
+        ...
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield all rows, in order, in pieces."""
+        ...
+
+
+class MemorySource(ArrowSource):
+    """Rows in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._pieces: list[pa.Table] = []
+        self._starts = _starts([])
+        self.schema: pa.Schema = table.schema
+        self.num_rows: int = table.num_rows
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        return self._table.select(list(names))
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Return rows by their numbers, in that order."""
+        if not self._pieces:
+            self._pieces = _pieces(self._table)
+            self._starts = _starts([piece.num_rows for piece in self._pieces])
+        return _take_from(self._pieces.__getitem__, self._starts, rows, self.schema)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield all rows, in order, in pieces."""
+        yield self._table
+
+
+def _pieces(table: pa.Table) -> list[pa.Table]:
+    """Tables without chunks: Arrow would put all chunks together whenever rows are taken."""
+    if table.nbytes <= MAX_MEMORY_BYTES:
+        return [table.combine_chunks()]
+    return [pa.Table.from_batches([batch]) for batch in table.to_batches()]
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """The number of the first row of each piece, and the number after the last row."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _take_from(
+    piece: Callable[[int], pa.Table],
+    starts: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    schema: pa.Schema,
+) -> pa.Table:
+    """Return rows by their numbers, in that order; each piece is read once."""
+    if len(starts) == 2:  # one piece
+        return take_rows(piece(0), pa.array(rows))
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    numbers = np.searchsorted(starts, ordered, side="right") - 1
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(rows)] if len(rows) else []
+    parts = [
+        take_rows(piece(numbers[start]), pa.array(ordered[start:end] - starts[numbers[start]]))
+        for start, end in pairwise(cuts)
+    ]
+    found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    return take_rows(found, pa.array(back))
+
+
+class SpilledSource(ArrowSource):
+    """Rows in a Parquet file of plain pages on a local disk.
+
+    Args:
+        path: The file.
+        temporary: A directory that is removed with the source.
     """
-    if table.nbytes > MEMORY_LIMIT:
-        return _spilled(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
+
+    def __init__(self, path: str, temporary: str | None = None) -> None:
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        # Read, not mapped: mapped pages would count as memory of this process.
+        self._file = pq.ParquetFile(path, memory_map=False, pre_buffer=False)
+        self.schema: pa.Schema = self._file.schema_arrow
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        self._starts = _starts(sizes)
+        self.num_rows = int(self._starts[-1])
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        wanted = list(names)
+        parts = [
+            self._file.read_row_group(number, columns=wanted).select(wanted)
+            for number in range(self._file.num_row_groups)
+        ]
+        fields = pa.schema([self.schema.field(name) for name in wanted])
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], fields)
+
+    def take(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Return rows by their numbers, in that order."""
+        return _take_from(self._file.read_row_group, self._starts, rows, self.schema)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield all rows, in order, in pieces."""
+        for number in range(self._file.num_row_groups):
+            yield self._file.read_row_group(number)
+
+
+def _copy_or_spill(table: pa.Table, stage: OpenStage) -> ArrowSource:
+    """Copy a table, since its memory may be that of a NumPy array whose owner changes it.
+
+    A table that is too large to be in memory twice goes to disk.
+    """
+    if table.nbytes > MAX_MEMORY_BYTES:
+        return _spill(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
     return MemorySource(copied(table))
 
 
-def _table(data: Any) -> pa.Table | None:
-    """Data that is a table, or some of them, already."""
+def _as_table(data: Any) -> pa.Table | None:
+    """Return data that is a table or a list of tables already."""
     given = list(data) if isinstance(data, (list, tuple)) else [data]
     if not given or not all(isinstance(part, (pa.Table, pa.RecordBatch)) for part in given):
         return None
@@ -426,7 +246,7 @@ def _table(data: Any) -> pa.Table | None:
         _check_schema(part.schema)
     tables = [p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in given]
     _check_alike([(f"table {n}", table.schema) for n, table in enumerate(tables)])
-    known = one_schema([table.schema for table in tables])
+    known = unify_schemas([table.schema for table in tables])
     return pa.concat_tables([_plain(_as_schema(table, known)) for table in tables])
 
 
@@ -448,11 +268,7 @@ def _without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
-    """Refuse pieces of a source that do not have the same columns and types.
-
-    Raises:
-        SchemaMismatchError: Naming two pieces that differ.
-    """
+    """Refuse pieces of a source that do not have the same columns and types."""
     (first, expected), *others = schemas
     wanted = {field.name: field.type for field in expected}
     for what, schema in others:
@@ -474,8 +290,8 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(known_type(one, other).equals(known_type(other, one)))
 
 
-def one_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The schema of pieces that are alike: NULL is allowed where one of them allows it."""
+def unify_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the schema of pieces that are alike; NULL is allowed where one of them allows it."""
     known = known_schema(*schemas)
     nullable = {field.name for schema in schemas for field in schema if field.nullable}
     fields = [field.with_nullable(field.name in nullable) for field in known]
@@ -483,40 +299,30 @@ def one_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    """Refuse a source that no dataset could hold.
-
-    Raises:
-        InvalidArgumentError: If a name occurs twice.
-        SchemaMismatchError: If a column is of a type that Parquet does not have.
-    """
+    """Refuse a source that no dataset could hold."""
     check_storable(schema)
-    check_unique_names(schema)
+    check_unique_names(schema.names)
 
 
-def check_unique_names(schema: pa.Schema) -> None:
-    """Refuse a source in which a name occurs twice.
-
-    Raises:
-        InvalidArgumentError: Naming the columns.
-    """
-    twice = sorted(name for name, count in Counter(schema.names).items() if count > 1)
-    if twice:
+def check_unique_names(names: Iterable[str]) -> None:
+    """Refuse a source in which a name occurs twice."""
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise InvalidArgumentError(f"the source has columns that occur twice: {twice!r}.")
 
 
-def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _fit_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     check_same_columns(table.column_names, schema.names, "schema")
     return fit_table(table, schema)
 
 
-def _reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
+def _open_reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, (ds.Dataset, ds.Scanner)):
         return (data.scanner() if isinstance(data, ds.Dataset) else data).to_reader()
     if paths := as_paths(data):
         return _parquet_reader(paths, filesystem)
-    if is_from(data, "pandas"):
+    if _is_from(data, "pandas"):
         return from_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return from_stream(data)
@@ -554,15 +360,15 @@ class SourcePath:
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """The schemes of URLs that a filesystem reads; one that does not tell reads none."""
+    """Return the schemes of the URLs that a filesystem reads, as far as it names them."""
     known = getattr(filesystem, "protocol", ())
     return (known,) if isinstance(known, str) else tuple(known)
 
 
-def located(
+def locate_paths(
     data: Any, filesystem: Any, target: Root, storage_options: Mapping[str, Any] | None
 ) -> Any:
-    """Data that is paths, with how to reach them; other data as it is.
+    """Return data that is paths with how to reach them, other data as it is.
 
     Options that the caller gave for the target also open sources of the same kind of filesystem.
     """
@@ -582,13 +388,13 @@ def _scheme(path: Any) -> str:
 
 
 def as_paths(data: Any) -> list[Any]:
-    """The paths that data is; none if it is something else."""
+    """Return the paths that data consists of; none if it is something else."""
     given = list(data) if isinstance(data, (list, tuple)) else [data]
     return given if all(isinstance(p, (str, os.PathLike, SourcePath)) for p in given) else []
 
 
 def source_root(path: Any, filesystem: Any) -> Root:
-    """Where a path of a source is; one that says so itself is not on the engine's filesystem."""
+    """Return where a path of a source is; a :class:`SourcePath` knows its own filesystem."""
     return path.root() if isinstance(path, SourcePath) else open_root(path, filesystem)
 
 
@@ -597,7 +403,7 @@ def _parquet_reader(paths: Sequence[Any], filesystem: Any) -> pa.RecordBatchRead
     parts = [parquet_dataset(path, filesystem) for path in paths]
     names = [without_credentials(str(path)) for path in paths]
     _check_alike([(name, part.schema) for name, part in zip(names, parts, strict=True)])
-    schema = one_schema([part.schema for part in parts])
+    schema = unify_schemas([part.schema for part in parts])
     batches = chain.from_iterable(map(_batches, parts))
     fitted = (_as_schema(batch, schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(schema, fitted)
@@ -644,19 +450,21 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
             partition_base_dir=root.path,
         )
         parts = list(dataset.get_fragments())
-        meant = [(part.path, _meant(part.physical_schema, part)) for part in parts]
+        typed = [(part.path, _with_instants(part.physical_schema, part)) for part in parts]
     except pa.ArrowInvalid as error:
         raise UnreadableFileError(
             f"the source {shown!r} is not readable as Parquet: {error}\n"
             "Hint: a path must be that of Parquet; read other files with a library that knows them."
         ) from error
-    _check_alike(meant)
-    schema = one_schema([_meant(dataset.schema, parts[0]), *(schema for _, schema in meant)])
+    _check_alike(typed)
+    schema = unify_schemas(
+        [_with_instants(dataset.schema, parts[0]), *(schema for _, schema in typed)]
+    )
     return ds.FileSystemDataset(parts, schema, options, dataset.filesystem)
 
 
 def _source_files(root: Root) -> list[str]:
-    """The files that a path of a source stands for."""
+    """List the files at a path of a source."""
     filesystem, path = root.filesystem, root.path
     with naming_failure(root, path, "opening"):
         if any(char in path for char in "*?[") and not filesystem.exists(path):
@@ -668,11 +476,11 @@ def _source_files(root: Root) -> list[str]:
         if filesystem.exists(path):
             return [path]
         with suppress(FileNotFoundError):
-            filesystem.info(path)  # tells, unlike the others, where access is denied
+            filesystem.info(path)  # raises, unlike the others, where access is denied
     return []
 
 
-def _meant(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema:
+def _with_instants(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema:
     """A schema that begins with the columns of a file, with INT96 as the instants it is."""
     physical = physical_types(part.metadata.schema)
     count = len(part.physical_schema)
@@ -682,9 +490,7 @@ def _meant(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema:
     return pa.schema([*instants, *rest], schema.metadata)
 
 
-def _collected(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
-) -> ArrowSource:
+def _collect(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage) -> ArrowSource:
     """Read a stream once, into memory while it is small."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -692,23 +498,21 @@ def _collected(
     for batch in rest:
         held.append(batch)
         size += batch.nbytes
-        if size > MEMORY_LIMIT:
-            return _spilled(schema, chain(_emptied(held), rest), stage)
+        if size > MAX_MEMORY_BYTES:
+            return _spill(schema, chain(_drain(held), rest), stage)
     # In one piece: whatever is done to each column is otherwise done to each batch.
     return MemorySource(pa.Table.from_batches(held, schema).combine_chunks())
 
 
-def _emptied(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches one by one, each let go as soon as it is used."""
+def _drain(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches one by one, and free each as soon as it is used."""
     held.reverse()
     while held:
         yield held.pop()
 
 
-def _spilled(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage
-) -> SpilledSource:
-    """Write a stream to disk, as fast to write and to read as Parquet can be."""
+def _spill(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage) -> SpilledSource:
+    """Write a stream to disk, as plain pages: they are the fastest to write and to read."""
     temporary = None
     opened = stage()
     if opened.storage.root.is_local:
@@ -718,15 +522,15 @@ def _spilled(
         path = f"{temporary}/{_SPILL_NAME}"
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(path, schema, **plain) as writer:
-        for table in gathered(schema, batches, _SPILL_ROWS, _SPILL_BYTES):
+        for table in regroup_batches(schema, batches, _SPILL_ROWS, _SPILL_BYTES):
             writer.write_table(table, row_group_size=table.num_rows)
     return SpilledSource(path, temporary)
 
 
-def gathered(
+def regroup_batches(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, size: int
 ) -> Iterator[pa.Table]:
-    """Batches of any size as tables of so many rows, or fewer if they have so many bytes."""
+    """Regroup batches into tables of ``rows`` rows, or fewer where they reach ``size`` bytes."""
     waiting: list[pa.RecordBatch] = []
     waiting_rows = waiting_bytes = 0
     for whole in batches:
@@ -742,3 +546,155 @@ def gathered(
                 waiting, waiting_rows, waiting_bytes = [], 0, 0
     if waiting_rows:
         yield without_views(pa.Table.from_batches(waiting, schema).unify_dictionaries())
+
+
+# Frames of pandas and Polars as Arrow, or a refusal that names the column
+
+
+def _is_from(data: Any, library: str) -> bool:
+    """Whether data is of a class of a library, or of a subclass."""
+    return any(each.__module__.startswith(f"{library}.") for each in type(data).__mro__)
+
+
+def from_pandas(data: Any) -> pa.RecordBatchReader:
+    """The rows of a pandas frame, without its index.
+
+    Raises:
+        InvalidArgumentError: If it has no columns, or a name occurs twice.
+        SchemaMismatchError: If Arrow would change the values of a column.
+    """
+    if not hasattr(data, "columns"):
+        raise _not_a_frame(data)
+    check_unique_names(map(str, data.columns))
+    for name, values in data.items():
+        _check_pandas_column(name, values)
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
+    except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+        raise _conversion_error(data, error) from error
+
+
+def from_stream(data: Any) -> pa.RecordBatchReader:
+    """The rows of a Polars frame, or of anything else with the Arrow C stream.
+
+    Raises:
+        InvalidArgumentError: If it has no named columns.
+        SchemaMismatchError: If a column of a Polars frame is of a type that Parquet does not have.
+    """
+    is_polars_frame = _is_from(data, "polars") and hasattr(data, "schema")
+    kinds = data.schema.items() if is_polars_frame else ()
+    for name, kind in kinds:
+        if str(kind) == "Object":  # Polars gives the addresses of Python's objects
+            raise _not_in_parquet(name, kind)
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as error:
+        for name, kind in kinds:
+            if not _is_known(data.select(name).head(0)):
+                raise _not_in_parquet(name, kind) from error
+        raise _not_a_frame(data, error) from error
+
+
+def _is_known(data: Any) -> bool:
+    """Whether Arrow has the types of a stream."""
+    try:
+        pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _not_in_parquet(name: str, kind: Any) -> SchemaMismatchError:
+    if str(kind) == "Object":
+        hint = "make it again from its values, for example with polars.Series(values, dtype=...)"
+    elif kind.is_nested():
+        hint = "cast it first to a type with others inside, for example polars.List(polars.Int64)"
+    else:
+        hint = "cast it first, for example to polars.Int64, polars.Decimal(38, 0) or polars.String"
+    return SchemaMismatchError(
+        f"column {name!r} is of the Polars type {kind}, which Parquet does not have.\n"
+        f"Hint: {hint}, or drop it."
+    )
+
+
+def _not_a_frame(data: Any, error: Exception | None = None) -> InvalidArgumentError:
+    reason = "it has none" if error is None else str(error)
+    frame = "data.to_frame()" if hasattr(data, "to_frame") else "a table with named columns"
+    return InvalidArgumentError(
+        f"data of type {type(data).__module__.partition('.')[0]}.{type(data).__name__} cannot be "
+        f"read as rows of named columns: {reason}.\nHint: pass {frame}."
+    )
+
+
+def _check_pandas_column(name: Any, values: Any) -> None:
+    """Refuse what Arrow would take for something else."""
+    kind = getattr(getattr(values.dtype, "categories", values), "dtype", values.dtype)
+    if str(kind).startswith("period["):
+        raise SchemaMismatchError(
+            f"column {name!r} holds pandas periods ({kind}), which Parquet does not have: they "
+            "would be stored as numbers without a meaning.\n"
+            "Hint: convert it first, with .dt.to_timestamp() or .astype(str)."
+        )
+    if str(kind) == "object":
+        _check_objects(name, values)
+
+
+def _check_objects(name: Any, values: Iterable[Any]) -> None:
+    """Refuse Python objects, also inside of lists and dicts, that Arrow would change."""
+    values = list(values)
+    types = set(map(type, values)) - {type(None)}
+    if len(types) < 2 and types <= _PLAIN:
+        return  # as nearly all columns are
+    held = [value for value in values if not _is_missing(value)]
+    scalars = [value for value in held if isinstance(value, _SCALARS)]
+    if len(kinds := kinds_of(scalars)) > 1:
+        raise SchemaMismatchError(
+            f"column {name!r} mixes {' and '.join(sorted(kinds))}, which no type of Parquet holds "
+            "as they are.\nHint: convert it to one type first, for example with .astype(str)."
+        )
+    if (cut := cut_value(scalars)) is not None:
+        raise SchemaMismatchError(
+            f"column {name!r} holds {cut!r} as a Python object, whose nanoseconds would be "
+            "lost.\nHint: convert it first, for example with pandas.to_datetime or "
+            "pandas.to_timedelta."
+        )
+    lists = [_elements(value) for value in held if isinstance(value, _LISTS)]
+    if lists:
+        _check_objects(name, chain.from_iterable(lists))
+    dicts = [value for value in held if isinstance(value, Mapping)]
+    for key in dict.fromkeys(chain.from_iterable(dicts)):
+        _check_objects(name, [each[key] for each in dicts if key in each])
+
+
+def _elements(values: Any) -> Iterable[Any]:
+    """The elements of a list; of an array of NumPy's own types one that stands for all."""
+    is_typed = isinstance(values, np.ndarray) and values.dtype != object
+    elements: Iterable[Any] = values.ravel()[:1] if is_typed else values
+    return elements
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether pandas counts a value as missing: None, NaN, NaT or NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, Decimal, np.generic)) and bool(value != value)
+
+
+def _conversion_error(data: Any, error: Exception) -> SchemaMismatchError:
+    """Name the column that pyarrow cannot convert."""
+    for name, values in data.items():
+        try:
+            pa.Table.from_pandas(values.to_frame(), preserve_index=False)
+        except (pa.ArrowException, TypeError, OverflowError, ValueError) as reason:
+            types = sorted({each.__name__ for each in map(type, values.dropna())})[:_MAX_TYPES]
+            return SchemaMismatchError(
+                f"column {name!r} of the pandas type {values.dtype}, with values of the types "
+                f"{types!r}, cannot be converted to Arrow: {_reason(reason)}.\n"
+                "Hint: convert it to one type that Parquet has first, for example with "
+                ".astype(str), or drop it."
+            )
+    return SchemaMismatchError(f"the pandas frame cannot be converted to Arrow: {_reason(error)}.")
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[0] if error.args else error).rstrip(".")

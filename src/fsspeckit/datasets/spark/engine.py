@@ -190,7 +190,7 @@ class SparkEngine:
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
     ) -> SparkSource:
         given = arrow_schema(frame.schema)
-        check_unique_names(given)
+        check_unique_names(given.names)
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")
         opened = stage()

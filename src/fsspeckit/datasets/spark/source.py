@@ -26,7 +26,7 @@ from fsspeckit.core.schema_conform import (
     fit_table,
     take_rows,
 )
-from fsspeckit.datasets.pipeline import gathered, one_schema, parquet_dataset, source_root
+from fsspeckit.datasets.pipeline import parquet_dataset, regroup_batches, source_root, unify_schemas
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage import STAGED_SUFFIX, open_disk
 
@@ -216,7 +216,7 @@ def stage_part(
         # Batches come out of another process: the next ones are taken while a row group is written.
         beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
         written: Future[None] | None = None
-        for table in gathered(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
+        for table in regroup_batches(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))
                 writer = pq.ParquetWriter(handle, table.schema, **SPILL_WRITE_OPTIONS)
@@ -307,7 +307,7 @@ def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | No
         for root, dataset in found
         for fragment in dataset.get_fragments()
     )
-    meant = one_schema([dataset.schema for _, dataset in found])
+    meant = unify_schemas([dataset.schema for _, dataset in found])
     if schema is not None:
         check_same_columns(meant.names, schema.names, "schema")
     return SourceRows(schema or meant, parts)
