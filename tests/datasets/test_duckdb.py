@@ -201,7 +201,7 @@ def test_keys_that_duckdb_does_not_read_are_never_taken_for_absent(
         scanned.read_next_batch()
         return pa.table({"file": [0], "position": [0], "number": [0]}).slice(0, 0)
 
-    monkeypatch.setattr("fsspeckit.datasets.duckdb.engine._joined", stops_early)
+    monkeypatch.setattr("fsspeckit.datasets.duckdb.engine._join", stops_early)
     before = sorted(target.iterdir())
     with pytest.raises(RuntimeError, match="did not read all keys"):
         DuckDBDatasetIO().merge(rows(5, 15, v="new"), str(target), "upsert", ["id"])

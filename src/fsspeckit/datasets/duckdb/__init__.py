@@ -1,4 +1,4 @@
-"""The DuckDB engine's front door: one machine, keys joined by DuckDB, beyond memory if need be.
+"""The DuckDB engine: one machine, keys joined by DuckDB, beyond memory where needed.
 
 >>> import pyarrow as pa
 >>> with DuckDBDatasetIO() as io:

@@ -35,7 +35,7 @@ from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from concurrent.futures import Future
 
     from fsspeckit.core.parquet import KeyPrefilter
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress
 
+    Piece = tuple[int, tuple[int, ...]]
+    """The number of a file, and some of its row groups."""
+
     Work = Mapping[int, tuple[int, ...]]
 
-__all__ = ["DuckDBEngine"]
+_SOURCE_BATCH_ROWS = 16_384
+"""The rows of a relation that are in memory at a time; by default it would be eight times that."""
 
-_SOURCE_ROWS = 16_384
-"""So many rows of a relation are in memory at a time; by default it would be eight times that."""
-
-_ROWS_AT_ONCE = 500_000
-"""So many target rows are read in one piece, if their row groups are not larger."""
+_MAX_PIECE_ROWS = 500_000
+"""The target rows that are read in one piece, unless a single row group has more."""
 
 _NOTHING = Positions(np.empty(0, np.int64), np.empty(0, np.int64), ())
 
@@ -96,7 +97,7 @@ class DuckDBEngine(ArrowEngine):
         return super().take(data, stage, schema, keep=keep)
 
     def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
-        """The keys that take part; DuckDB tells whether one occurs twice, and needs no index."""
+        """Return the keys that take part; DuckDB finds duplicates, so they need no index."""
         table = source.columns(key_and_order_columns(target, options, source.schema.names))
         found = source_keys(table, target, options.null_keys).keys
         keys = found.select([column.name for column in target.key_columns])
@@ -111,12 +112,12 @@ class DuckDBEngine(ArrowEngine):
         """Stream the keys of the row groups through a join with those of the source."""
         if not work or not keys.count:
             return dict.fromkeys(work, _NOTHING)
-        sieve = prefilter_for(keys.keys, target.key_columns)
-        with self._cursor() as cursor, _Scan(target, work, sieve) as scan:
+        prefilter = prefilter_for(keys.keys, target.key_columns)
+        with self._cursor() as cursor, _Scan(target, work, prefilter) as scan:
             try:
-                found = _joined_aside(cursor, _source_keys(keys, target), scan, progress)
+                found = _join_in_thread(cursor, _source_keys(keys, target), scan, progress)
             except duckdb.Error:
-                # DuckDB tells what a stream raised as its own error, in words. Callers go by type.
+                # DuckDB turns what a stream raised into its own error; callers go by type.
                 scan.raise_failure()
                 raise
             scan.check_complete()
@@ -155,7 +156,7 @@ def _stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
     """The rows of a relation, evaluated as they are read."""
     # DuckDB before 1.5 knows the method by its older name alone, which later versions warn about.
     read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-    return read(_SOURCE_ROWS)
+    return read(_SOURCE_BATCH_ROWS)
 
 
 def _source_keys(keys: IndexedKeys, target: Target) -> pa.Table:
@@ -189,7 +190,7 @@ def _registered(cursor: duckdb.DuckDBPyConnection, data: Any) -> Iterator[str]:
         cursor.unregister(name)
 
 
-def _joined(
+def _join(
     cursor: duckdb.DuckDBPyConnection, source: pa.Table, scanned: pa.RecordBatchReader
 ) -> pa.Table:
     """Where the source's keys are: file, position, number of the key; in that order."""
@@ -208,16 +209,16 @@ def _joined(
         return found.to_arrow_table()
 
 
-def _joined_aside(
+def _join_in_thread(
     cursor: duckdb.DuckDBPyConnection, source: pa.Table, scan: _Scan, progress: Progress
 ) -> pa.Table:
-    """Join in another thread, and tell about progress in the caller's own.
+    """Join in another thread, and report progress in the caller's own.
 
-    DuckDB pulls the stream from whichever of its threads has time. What a caller does when it is
-    told, such as drawing or raising, belongs to the thread in which it called.
+    DuckDB pulls the stream from whichever of its threads has time. What a caller does on progress,
+    such as drawing or raising, belongs to the thread in which it called.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-join") as pool:
-        join = pool.submit(_joined, cursor, source, scan.reader())
+        join = pool.submit(_join, cursor, source, scan.reader())
         join.add_done_callback(lambda _: scan.end())
         try:
             for done in scan.scanned():
@@ -242,13 +243,13 @@ def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions
 
 
 class _Scan:
-    """The keys of the target's row groups as a stream, read ahead by a few threads."""
+    """The keys of the target's row groups as a stream, read ahead by threads."""
 
-    def __init__(self, target: Target, work: Work, sieve: KeyPrefilter | None) -> None:
+    def __init__(self, target: Target, work: Work, prefilter: KeyPrefilter | None) -> None:
         self.total = len(work)
         self._target = target
         self._work = work
-        self._sieve = sieve
+        self._prefilter = prefilter
         self._failure: BaseException | None = None
         self._is_complete = False
         self._is_stopped = False
@@ -274,7 +275,7 @@ class _Scan:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
     def scanned(self) -> Iterator[int]:
-        """How many files are read, told as it happens, up to :meth:`end`."""
+        """Yield how many files are read, as it happens, up to :meth:`end`."""
         return iter(self._events.get, None)
 
     def end(self) -> None:
@@ -300,7 +301,7 @@ class _Scan:
         left = {number: len(groups) for number, groups in self._work.items()}
         done = 0
         try:
-            for (number, groups), batches in _ahead(self._pool, self._read, self._pieces()):
+            for (number, groups), batches in self._read_ahead():
                 if self._is_stopped:
                     raise InterruptedError("the caller no longer wants the keys")
                 yield from batches
@@ -315,41 +316,36 @@ class _Scan:
             self._failure = error
             raise
 
-    def _pieces(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """A few row groups of one file at a time."""
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield some row groups of one file at a time."""
         for number, groups in self._work.items():
             piece: list[int] = []
             rows = 0
             for group in groups:
                 size = self._target.footers[number].row_groups[group].rows
-                if piece and rows + size > _ROWS_AT_ONCE:
+                if piece and rows + size > _MAX_PIECE_ROWS:
                     yield number, tuple(piece)
                     piece, rows = [], 0
                 piece.append(group)
                 rows += size
             yield number, tuple(piece)
 
-    def _read(self, piece: tuple[int, tuple[int, ...]]) -> list[pa.RecordBatch]:
+    def _read(self, piece: Piece) -> list[pa.RecordBatch]:
         number, groups = piece
         batches: list[pa.RecordBatch] = []
-        for _, positions, keys in keys_of_file(self._target, self._sieve, number, groups):
+        for _, positions, keys in keys_of_file(self._target, self._prefilter, number, groups):
             file = np.full(keys.num_rows, number)
             columns = [*keys.columns, pa.array(file), pa.array(positions)]
             batches += pa.Table.from_arrays(columns, schema=self._schema).to_batches()
         return batches
 
-
-def _ahead(
-    pool: ThreadPoolExecutor,
-    function: Callable[[tuple[int, tuple[int, ...]]], list[pa.RecordBatch]],
-    items: Iterable[tuple[int, tuple[int, ...]]],
-) -> Iterator[tuple[tuple[int, tuple[int, ...]], list[pa.RecordBatch]]]:
-    """Results in order; a few are made while one is used, but no more than memory should hold."""
-    waiting: deque[tuple[tuple[int, tuple[int, ...]], Future[list[pa.RecordBatch]]]] = deque()
-    for item in items:
-        waiting.append((item, pool.submit(function, item)))
-        if len(waiting) > SCAN_WORKERS:
-            first, made = waiting.popleft()
-            yield first, made.result()
-    for item, made in waiting:
-        yield item, made.result()
+    def _read_ahead(self) -> Iterator[tuple[Piece, list[pa.RecordBatch]]]:
+        """Yield pieces in order; the next ``SCAN_WORKERS`` are read while one is used."""
+        waiting: deque[tuple[Piece, Future[list[pa.RecordBatch]]]] = deque()
+        for piece in self._pieces():
+            waiting.append((piece, self._pool.submit(self._read, piece)))
+            if len(waiting) > SCAN_WORKERS:
+                first, read = waiting.popleft()
+                yield first, read.result()
+        for piece, read in waiting:
+            yield piece, read.result()

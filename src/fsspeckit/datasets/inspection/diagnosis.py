@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import ColumnBounds, FileFooter
     from fsspeckit.datasets.inspection.report import Surveyed
 
-__all__ = ["Diagnosis", "Finding", "diagnose_dataset"]
-
 Severity = Literal["error", "warning", "note"]
 
 _WORTH_MENTIONING = 0.1

@@ -41,20 +41,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import ColumnBounds, FileFooter, Target
     from fsspeckit.storage import Snapshot, Storage
 
-__all__ = [
-    "InspectedColumn",
-    "InspectedFile",
-    "Inspection",
-    "KeyPruning",
-    "SmallFiles",
-    "TypeDifference",
-    "all_columns",
-    "inspect_dataset",
-    "key_problem",
-    "odd_files",
-    "type_differences",
-]
-
 
 # --- Where the files of a dataset disagree ---
 

@@ -12,7 +12,6 @@ from fsspeckit.datasets.pipeline.merge import (
 from fsspeckit.datasets.pipeline.options import (
     FileOptions,
     MergeOptions,
-    Progress,
     RewriteLimits,
     WriteMode,
     WriteOptions,
@@ -38,7 +37,9 @@ from fsspeckit.datasets.pipeline.source import (
     source_root,
     unify_schemas,
 )
+from fsspeckit.datasets.pipeline.target_checks import stored_columns
 from fsspeckit.datasets.pipeline.write import WriteDatasetResult, run_clear, run_write
+from fsspeckit.display import Progress
 
 __all__ = [
     "ArrowSource",
@@ -70,6 +71,7 @@ __all__ = [
     "run_with_retries",
     "run_write",
     "source_root",
+    "stored_columns",
     "unify_schemas",
     "with_dataset",
 ]

@@ -51,22 +51,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, FileMatch, Matches, OpenStage, Source
-    from fsspeckit.datasets.pipeline.options import MergeOptions, Progress
+    from fsspeckit.datasets.pipeline.options import MergeOptions
+    from fsspeckit.display import Progress
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
-
-__all__ = [
-    "MAX_ATTEMPTS",
-    "Phases",
-    "PlannedMerge",
-    "RetryPolicy",
-    "complete",
-    "get_planned_merge",
-    "lazy_staging",
-    "plan_merge",
-    "run_merge",
-    "run_plan",
-    "run_with_retries",
-]
 
 MIN_ATTEMPTS = 3
 MAX_ATTEMPTS = 1000

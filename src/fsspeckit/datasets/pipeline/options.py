@@ -11,7 +11,6 @@ import pyarrow as pa
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import FileLimits, basename_of
-from fsspeckit.display import Progress
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
@@ -19,17 +18,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.planning import MergePlan
-
-__all__ = [
-    "FileOptions",
-    "MergeOptions",
-    "Progress",
-    "RewriteLimits",
-    "WriteMode",
-    "WriteOptions",
-    "check_write_or_merge",
-    "resolve_partition_columns",
-]
+    from fsspeckit.display import Progress
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")

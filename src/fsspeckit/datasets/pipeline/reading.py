@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter
     from fsspeckit.storage import Root, StableFiles, Storage
 
-__all__ = [
-    "OpenedDataset",
-    "as_expression",
-    "has_reserved_names",
-    "partition_schema",
-    "plain_table",
-    "read_table",
-    "with_dataset",
-]
-
 T = TypeVar("T")
 
 _ATTEMPTS = 5

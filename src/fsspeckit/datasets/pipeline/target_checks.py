@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
 
-__all__ = ["check_fits", "new_files", "plain_basename", "read_any_target", "read_whole_target"]
-
-_YOUNG_SECONDS = 60.0
-PATIENCE_SECONDS = 10.0
+_MAX_AGE_SECONDS = 60.0
+MAX_WAIT_SECONDS = 10.0
 """How long to wait for a file that somebody else may still be writing."""
 
-_LOOK_AGAIN_SECONDS = 0.25
-_NAME_BYTES = 180
+_POLL_SECONDS = 0.25
+_MAX_NAME_BYTES = 180
 _UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
@@ -61,15 +59,15 @@ def read_whole_target(
         ConcurrentModificationError: If a file is still being written by somebody.
         SchemaMismatchError: If paths and files contradict each other.
     """
-    patience = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         files = snapshot.listing.files
         target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
         broken = [footer for footer in target.footers if footer.error is not None]
         if not broken:
             break
-        _give_up_on(broken, time.monotonic() > patience)
-        time.sleep(_LOOK_AGAIN_SECONDS)
+        _give_up_on(broken, time.monotonic() > deadline)
+        time.sleep(_POLL_SECONDS)
     _check_partition_values(target)
     return target
 
@@ -87,16 +85,16 @@ def read_any_target(
     return read_target(storage.root, files, key_columns, schema, partition_columns, read)
 
 
-def _give_up_on(broken: Sequence[FileFooter], out_of_patience: bool) -> None:
+def _give_up_on(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:
     """Raise, unless a footer that is missing may still be written."""
     for footer in broken:
         changed = (footer.file.mtime_ns or 0) / 1e9
-        if time.time() - changed > _YOUNG_SECONDS:
+        if time.time() - changed > _MAX_AGE_SECONDS:
             raise UnreadableFileError(
                 f"{footer.error}\nHint: restore the file, or move it out of the dataset if it is "
                 "not data; a merge cannot rewrite what it cannot read."
             )
-    if out_of_patience:
+    if is_out_of_time:
         raise ConcurrentModificationError(
             f"{broken[0].error}\nIt is less than a minute old, so somebody may still be writing "
             "it. Nothing was changed.\nHint: repeat the call when the other writer is done."
@@ -146,6 +144,21 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
         )
 
 
+def stored_columns(
+    target: Target, footers: Sequence[FileFooter], source_names: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the source columns that each file stores, by path.
+
+    A partition column is stored only in a file that has it already.
+    """
+    parts = {part.name for part in target.partition_columns}
+    stored = {footer.file.path: set(footer.schema.names) for footer in footers}
+    return {
+        path: tuple(name for name in source_names if name in names or name not in parts)
+        for path, names in stored.items()
+    }
+
+
 def plain_basename(basename: str) -> str:
     """A name that a new file can be named after: another program may have named the old one.
 
@@ -153,7 +166,7 @@ def plain_basename(basename: str) -> str:
     to be made unique again.
     """
     stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
-    room = _NAME_BYTES - len(os.fsencode(suffix))
+    room = _MAX_NAME_BYTES - len(os.fsencode(suffix))
     return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
 
 

@@ -1,7 +1,4 @@
-"""Writes: data as new files, beside the old ones or instead of them, in one commit.
-
-What a write answers.
-"""
+"""Writes: data as new files, beside the old ones or instead of them, in one commit."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline.options import WriteOptions
     from fsspeckit.storage import Snapshot, StagedFile, Storage
 
-__all__ = ["FileWriteMetadata", "WriteDatasetResult", "run_clear", "run_write"]
+__all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
-
-# --- What a write answers ---
+_MAX_COMMIT_RETRIES = 100
+"""New files do not depend on old ones: a write that others overtake is not planned again."""
 
 
 @dataclass
@@ -61,10 +58,7 @@ class FileWriteMetadata:
 
 @dataclass
 class WriteDatasetResult(Displayed):
-    """What a write did.
-
-    ``str()`` tells it in a few lines; rich and notebooks show a table and a picture of the files.
-    """
+    """What a write did; ``str()`` summarises it, rich and notebooks show a table of the files."""
 
     files: list[FileWriteMetadata]
     """Every new file."""
@@ -88,12 +82,6 @@ class WriteDatasetResult(Displayed):
             (FileGroup("written", "added", len(self.files), written),),
             Listing.of(("file", "partition", "rows", "size"), self.files, line),
         )
-
-
-# --- Writes: data as new files, beside the old ones or instead of them, in one commit ---
-
-_WRITE_RETRIES = 100
-"""New files do not depend on old ones: a write that others overtake need not be planned again."""
 
 
 def run_write(
@@ -130,7 +118,7 @@ def _write(
 
     adds = [complete(storage.root, new.staged, new.rows) for new in written]
 
-    def change(current: Snapshot) -> Change:
+    def change(current: Snapshot, _: object = None) -> Change:
         """New files do not depend on old ones; an overwrite removes those there are now."""
         old = [file.path for file in current.listing.files]
         return Change(adds, old if options.mode == "overwrite" else [])
@@ -140,16 +128,16 @@ def _write(
         facts = CommitFacts(
             engine=engine.name, strategy=options.mode, counts={"inserted": source.num_rows}
         )
-        replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
         with phases.timed("commit"):
-            commit(storage, snapshot, stage(), first, facts, replan=replan, retries=_WRITE_RETRIES)
+            retries = _MAX_COMMIT_RETRIES
+            commit(storage, snapshot, stage(), first, facts, replan=change, retries=retries)
     return _write_result(storage, written, adds, options)
 
 
 def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
     """Remove every data file of a dataset, and nothing else."""
 
-    def change(current: Snapshot) -> Change:
+    def change(current: Snapshot, _: object = None) -> Change:
         return Change([], [file.path for file in current.listing.files])
 
     snapshot = take_snapshot(storage)
@@ -157,8 +145,7 @@ def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
     if snapshot.listing.files:
         facts = CommitFacts(engine=engine.name, strategy="clear")
         with staging(storage) as stage:
-            replan = lambda current, _: change(current)  # noqa: E731 - one line, used once
-            commit(storage, snapshot, stage, change(snapshot), facts, replan=replan)
+            commit(storage, snapshot, stage, change(snapshot), facts, replan=change)
 
 
 def _write_target(

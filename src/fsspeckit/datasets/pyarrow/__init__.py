@@ -1,4 +1,4 @@
-"""The PyArrow engine's front door: one machine, no JVM, nothing to install.
+"""The PyArrow engine: one machine, no JVM, nothing else to install.
 
 >>> import pyarrow as pa
 >>> io = PyarrowDatasetIO()
@@ -15,14 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.datasets.base import DatasetIO
-from fsspeckit.datasets.pyarrow.engine import SCAN_WORKERS, ArrowEngine
+from fsspeckit.datasets.pyarrow.engine import SCAN_WORKERS as SCAN_WORKERS
+from fsspeckit.datasets.pyarrow.engine import ArrowEngine as ArrowEngine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fsspeckit.storage import PublishMode
 
-__all__ = ["SCAN_WORKERS", "ArrowEngine", "PyarrowDatasetIO"]
+__all__ = ["PyarrowDatasetIO"]
 
 
 class PyarrowDatasetIO(DatasetIO):

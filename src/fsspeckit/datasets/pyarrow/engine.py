@@ -23,7 +23,7 @@ from fsspeckit.core.matching import (
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline import ArrowSource, open_source
+from fsspeckit.datasets.pipeline import ArrowSource, open_source, stored_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,14 +38,12 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["SCAN_WORKERS", "ArrowEngine"]
-
 SCAN_WORKERS = 4
 """How many threads read key columns."""
 
 # More than one for each core only takes memory.
 _REWRITE_WORKERS = min(4, os.cpu_count() or 1)
-_REWRITE_BYTES = 256 * 1024 * 1024
+_MAX_REWRITE_BYTES = 256 * 1024 * 1024
 _DECODED_PER_ENCODED = 4
 _SAMPLES = 5
 _NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -82,11 +80,11 @@ class ArrowEngine:
         *,
         stage: OpenStage,
     ) -> list[FileFooter]:
-        """Read footers in a few threads."""
+        """Read footers in threads."""
         return read_footers(root, files, columns)
 
     def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
-        """The keys that take part, indexed."""
+        """Return the keys that take part, indexed."""
         wanted = key_and_order_columns(target, options, source.schema.names)
         return index_keys(source.columns(wanted), target, options)
 
@@ -114,21 +112,20 @@ class ArrowEngine:
         work: Mapping[int, tuple[int, ...]],
         progress: Progress,
     ) -> Mapping[int, Positions]:
-        """Find the positions of source keys, in a few threads.
+        """Return the positions of source keys by the number of the file.
 
         Args:
             keys: The keys of the source.
             target: The dataset.
             work: The row groups to scan, by the number of the file.
-            progress: Told about each file.
-
-        Returns:
-            By the number of the file, what was found in each.
+            progress: Called for each file.
         """
         found: dict[int, Positions] = {}
-        sieve = prefilter_for(keys.keys, target.key_columns)
+        prefilter = prefilter_for(keys.keys, target.key_columns)
         with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
-            scans = pool.map(lambda item: find_positions(target, keys, sieve, *item), work.items())
+            scans = pool.map(
+                lambda item: find_positions(target, keys, prefilter, *item), work.items()
+            )
             for number, positions in zip(work, scans, strict=True):
                 found[number] = positions
                 progress("match", len(found), len(work))
@@ -145,32 +142,27 @@ class ArrowEngine:
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
-        parts = {part.name for part in target.partition_columns}
-        footers = {footer.file.path: footer for footer in target.footers}
+        footers = [footer for footer in target.footers if footer.file.path in files]
+        columns = stored_columns(target, footers, source.schema.names)
 
-        def one(path: str) -> Rewritten:
+        def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
-            stored = set(footers[path].schema.names)
-            wanted = [n for n in source.schema.names if n in stored or n not in parts]
             return rewrite(
                 target.root,
                 path,
                 Replacement(found.positions, found.source_rows, keep_others, force),
-                lambda rows: source.take(rows).select(wanted),
+                lambda rows: source.take(rows).select(columns[path]),
                 files[path].path,
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
             )
 
-        largest = max(
-            (group.bytes for path in files for group in footers[path].row_groups), default=0
-        )
-        workers = max(
-            1, min(_REWRITE_WORKERS, _REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1))
-        )
+        largest = max((group.bytes for f in footers for group in f.row_groups), default=0)
+        at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
+        workers = max(1, min(_REWRITE_WORKERS, at_once))
         written: dict[str, Rewritten] = {}
         with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-rewrite") as pool:
-            for path, new in zip(files, pool.map(one, files), strict=True):
+            for path, new in zip(files, pool.map(rewrite_file, files), strict=True):
                 written[path] = new
                 progress("rewrite", len(written), len(files))
         return written

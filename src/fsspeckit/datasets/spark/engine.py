@@ -15,7 +15,7 @@ from fsspeckit.core.matching import IndexedKeys, index_keys, key_and_order_colum
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline import as_paths, check_unique_names, open_source
+from fsspeckit.datasets.pipeline import as_paths, check_unique_names, open_source, stored_columns
 from fsspeckit.datasets.spark.inserting import (
     PIECES,
     InsertPieces,
@@ -575,11 +575,7 @@ def _rewriter(
     source: AnySource, target: Target, keep_others: bool, force: bool = False
 ) -> RewriteFiles:
     """What writes files of the target anew, in a task."""
-    parts = {part.name for part in target.partition_columns}
-    columns = {}
-    for footer in target.footers:
-        wanted = set(footer.schema.names) | (set(source.schema.names) - parts)
-        columns[footer.file.path] = tuple(n for n in source.schema.names if n in wanted)
+    columns = stored_columns(target, target.footers, source.schema.names)
     keys = tuple(column.name for column in target.key_columns)
     directory = source.stage().path
     held = {footer.file.path: windows(footer) for footer in target.footers}

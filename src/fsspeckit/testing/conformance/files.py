@@ -371,7 +371,7 @@ class UnreadableTests:
     def test_a_young_file_without_a_footer_is_being_written(
         self, target: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(target_checks, "PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(target_checks, "MAX_WAIT_SECONDS", 0.5)
         self._damage(target, lambda data: data[:-20], age=0)
         target.refuses(errors.ConcurrentModificationError, numbers(1, v="new"), match=r"b\.parquet")
 
