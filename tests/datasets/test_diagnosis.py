@@ -133,7 +133,7 @@ def test_a_key_of_partition_columns_alone(place: Path) -> None:
         table = pa.table({"id": [1, 2], "day": ["a", "a"]})
         PyarrowDatasetIO().write_dataset(table, str(place), partition_by=["day"])
     finding = only(diagnose_dataset(place, ["day"]))
-    assert finding.advice == "take a column for the key that tells rows of the same day apart."
+    assert finding.advice == "add a column to the key in which rows of the same day differ."
 
 
 def test_many_small_files(place: Path) -> None:

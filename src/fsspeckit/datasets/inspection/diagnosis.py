@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fsspeckit.core.planning import ColumnBounds, FileFooter
-    from fsspeckit.datasets.inspection.report import Surveyed
+    from fsspeckit.datasets.inspection.report import Survey
 
 Severity = Literal["error", "warning", "note"]
 
-_WORTH_MENTIONING = 0.1
+_MAX_GOOD_FRACTION = 0.1
 """One key in more than this share of the files is poor pruning."""
 
 
@@ -68,8 +68,8 @@ class Diagnosis:
 
 
 def is_poor(pruning: KeyPruning, files: int) -> bool:
-    """Whether one key is looked for in many files."""
-    return pruning.files_of_one_key > max(2.0, _WORTH_MENTIONING * files)
+    """Whether one key may be in too many files."""
+    return pruning.files_of_one_key > max(2.0, _MAX_GOOD_FRACTION * files)
 
 
 def diagnose_dataset(
@@ -80,7 +80,7 @@ def diagnose_dataset(
     *,
     control_dir: str | os.PathLike[str] | None = None,
 ) -> Diagnosis:
-    """Tell how well merges on a key would prune, and what to change; changes nothing.
+    """Say how well merges on a key would prune, and what to change; nothing is written.
 
     Args:
         path: The dataset's directory, path or URL.
@@ -124,11 +124,11 @@ def diagnose_dataset(
     )
 
 
-def _findings(found: Surveyed) -> Iterator[Finding]:
-    yield from _what_refuses(found)
-    yield from _what_differs(found)
+def _findings(found: Survey) -> Iterator[Finding]:
+    yield from _obstacles(found)
+    yield from _type_differences(found)
     for bounds in found.bounds:
-        yield from _what_is_unknown(found, bounds)
+        yield from _unknown_bounds(found, bounds)
         yield from _null_keys(found, bounds.column.name)
     yield from _overlap(found)
     yield from _partitions(found)
@@ -138,11 +138,11 @@ def _findings(found: Surveyed) -> Iterator[Finding]:
             "warning",
             f"{small.files:,} files are smaller than {small.limit // 1024**2} MiB: opening them "
             "takes longer than reading them.",
-            "write the dataset anew with fewer and larger files.",
+            "rewrite the dataset with fewer and larger files.",
         )
 
 
-def _what_refuses(found: Surveyed) -> Iterator[Finding]:
+def _obstacles(found: Survey) -> Iterator[Finding]:
     for obstacle in found.obstacles:
         what, _, advice = obstacle.partition(" Hint: ")
         yield Finding("error", what, advice or "merge into a directory of plain Parquet.")
@@ -154,7 +154,7 @@ def _what_refuses(found: Surveyed) -> Iterator[Finding]:
             "remove or restore them; a merge cannot rewrite what it cannot read.",
             broken,
         )
-    yield from _what_contradicts(found)
+    yield from _contradictions(found)
     if found.pending:
         numbers = ", ".join(map(str, found.pending))
         yield Finding(
@@ -164,7 +164,7 @@ def _what_refuses(found: Surveyed) -> Iterator[Finding]:
         )
 
 
-def _what_contradicts(found: Surveyed) -> Iterator[Finding]:
+def _contradictions(found: Survey) -> Iterator[Finding]:
     """Files that do not have the columns of the others, or not the values of their paths."""
     if odd := odd_files(found.target):
         yield Finding(
@@ -174,16 +174,18 @@ def _what_contradicts(found: Surveyed) -> Iterator[Finding]:
             _named(found, odd),
         )
     for part in found.target.partition_columns:
-        if lying := [footer for footer in found.target.footers if _lies(found, footer, part.name)]:
+        if odd := [
+            footer for footer in found.target.footers if _contradicts_path(found, footer, part.name)
+        ]:
             yield Finding(
                 "error",
-                f"{len(lying):,} file(s) hold other values of {part.name!r} than their paths say.",
+                f"{len(odd):,} file(s) hold other values of {part.name!r} than their paths say.",
                 "move them to the right directories, or drop the column from them.",
-                _named(found, lying),
+                _named(found, odd),
             )
 
 
-def _lies(found: Surveyed, footer: FileFooter, part: str) -> bool:
+def _contradicts_path(found: Survey, footer: FileFooter, part: str) -> bool:
     """Whether a file stores a partition column with other values than its path has."""
     if footer.error is not None or part not in footer.leaves:
         return False
@@ -198,8 +200,8 @@ def _lies(found: Surveyed, footer: FileFooter, part: str) -> bool:
     return False
 
 
-def _what_differs(found: Surveyed) -> Iterator[Finding]:
-    """Columns whose types differ; those of the key were told if they cannot be compared."""
+def _type_differences(found: Survey) -> Iterator[Finding]:
+    """Columns whose types differ; key columns that cannot be compared are obstacles already."""
     for difference in type_differences(found.target):
         if difference.convertible:
             trouble = "a merge is refused where a value does not fit the type of its file"
@@ -211,13 +213,13 @@ def _what_differs(found: Surveyed) -> Iterator[Finding]:
             "warning",
             f"column {difference.column!r} is {' or '.join(difference.types)}, depending on the "
             f"file: {trouble}, and readers may refuse to read the dataset.",
-            f"write these files anew with {difference.types[0]}, as the others have it.",
+            f"rewrite these files with {difference.types[0]}, as the others have it.",
             difference.files,
         )
 
 
-def _what_is_unknown(found: Surveyed, bounds: ColumnBounds) -> Iterator[Finding]:
-    """Row groups whose bounds are missing or doubtful, told apart by the reason."""
+def _unknown_bounds(found: Survey, bounds: ColumnBounds) -> Iterator[Finding]:
+    """Row groups whose bounds are missing or doubtful, grouped by the reason."""
     if bounds.evidence == "partition":
         return
     unknown = ~np.asarray(bounds.low.is_valid()) & bounds.may_hold_values
@@ -235,7 +237,7 @@ def _what_is_unknown(found: Surveyed, bounds: ColumnBounds) -> Iterator[Finding]
             "warning",
             f"{len(footers):,} file(s) have no usable statistics of {bounds.column.name!r}: "
             f"{reason}. They are read by every merge.",
-            _ADVICE.get(reason, "write them anew with statistics of that column."),
+            _ADVICE.get(reason, "rewrite them with statistics of that column."),
             _named(found, footers),
         )
 
@@ -246,7 +248,7 @@ _CUT = "the bounds may be cut, or their order is not known"
 _ADVICE = {
     _INT96: "write timestamps as INT64, for example with "
     "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS.",
-    _CUT: "write the files anew with a writer that stores whole bounds.",
+    _CUT: "rewrite the files with a writer that stores whole bounds.",
 }
 
 
@@ -257,7 +259,7 @@ def _reason(footer: FileFooter, group: int, column: str) -> str:
     return _INT96 if leaf.physical == "INT96" else _CUT
 
 
-def _null_keys(found: Surveyed, column: str) -> Iterator[Finding]:
+def _null_keys(found: Survey, column: str) -> Iterator[Finding]:
     holding = [
         footer
         for footer in found.target.footers
@@ -276,7 +278,7 @@ def _null_keys(found: Surveyed, column: str) -> Iterator[Finding]:
         )
 
 
-def _overlap(found: Surveyed) -> Iterator[Finding]:
+def _overlap(found: Survey) -> Iterator[Finding]:
     pruning, files = found.pruning, len(found.target.footers)
     if pruning is None or not is_poor(pruning, files):
         return
@@ -299,11 +301,11 @@ def _overlap(found: Surveyed) -> Iterator[Finding]:
     yield Finding("warning", what, _against_overlap(found, keys))
 
 
-def _against_overlap(found: Surveyed, keys: str) -> str:
+def _against_overlap(found: Survey, keys: str) -> str:
     parts = {part.name for part in found.target.partition_columns}
     stored = [name for name in found.key_columns if name not in parts]
     if not stored:
-        return f"take a column for the key that tells rows of the same {keys} apart."
+        return f"add a column to the key in which rows of the same {keys} differ."
     return (
         f"write the dataset sorted by {keys}; or partition it by a column that goes with the key; "
         f"or, for keys without order such as UUIDs, write bloom filters: bloom_columns="
@@ -311,7 +313,7 @@ def _against_overlap(found: Surveyed, keys: str) -> str:
     )
 
 
-def _partitions(found: Surveyed) -> Iterator[Finding]:
+def _partitions(found: Survey) -> Iterator[Finding]:
     parts = [part.name for part in found.target.partition_columns]
     outside = [name for name in parts if name not in found.key_columns]
     if outside:
@@ -324,5 +326,5 @@ def _partitions(found: Surveyed) -> Iterator[Finding]:
         )
 
 
-def _named(found: Surveyed, footers: Sequence[FileFooter]) -> tuple[str, ...]:
+def _named(found: Survey, footers: Sequence[FileFooter]) -> tuple[str, ...]:
     return tuple(found.storage.root.relative(footer.file.path) for footer in footers)

@@ -1,12 +1,7 @@
-"""What a dataset looks like, told from its paths and footers: no data page is read.
+"""What a dataset looks like: files, columns and key ranges, from paths and footers alone.
 
-:func:`inspect_dataset` describes files, columns and key ranges;
-:mod:`fsspeckit.datasets.inspection.diagnosis` says what to change about them. Both ask the evidence
-chain of the merge itself, so that what they say about pruning is what a merge would do.
-
-Where the files of a dataset disagree: about columns, their types, and whether a key can be one.
-
-Told from footers alone, by the rules of the merge itself.
+It asks the planning of the merge itself, so that what it says about pruning, and about files that
+disagree on columns and types, is what a merge would do.
 """
 
 from __future__ import annotations
@@ -41,99 +36,11 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import ColumnBounds, FileFooter, Target
     from fsspeckit.storage import Snapshot, Storage
 
-
-# --- Where the files of a dataset disagree ---
-
-
-@dataclass(frozen=True)
-class TypeDifference:
-    """A column that does not have the same type in all files."""
-
-    column: str
-    types: tuple[str, ...]
-    """All of them, that of the first file first."""
-
-    files: tuple[str, ...]
-    """The files that do not have the type of the first one, below the dataset's directory."""
-
-    convertible: bool
-    """Whether one of the types can be written to all files, as far as values fit. If not, no
-    merge can change rows in all of them."""
-
-
-def all_columns(target: Target) -> list[str]:
-    """The columns of all files and paths, each once."""
-    names = [name for footer in target.footers for name in footer.schema.names]
-    return list(dict.fromkeys([*names, *(part.name for part in target.partition_columns)]))
-
-
-def key_problem(target: Target, name: str, parts: pa.Schema) -> str | None:
-    """Why a merge could not use a column as a key, in its own words."""
-    files = [footer.file for footer in target.footers]
-    try:
-        for footer in target.footers:
-            if name in footer.schema.names and name not in footer.leaves:
-                key_column(name, footer.schema.field(name).type)  # it is nested there
-        read_target(target.root, files, [name], parts, read=lambda *_: list(target.footers))
-    except SchemaMismatchError as error:
-        return " ".join(str(error).split())
-    return None
-
-
-def odd_files(target: Target) -> list[FileFooter]:
-    """The files that do not have the columns of the first one."""
-    parts = {part.name for part in target.partition_columns}
-    readable = [footer for footer in target.footers if footer.error is None]
-    names = [parts.union(footer.schema.names) for footer in readable]
-    return [footer for footer, each in zip(readable, names, strict=True) if each != names[0]]
-
-
-def type_differences(target: Target) -> tuple[TypeDifference, ...]:
-    """The columns whose types differ from file to file."""
-    if len({id(footer.schema) for footer in target.footers if footer.error is None}) < 2:
-        return ()  # footers that say the same share one
-    parts = {part.name for part in target.partition_columns}
-    names = [name for name in all_columns(target) if name not in parts]
-    return tuple(each for name in names if (each := _difference(target, name)) is not None)
-
-
-def _difference(target: Target, name: str) -> TypeDifference | None:
-    # Not ``in schema.names``: that makes a list of all names, and this is asked for every column.
-    holding = [f for f in target.footers if f.schema.get_all_field_indices(name)]
-    kinds = [_stored(footer.schema.field(name).type) for footer in holding]
-    distinct = list(dict.fromkeys(kinds))
-    if len(distinct) < 2:
-        return None
-    odd = [footer for footer, kind in zip(holding, kinds, strict=True) if kind != distinct[0]]
-    return TypeDifference(
-        name,
-        tuple(map(str, distinct)),
-        tuple(target.root.relative(footer.file.path) for footer in odd),
-        any(all(_fits(name, one, other) for other in distinct) for one in distinct),
-    )
-
-
-def _stored(data_type: pa.DataType) -> pa.DataType:
-    """A type as readers other than Arrow see it: all texts are texts."""
-    return pa.string() if family(data_type) == "string" else plain_type(data_type)
-
-
-def _fits(name: str, source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of one type may be written as values of another."""
-    try:
-        fit_table(pa.schema([(name, source)]).empty_table(), pa.schema([(name, target)]))
-    except SchemaMismatchError:
-        return False
-    return True
-
-
-# --- What a dataset looks like, told from its paths and footers: no data page is read ---
-
 SMALL_BYTES = 8 * 1024 * 1024
 """Files below this size cost more to open than to read."""
 
-MANY_FILES = 16
-_PROBES = 256
+_MIN_SMALL_FILES = 16
+_MAX_PROBES = 256
 
 
 @dataclass(frozen=True)
@@ -166,7 +73,7 @@ class InspectedColumn:
     is_key: bool
     low: str | None
     high: str | None
-    """The least and the greatest value, as far as statistics tell it for every row group."""
+    """The least and the greatest value, if every row group has statistics."""
 
     nulls: int | None
     """How many values are NULL; None if a footer does not say."""
@@ -180,7 +87,7 @@ class InspectedColumn:
 
 @dataclass(frozen=True)
 class KeyPruning:
-    """How many files a key is looked for in, once paths and statistics are asked."""
+    """In how many files a key may be, as far as paths and statistics say."""
 
     columns: tuple[str, ...]
     probes: int
@@ -201,6 +108,22 @@ class SmallFiles:
     bytes: int
     limit: int
     """Below how many bytes a file counts as small."""
+
+
+@dataclass(frozen=True)
+class TypeDifference:
+    """A column that does not have the same type in all files."""
+
+    column: str
+    types: tuple[str, ...]
+    """All of them, that of the first file first."""
+
+    files: tuple[str, ...]
+    """The files that do not have the type of the first one, below the dataset's directory."""
+
+    convertible: bool
+    """Whether one of the types can be written to all files, as far as values fit. If not, no
+    merge can change rows in all of them."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +210,13 @@ def inspect_dataset(
     surveyed = survey(storage, key_columns)
     root, target = storage.root, surveyed.target
     footers = target.footers
+    obstacles = surveyed.obstacles
+    if odd := odd_files(target):
+        obstacles += (
+            f"{len(odd):,} file(s) do not have the columns of the first one, such as "
+            f"{root.relative(odd[0].file.path)!r}. Hint: rewrite the files so that all have the "
+            "same columns.",
+        )
     return Inspection(
         path=root.display_path,
         files=tuple(
@@ -301,13 +231,15 @@ def inspect_dataset(
             )
             for footer, texts in zip(footers, target.partition_texts, strict=True)
         ),
-        columns=_columns(target, surveyed.key_columns),
+        columns=tuple(
+            _column(target, name, name in surveyed.key_columns) for name in all_columns(target)
+        ),
         partition_columns=tuple(part.name for part in target.partition_columns),
         partitions=len({tuple(texts.items()) for texts in target.partition_texts if texts}),
         key_columns=surveyed.key_columns,
         key_pruning=surveyed.pruning,
         small_files=small_files(footers),
-        obstacles=(*surveyed.obstacles, *_told_odd(target)),
+        obstacles=obstacles,
         type_differences=type_differences(target),
         pending_commits=surveyed.pending,
         commits=surveyed.commits,
@@ -315,7 +247,7 @@ def inspect_dataset(
 
 
 @dataclass(frozen=True)
-class Surveyed:
+class Survey:
     """The parts of a dataset that descriptions are made of."""
 
     storage: Storage
@@ -332,18 +264,15 @@ class Surveyed:
     commits: int
 
 
-def survey(storage: Storage, key_columns: Sequence[str] | None) -> Surveyed:
-    """Read everything that can be known without reading data.
-
-    Raises:
-        InvalidArgumentError: If a key column is in no file.
-        ConcurrentModificationError: If files are replaced again and again meanwhile.
-    """
-    run = partial(_surveyed, storage, key_columns)
+def survey(storage: Storage, key_columns: Sequence[str] | None) -> Survey:
+    """Read everything that can be known without reading data."""
+    run = partial(_survey_snapshot, storage, key_columns)
     return run_with_retries(storage, run, lambda storage: list_snapshot(storage)[0])
 
 
-def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Snapshot) -> Surveyed:
+def _survey_snapshot(
+    storage: Storage, key_columns: Sequence[str] | None, snapshot: Snapshot
+) -> Survey:
     root, files = storage.root, snapshot.listing.files
     entries = history_of(storage)
     keys = key_columns
@@ -354,12 +283,15 @@ def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Sna
     target = read_target(
         root, files, (), parts, read=lambda root, files, _: read_footers(root, files, None)
     )
-    if any(footer.error is None for footer in target.footers):
-        _check_known(keys, target, asked=key_columns is not None)
-    known = tuple(name for name in keys if name in all_columns(target))
+    columns = all_columns(target)
+    known = tuple(name for name in keys if name in columns)
+    is_readable = any(footer.error is None for footer in target.footers)
+    if key_columns is not None and is_readable and len(known) < len(keys):
+        missing = [name for name in keys if name not in columns]
+        raise InvalidArgumentError.missing_columns("key_columns", missing, columns)
     problems = {name: problem for name in known if (problem := key_problem(target, name, parts))}
     bounds, pruning = _pruning(target, known, problems)
-    return Surveyed(
+    return Survey(
         storage,
         target,
         (*problems.values(), *snapshot.listing.obstacles),
@@ -371,33 +303,12 @@ def _surveyed(storage: Storage, key_columns: Sequence[str] | None, snapshot: Sna
     )
 
 
-def _check_known(keys: Sequence[str], target: Target, *, asked: bool) -> None:
-    missing = [name for name in keys if name not in all_columns(target)]
-    if missing and asked:
-        raise InvalidArgumentError.missing_columns("key_columns", missing, all_columns(target))
-
-
-def _told_odd(target: Target) -> list[str]:
-    odd = odd_files(target)
-    if not odd:
-        return []
-    return [
-        f"{len(odd):,} file(s) do not have the columns of the first one, such as "
-        f"{target.root.relative(odd[0].file.path)!r}. Hint: rewrite the files so that all have the "
-        "same columns."
-    ]
-
-
 def small_files(footers: Sequence[FileFooter]) -> SmallFiles | None:
     """The small files, if there are enough of them to matter."""
     small = [footer.file.size for footer in footers if footer.file.size < SMALL_BYTES]
-    if len(small) < MANY_FILES or 2 * len(small) < len(footers):
+    if len(small) < _MIN_SMALL_FILES or 2 * len(small) < len(footers):
         return None
     return SmallFiles(len(small), sum(small), SMALL_BYTES)
-
-
-def _columns(target: Target, keys: Sequence[str]) -> tuple[InspectedColumn, ...]:
-    return tuple(_column(target, name, name in keys) for name in all_columns(target))
 
 
 def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
@@ -475,7 +386,7 @@ def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None, int]:
 def _pruning(
     target: Target, keys: Sequence[str], problems: Collection[str]
 ) -> tuple[list[ColumnBounds], KeyPruning | None]:
-    """Ask the evidence chain about keys that are spread over the dataset."""
+    """Prune with keys that are spread over the dataset, and count the files of each."""
     found = [_bounds(target, name) for name in keys if name not in problems]
     columns = [bounds for bounds in found if bounds is not None]
     if not keys or len(columns) < len(keys):
@@ -501,7 +412,75 @@ def _probes(bounds: Sequence[ColumnBounds]) -> pa.Table:
     """Keys at the low ends of row groups, some hundred of them."""
     known = np.logical_and.reduce([np.asarray(each.low.is_valid()) for each in bounds])
     groups = np.flatnonzero(known)
-    if len(groups) > _PROBES:
-        groups = groups[np.linspace(0, len(groups) - 1, _PROBES).astype(int)]
+    if len(groups) > _MAX_PROBES:
+        groups = groups[np.linspace(0, len(groups) - 1, _MAX_PROBES).astype(int)]
     where = pa.array(groups)
     return pa.table({each.column.name: each.low.take(where) for each in bounds})
+
+
+# Where the files of a dataset disagree
+
+
+def all_columns(target: Target) -> list[str]:
+    """The columns of all files and paths, each once."""
+    names = [name for footer in target.footers for name in footer.schema.names]
+    return list(dict.fromkeys([*names, *(part.name for part in target.partition_columns)]))
+
+
+def key_problem(target: Target, name: str, parts: pa.Schema) -> str | None:
+    """Why a merge could not use a column as a key, in its own words."""
+    files = [footer.file for footer in target.footers]
+    try:
+        for footer in target.footers:
+            if name in footer.schema.names and name not in footer.leaves:
+                key_column(name, footer.schema.field(name).type)  # it is nested there
+        read_target(target.root, files, [name], parts, read=lambda *_: list(target.footers))
+    except SchemaMismatchError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def odd_files(target: Target) -> list[FileFooter]:
+    """The files that do not have the columns of the first one."""
+    parts = {part.name for part in target.partition_columns}
+    readable = [footer for footer in target.footers if footer.error is None]
+    names = [parts.union(footer.schema.names) for footer in readable]
+    return [footer for footer, each in zip(readable, names, strict=True) if each != names[0]]
+
+
+def type_differences(target: Target) -> tuple[TypeDifference, ...]:
+    """The columns whose types differ from file to file."""
+    if len({id(footer.schema) for footer in target.footers if footer.error is None}) < 2:
+        return ()  # footers that say the same share one
+    parts = {part.name for part in target.partition_columns}
+    names = [name for name in all_columns(target) if name not in parts]
+    return tuple(each for name in names if (each := _difference(target, name)) is not None)
+
+
+def _difference(target: Target, name: str) -> TypeDifference | None:
+    holding = [footer for footer in target.footers if _has(footer, name)]
+    kinds = [_stored(footer.schema.field(name).type) for footer in holding]
+    distinct = list(dict.fromkeys(kinds))
+    if len(distinct) < 2:
+        return None
+    odd = [footer for footer, kind in zip(holding, kinds, strict=True) if kind != distinct[0]]
+    return TypeDifference(
+        name,
+        tuple(map(str, distinct)),
+        tuple(target.root.relative(footer.file.path) for footer in odd),
+        any(all(_fits(name, one, other) for other in distinct) for one in distinct),
+    )
+
+
+def _stored(data_type: pa.DataType) -> pa.DataType:
+    """A type as readers other than Arrow see it: all texts are texts."""
+    return pa.string() if family(data_type) == "string" else plain_type(data_type)
+
+
+def _fits(name: str, source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of one type may be written as values of another."""
+    try:
+        fit_table(pa.schema([(name, source)]).empty_table(), pa.schema([(name, target)]))
+    except SchemaMismatchError:
+        return False
+    return True

@@ -109,11 +109,7 @@ def run_plan(
 def _once(
     storage: Storage, plan: MergePlan, run: Callable[[Snapshot], CommitOutcome]
 ) -> CommitOutcome:
-    """Work on the files of a plan as long as nobody changes them.
-
-    Raises:
-        StalePlanError: If they have changed since, or change meanwhile.
-    """
+    """Work on the files of a plan, or refuse if they have changed since or change meanwhile."""
     assert plan.snapshot is not None
     shown = storage.root.display_path
     snapshot = take_snapshot(storage)
@@ -134,11 +130,7 @@ def _snapshot_to_read(storage: Storage) -> Snapshot:
 
 
 def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
-    """Refuse to do anything else than the plan that a person has seen.
-
-    Raises:
-        StalePlanError: Naming the files about which the plans differ.
-    """
+    """Refuse a plan that decides otherwise than the one that a person has seen."""
     seen = {file.path: file.decision for file in reviewed.files}
     now = {file.path: file.decision for file in again.files}
     if seen != now:
@@ -149,13 +141,8 @@ def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
 class PlannedMerge:
     """A merge that was planned and can be executed once, by the same engine.
 
-    Args:
-        engine: The name of the engine that took the source.
-        storage: The dataset.
-        options: The options.
-        source: The source, as the engine took it.
-        stage: The staging directory that it may be in.
-        release: Lets go of the staging directory; called at the latest when the plan is gone.
+    ``release`` frees the staging directory that the source may be in; it is called at the latest
+    when the plan is gone.
     """
 
     def __init__(
@@ -205,16 +192,7 @@ def _no_planned_merge() -> None:
 
 
 def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerge:
-    """Return the merge that a plan can execute.
-
-    Args:
-        plan: The plan.
-        engine: The name of the engine that is to execute it; None for its own.
-
-    Raises:
-        InvalidArgumentError: If it cannot be executed: it was executed already, or comes from
-            another process or another engine.
-    """
+    """Return the merge that a plan executes, once, in its own process and by its own engine."""
     kept: PlannedMerge | None = getattr(plan, "origin", None)
     if kept is None:
         raise InvalidArgumentError(
@@ -344,12 +322,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         return self._change()
 
     def planned(self, snapshot: Snapshot, *, strict: bool = True) -> _Planned[PositionsT]:
-        """Decide about every file, key scan included.
-
-        Args:
-            snapshot: The state of the dataset.
-            strict: Refuse files that a merge could not rewrite; else they are affected.
-        """
+        """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
             if not self.source.num_rows and not self._options.deletes:
@@ -592,11 +565,7 @@ def run_with_retries(
     run: Callable[[Snapshot], _T],
     snapshot_of: Callable[[Storage], Snapshot] = take_snapshot,
 ) -> _T:
-    """Work on a snapshot; start again where somebody removes its files meanwhile.
-
-    Raises:
-        ConcurrentModificationError: If that happens too often.
-    """
+    """Work on a snapshot; start again, within limits, if somebody removes its files meanwhile."""
     retries = RetryPolicy(storage)
     while True:
         snapshot = snapshot_of(storage)
@@ -623,11 +592,7 @@ class RetryPolicy:
         self._deadline = 0.0
 
     def count(self, difference: Difference, cause: BaseException | None = None) -> None:
-        """Count one more attempt that others made void.
-
-        Raises:
-            ConcurrentModificationError: If that was too often.
-        """
+        """Count one more attempt that others made void, and raise if that was too often."""
         now = time.monotonic()
         if not self._attempts:
             self._deadline = now + self._storage.lock_timeout
@@ -648,9 +613,8 @@ def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
 class Phases:
     """Reports the phases of one call, and measures how long each takes.
 
-    Args:
-        report: Called with phase, done and total: at the beginning of a phase with 0 of 1, at its
-            end with 1 of 1, and by engines in between.
+    ``report`` gets phase, done and total: 0 of 1 at the beginning of a phase, 1 of 1 at its end,
+    and what engines report in between.
     """
 
     def __init__(self, report: Progress) -> None:

@@ -112,12 +112,9 @@ class RewriteLimits:
             )
 
     def check(self, plan: MergePlan) -> None:
-        """Refuse a plan whose affected files are too many bytes.
+        """Refuse a plan whose affected files have too many bytes.
 
         They are an upper bound: a file in which no value changes is not rewritten.
-
-        Raises:
-            RewriteLimitError: Naming the limit.
         """
         affected = plan.with_decision("affected")
         needed = sum(file.bytes for file in affected)
@@ -183,11 +180,7 @@ class MergeOptions:
         basename_template: str | None = None,
         rewrite_all: bool = False,
     ) -> Self:
-        """Make options of what a caller may pass to ``merge``.
-
-        Raises:
-            InvalidArgumentError: If an argument is wrong.
-        """
+        """Make options of what a caller may pass to ``merge``."""
         return cls(
             MergeStrategy.of(strategy),
             as_names(key_columns),
@@ -284,11 +277,7 @@ def check_write_or_merge(
     key_columns: str | Sequence[str] | None,
     order_by: str | Sequence[str] | None,
 ) -> None:
-    """Check the arguments that say whether data is written or merged.
-
-    Raises:
-        InvalidArgumentError: If they contradict each other; columns are not checked yet.
-    """
+    """Refuse arguments that contradict each other about whether data is written or merged."""
     if strategy is not None:
         validate_rewrite_mode_compatibility(strategy, rewrite_mode)
     if mode not in _WRITE_MODES:
@@ -311,11 +300,7 @@ def check_write_or_merge(
 def resolve_partition_columns(
     partition_columns: str | Sequence[str] | None, partition_by: str | Sequence[str] | None
 ) -> tuple[str, ...] | None:
-    """Return the partition columns, which may be given under two names.
-
-    Raises:
-        InvalidArgumentError: If both are given and differ.
-    """
+    """Return the partition columns, which may be given under two names if both are equal."""
     both = (partition_columns, partition_by)
     given = [as_names(names) for names in both if names is not None]
     if len(given) == 2 and list(given[0]) != list(given[1]):

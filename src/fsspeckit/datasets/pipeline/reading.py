@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 _RESERVED = frozenset(("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"))
 _SHAPES = (
     (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
@@ -49,16 +49,7 @@ _SHAPES = (
 def read_table(
     storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
 ) -> pa.Table:
-    """Read a dataset, or some columns and rows of it.
-
-    Args:
-        storage: The dataset.
-        columns: The columns to read; None for all.
-        filters: As pyarrow takes them: an expression, or lists of tuples.
-
-    Raises:
-        FileNotFoundError: If there is no such dataset.
-    """
+    """Read a dataset, or some columns and rows of it; filters are as pyarrow takes them."""
     wanted = None if columns is None else as_names(columns)
     if wanted is not None:
         check_names("columns", wanted)
@@ -75,11 +66,7 @@ def read_table(
 def _read_as_fits(
     opened: OpenedDataset, columns: Sequence[str] | None, expression: ds.Expression | None
 ) -> pa.Table:
-    """Read in nanoseconds where a file has them, else, for years they do not reach, without.
-
-    Raises:
-        SchemaMismatchError: If no unit holds the values of all files.
-    """
+    """Read in nanoseconds where files have them, or in microseconds for years out of reach."""
     try:
         return opened.table(columns, expression)
     except pa.ArrowInvalid as error:
@@ -96,11 +83,7 @@ def _read_as_fits(
 
 
 def as_expression(filters: Any) -> ds.Expression | None:
-    """Filters as pyarrow takes them, as an expression.
-
-    Raises:
-        InvalidArgumentError: If they are something else.
-    """
+    """Return filters, as pyarrow takes them, as one expression."""
     if filters is None:
         return None
     try:
@@ -144,11 +127,7 @@ class OpenedDataset:
         return OpenedDataset(ds.FileSystemDataset(parts, schema, whole.format, whole.filesystem))
 
     def check(self, expression: ds.Expression | None) -> None:
-        """Check that a filter fits the columns.
-
-        Raises:
-            InvalidArgumentError: Saying what does not.
-        """
+        """Refuse a filter that does not fit the columns."""
         if expression is None:
             return
         try:
@@ -159,11 +138,7 @@ class OpenedDataset:
             ) from error
 
     def check_columns(self, columns: Sequence[str]) -> None:
-        """Check that there are such columns.
-
-        Raises:
-            InvalidArgumentError: Naming those that are missing.
-        """
+        """Refuse columns that no file has."""
         known = set(self.schema.names)
         if missing := [name for name in columns if name not in known]:
             raise InvalidArgumentError.missing_columns("columns", missing, self.schema.names)
@@ -204,12 +179,12 @@ def plain_table(
     """Read a file without pyarrow's scanner, as the scanner would."""
     with part.filesystem.open_input_file(part.path) as handle:
         stored = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us").read()
-    told = ds.get_partition_keys(part.partition_expression)
+    in_path = ds.get_partition_keys(part.partition_expression)
     names = set(stored.column_names)
     found = [
         cast_values(stored.column(field.name), field.type)
         if field.name in names
-        else pa.repeat(pa.scalar(told.get(field.name), field.type), stored.num_rows)
+        else pa.repeat(pa.scalar(in_path.get(field.name), field.type), stored.num_rows)
         for field in schema
     ]
     table = pa.table(found, schema=schema)
@@ -225,7 +200,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
         SchemaMismatchError: If files contradict each other or their paths.
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         state = stable_files(storage)
         check_readable(state.obstacles, storage.root)
         if not state.files:
@@ -236,7 +211,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
             return read(_opened(storage, state))
         except FileNotFoundError as error:
             # A commit has replaced a file since it was listed.
-            if attempt < _ATTEMPTS - 1:
+            if attempt < _MAX_ATTEMPTS - 1:
                 continue
             if stable_files(storage).files == state.files:
                 raise  # nobody did: a file is listed that cannot be opened
@@ -319,14 +294,7 @@ def _dataset(
 
 
 def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The columns of all files, each of the type that holds the values of every file.
-
-    Args:
-        schemas: The name of each file, for the message, and its schema.
-
-    Raises:
-        SchemaMismatchError: If files have types of one column that no type holds.
-    """
+    """Return the columns of all files, each of a type that holds the values of every file."""
     (_, schema), *others = schemas
     fields = {field.name: field for field in schema}
     for path, other in others:

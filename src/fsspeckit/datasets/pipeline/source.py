@@ -189,12 +189,7 @@ def _take_from(
 
 
 class SpilledSource(ArrowSource):
-    """Rows in a Parquet file of plain pages on a local disk.
-
-    Args:
-        path: The file.
-        temporary: A directory that is removed with the source.
-    """
+    """Rows in a Parquet file of plain pages; a temporary directory is removed with the source."""
 
     def __init__(self, path: str, temporary: str | None = None) -> None:
         if temporary is not None:
@@ -228,10 +223,7 @@ class SpilledSource(ArrowSource):
 
 
 def _copy_or_spill(table: pa.Table, stage: OpenStage) -> ArrowSource:
-    """Copy a table, since its memory may be that of a NumPy array whose owner changes it.
-
-    A table that is too large to be in memory twice goes to disk.
-    """
+    """Copy a table, since its owner may change the memory; spill it if too large to copy."""
     if table.nbytes > MAX_MEMORY_BYTES:
         return _spill(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
     return MemorySource(copied(table))
@@ -425,20 +417,15 @@ def _as_schema(rows: Rows, schema: pa.Schema) -> Rows:
 
 
 def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
-    """The Parquet files at a path: one file, a glob, or a directory with its hive partitions.
+    """Return the Parquet files at a path: a file, a glob, or a directory with hive partitions.
 
     INT96 columns are instants in UTC, as in a target.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        UnsupportedLayoutError: If the rows of a directory are not those of its files.
-        OSError: What the filesystem raised, naming the source.
     """
     root = source_root(path, filesystem)
-    shown = without_credentials(str(path))
+    name = without_credentials(str(path))
     files = _source_files(root)
     if not files:
-        raise FileNotFoundError(f"no Parquet file found at {shown!r}.")
+        raise FileNotFoundError(f"no Parquet file found at {name!r}.")
     options = ds.ParquetFileFormat(read_options={"coerce_int96_timestamp_unit": "us"})
     hive = partition_schema([root.relative(file) for file in files])
     try:
@@ -453,7 +440,7 @@ def parquet_dataset(path: Any, filesystem: Any) -> ds.FileSystemDataset:
         typed = [(part.path, _with_instants(part.physical_schema, part)) for part in parts]
     except pa.ArrowInvalid as error:
         raise UnreadableFileError(
-            f"the source {shown!r} is not readable as Parquet: {error}\n"
+            f"the source {name!r} is not readable as Parquet: {error}\n"
             "Hint: a path must be that of Parquet; read other files with a library that knows them."
         ) from error
     _check_alike(typed)
@@ -557,12 +544,7 @@ def _is_from(data: Any, library: str) -> bool:
 
 
 def from_pandas(data: Any) -> pa.RecordBatchReader:
-    """The rows of a pandas frame, without its index.
-
-    Raises:
-        InvalidArgumentError: If it has no columns, or a name occurs twice.
-        SchemaMismatchError: If Arrow would change the values of a column.
-    """
+    """Return the rows of a pandas frame, without its index; refuse what Arrow would change."""
     if not hasattr(data, "columns"):
         raise _not_a_frame(data)
     check_unique_names(map(str, data.columns))
@@ -575,12 +557,7 @@ def from_pandas(data: Any) -> pa.RecordBatchReader:
 
 
 def from_stream(data: Any) -> pa.RecordBatchReader:
-    """The rows of a Polars frame, or of anything else with the Arrow C stream.
-
-    Raises:
-        InvalidArgumentError: If it has no named columns.
-        SchemaMismatchError: If a column of a Polars frame is of a type that Parquet does not have.
-    """
+    """Return the rows of a Polars frame, or of anything else with the Arrow C stream."""
     is_polars_frame = _is_from(data, "polars") and hasattr(data, "schema")
     kinds = data.schema.items() if is_polars_frame else ()
     for name, kind in kinds:

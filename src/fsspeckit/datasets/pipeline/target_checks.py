@@ -112,11 +112,7 @@ def _check_partition_values(target: Target) -> None:
 
 
 def check_fits(source: pa.Schema, target: Target) -> None:
-    """Check that a source has the target's columns, of types that can be converted.
-
-    Raises:
-        SchemaMismatchError: Naming what does not fit.
-    """
+    """Refuse a source that lacks the target's columns, or has types that cannot be converted."""
     parts = [part.name for part in target.partition_columns]
     if parts:
         check_columns("partition_columns", parts, source.names)
@@ -160,7 +156,7 @@ def stored_columns(
 
 
 def plain_basename(basename: str) -> str:
-    """A name that a new file can be named after: another program may have named the old one.
+    """Return a name to name a new file after, whoever named the old one.
 
     Without the part that made it unique, without what is a separator elsewhere, and short enough
     to be made unique again.

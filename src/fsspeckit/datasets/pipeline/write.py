@@ -167,11 +167,7 @@ def _write_target(
 
 
 def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
-    """The partition columns of a dataset that is overwritten without naming others.
-
-    Raises:
-        InvalidArgumentError: If the data does not have them, or the dataset has no certain ones.
-    """
+    """Return the partition columns of a dataset that is overwritten without naming others."""
     hint = "pass partition_by to name the partition columns, partition_by=[] for none."
     try:
         parts = detect_partition_columns(
