@@ -24,8 +24,7 @@ from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
     new_files,
     plain_basename,
-    read_any_target,
-    read_whole_target,
+    read_checked_target,
 )
 from fsspeckit.display import reporting
 from fsspeckit.errors import (
@@ -46,11 +45,11 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.planning import MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
-    from fsspeckit.datasets.engine import Engine, FileMatch, Matches, OpenStage, Source
+    from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import MergeOptions
     from fsspeckit.display import Progress
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
@@ -77,12 +76,12 @@ def run_merge(
 def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
-    """Return what a merge would do; nothing of the dataset is written."""
+    """Return what a merge would do; nothing of the dataset is attempt."""
     with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
         merge.take(data)
-        draft = partial(merge.planned, strict=False)
+        draft = partial(merge.plan, strict=False)
         made = run_with_retries(storage, draft, _snapshot_to_read).plan
         kept = replace(options, progress=None)
         origin = PlannedMerge(
@@ -213,19 +212,14 @@ def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerg
 
 
 @dataclass
-class _Planned(Generic[PositionsT]):
-    """A merge that is decided but not written."""
+class _Attempt(Generic[PositionsT]):
+    """What one attempt has decided, and then put into staging."""
 
     target: Target
     plan: MergePlan
     matches: Matches[PositionsT] | None
+    """None if the source has no rows, so that nothing is to be done."""
 
-
-@dataclass
-class _Written(Generic[PositionsT]):
-    """What an attempt has put into staging."""
-
-    planned: _Planned[PositionsT]
     rewritten: dict[str, tuple[StagedFile, int]] = field(default_factory=dict)
     """By canonical path: the new file and its rows."""
 
@@ -264,7 +258,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._retries = RetryPolicy(storage)
         self._known = KnownFooters(storage)
         self.source: SourceT
-        self._written: _Written[PositionsT]
+        self._attempt: _Attempt[PositionsT]
 
     def take(self, data: Any) -> None:
         """Stage the source and check what can be checked without the target."""
@@ -284,7 +278,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def run(self, snapshot: Snapshot) -> CommitOutcome:
         """Plan, write and commit; again and again if others commit first."""
-        change = self.attempt(snapshot)
+        change = self._prepare(snapshot)
         if not change.adds and not change.removes:
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
@@ -304,29 +298,30 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         if self._reviewed is not None:
             raise StalePlanError.changed(self._root.display_path, difference)
         self._retries.count(difference)
-        return self.attempt(snapshot)
+        return self._prepare(snapshot)
 
-    def attempt(self, snapshot: Snapshot) -> Change:
+    def _prepare(self, snapshot: Snapshot) -> Change:
         """Plan on a snapshot and write what the plan needs into staging."""
-        planned = self.planned(snapshot)
+        self._attempt = self.plan(snapshot)
         if self._reviewed is not None:
-            _check_reviewed(self._reviewed, planned.plan)
+            _check_reviewed(self._reviewed, self._attempt.plan)
         if self._options.updates:
-            self._options.limits.check(planned.plan)
-        self._written = _Written(planned)
-        if planned.matches is not None:
+            self._options.limits.check(self._attempt.plan)
+        if (matches := self._attempt.matches) is not None:
             with self._phases.timed("rewrite"):
-                self._rewrite(planned)
+                self._rewrite(matches)
             with self._phases.timed("insert"):
-                self._insert(planned)
+                self._insert(matches)
         return self._change()
 
-    def planned(self, snapshot: Snapshot, *, strict: bool = True) -> _Planned[PositionsT]:
+    def plan(self, snapshot: Snapshot, *, strict: bool = True) -> _Attempt[PositionsT]:
         """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
             if not self.source.num_rows and not self._options.deletes:
-                return _Planned(target, self._empty_plan(target, snapshot), None)
+                strategy = self._options.strategy.value
+                empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
+                return _Attempt(target, empty, None)
             check_fits(self.source.schema, target)
             keys = self._engine.keys(self.source, target, self._options)
             draft = plan_files(
@@ -344,11 +339,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             )
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         plan = draft.confirmed(found)
-        return _Planned(target, plan.deleting() if self._options.deletes else plan, matches)
-
-    def _empty_plan(self, target: Target, snapshot: Snapshot) -> MergePlan:
-        strategy = self._options.strategy.value
-        return plan_files(target, no_keys(target), strategy, snapshot=snapshot)
+        return _Attempt(target, plan.deleting() if self._options.deletes else plan, matches)
 
     def _target(self, snapshot: Snapshot, strict: bool) -> Target:
         check_mergeable(snapshot.listing, self._root)
@@ -358,89 +349,77 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
-        read = read_whole_target if strict else read_any_target
-        return read(
+        return read_checked_target(
             self._storage,
             snapshot,
             self._options.key_columns,
             self.source.schema,
             self._options.partition_columns,
             self._known.reader(partial(self._engine.footers, stage=self._stage)),
+            strict=strict,
         )
 
-    def _rewrite(self, planned: _Planned[PositionsT]) -> None:
+    def _rewrite(self, matches: Matches[PositionsT]) -> None:
         """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
-        assert planned.matches is not None
         if not self._options.updates:
             return
-        found = planned.matches.files
-        every = self._options.rewrite_all and not self._options.deletes
-        affected = [
-            footer
-            for footer in planned.target.footers
-            if self._rows(found, footer) or (every and footer.rows)
+        attempt = self._attempt
+        matched = {path for path, match in matches.files.items() if match.rows}
+        others = [
+            footer.file.path
+            for footer in attempt.target.footers
+            if footer.rows and footer.file.path not in matched
         ]
         if self._options.deletes:
-            self._written.removed = [
-                footer.file.path
-                for footer in planned.target.footers
-                if footer.rows and not self._rows(found, footer)
-            ]
-        staged = {footer.file.path: self._staged_like(footer) for footer in affected}
-        self._written.rewrites = self._engine.rewrite(
+            attempt.removed = others
+        elif self._options.rewrite_all:
+            matched.update(others)
+        paths = [f.file.path for f in attempt.target.footers if f.file.path in matched]
+        staged = {path: self._stage_like(path) for path in paths}
+        attempt.rewrites = self._engine.rewrite(
             self.source,
-            planned.target,
-            planned.matches,
+            attempt.target,
+            matches,
             staged,
             not self._options.deletes,
             self._phases.report,
             self._options.rewrite_all,
         )
-        for path, done in self._written.rewrites.items():
+        for path, done in attempt.rewrites.items():
             if done.is_new:
                 file = replace(staged[path], path=done.path or staged[path].path)
-                self._written.rewritten[path] = (file, done.rows)
+                attempt.rewritten[path] = (file, done.rows)
 
-    @staticmethod
-    def _rows(found: Mapping[str, FileMatch], footer: FileFooter) -> int:
-        match = found.get(footer.file.path)
-        return 0 if match is None else match.rows
-
-    def _staged_like(self, footer: FileFooter) -> StagedFile:
-        """A staged file for the new version of a data file, in its directory."""
-        relative = self._root.relative(footer.file.path)
+    def _stage_like(self, path: str) -> StagedFile:
+        """Name a staged file for the new version of a data file, in its directory."""
+        relative = self._root.relative(path)
         directory, _, basename = relative.rpartition("/")
         return self._stage().new_file(directory, plain_basename(basename), like=relative)
 
-    def _insert(self, planned: _Planned[PositionsT]) -> None:
-        assert planned.matches is not None
+    def _insert(self, matches: Matches[PositionsT]) -> None:
+        attempt = self._attempt
         with new_files(
-            self._storage, self._stage, planned.target, self.source.schema, self._options.files
+            self._storage, self._stage, attempt.target, self.source.schema, self._options.files
         ) as writer:
-            if self._options.inserts and planned.matches.unmatched:
-                self._written.inserted = self._engine.insert(self.source, planned.matches, writer)
-            elif self._would_be_empty(planned.target):
+            if self._options.inserts and matches.unmatched:
+                attempt.inserted = self._engine.insert(self.source, matches, writer)
+            elif attempt.removed and len(attempt.removed) == len(attempt.target.footers):
                 self._keep_last_file(writer)
 
     def _keep_last_file(self, writer: NewFiles) -> None:
-        """Let the last file stay, without rows: it keeps the schema."""
-        last = self._written.removed.pop()
+        """Keep the last file, without rows, where no other is left: it has the schema."""
+        last = self._attempt.removed.pop()
         writer.write_empty(self._root.relative(last).rpartition("/")[0])
         (new,) = writer.finish()
-        self._written.rewritten[last] = (new.staged, 0)
-
-    def _would_be_empty(self, target: Target) -> bool:
-        """Whether no file would be left."""
-        removed = len(self._written.removed)
-        return self._options.deletes and removed > 0 and removed == len(target.footers)
+        self._attempt.rewritten[last] = (new.staged, 0)
 
     def _change(self) -> Change:
-        written = self._written
-        adds = [complete(self._root, *new) for new in written.rewritten.values()]
-        adds += [complete(self._root, new.staged, new.rows) for new in written.inserted]
+        attempt = self._attempt
+        adds = [complete(self._root, *new) for new in attempt.rewritten.values()]
+        adds += [complete(self._root, new.staged, new.rows) for new in attempt.inserted]
         # Known now: once it is published, another writer may replace a file at any time.
-        written.sizes = {file.final: file.size for file in adds}
-        return Change(adds, [*written.rewritten, *written.removed])
+        attempt.sizes = {file.final: file.size for file in adds}
+        return Change(adds, [*attempt.rewritten, *attempt.removed])
 
     def facts(self) -> CommitFacts:
         """What the commit record says about this merge."""
@@ -454,15 +433,15 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         )
 
     def _counts(self) -> dict[str, int]:
-        planned = self._written.planned
-        matched = planned.matches.files.values() if planned.matches else ()
+        attempt = self._attempt
+        matched = attempt.matches.files.values() if attempt.matches else ()
         updated = sum(match.rows for match in matched) if self._options.updates else 0
-        before = planned.target.rows
+        before = attempt.target.rows
         return {
             "before": before,
-            "inserted": sum(new.rows for new in self._written.inserted),
+            "inserted": sum(new.rows for new in attempt.inserted),
             "updated": updated,
-            "deleted": before - updated if self._options.deletes and planned.matches else 0,
+            "deleted": before - updated if self._options.deletes and attempt.matches else 0,
         }
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
@@ -488,10 +467,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         )
 
     def _files(self) -> list[MergeFileMetadata]:
-        written = self._written
-        gone = {*written.rewritten, *written.removed}
-        files = [self._entry(file, rows, "rewritten") for file, rows in written.rewritten.values()]
-        files += [self._entry(new.staged, new.rows, "inserted") for new in written.inserted]
+        attempt = self._attempt
+        gone = {*attempt.rewritten, *attempt.removed}
+        files = [self._entry(file, rows, "rewritten") for file, rows in attempt.rewritten.values()]
+        files += [self._entry(new.staged, new.rows, "inserted") for new in attempt.inserted]
         files += [
             MergeFileMetadata(
                 self._root.to_user_path(footer.file.path),
@@ -499,20 +478,20 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 "preserved",
                 footer.file.size,
             )
-            for footer in written.planned.target.footers
+            for footer in attempt.target.footers
             if footer.file.path not in gone
         ]
         return files
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
         path = self._root.to_user_path(self._storage.path(file.final))
-        return MergeFileMetadata(path, rows, operation, self._written.sizes[file.final])
+        return MergeFileMetadata(path, rows, operation, self._attempt.sizes[file.final])
 
     def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
-        plan = self._written.planned.plan
+        plan = self._attempt.plan
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
-        rewrites = self._written.rewrites.values()
+        rewrites = self._attempt.rewrites.values()
         return {
             "files": {"total": len(plan.files), **decisions},
             "bytes": {
@@ -528,7 +507,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             },
             "rewrites": {
                 self._root.to_user_path(path): done.shown()
-                for path, done in self._written.rewrites.items()
+                for path, done in self._attempt.rewrites.items()
             },
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
             "files_unchanged": sum(not done.is_new for done in rewrites),
@@ -536,7 +515,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self._root.to_user_path(old): self._root.to_user_path(
                     self._storage.path(file.final)
                 )
-                for old, (file, _) in self._written.rewritten.items()
+                for old, (file, _) in self._attempt.rewritten.items()
             },
             "seconds": dict(self._phases.seconds),
             "commit": {

@@ -1,4 +1,4 @@
-"""The target of a write: read completely, checked, and ready to take new files."""
+"""The target of a merge or write: read completely, checked, and ready to take new files."""
 
 from __future__ import annotations
 
@@ -44,15 +44,19 @@ _MAX_NAME_BYTES = 180
 _UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
-def read_whole_target(
+def read_checked_target(
     storage: Storage,
     snapshot: Snapshot,
     key_columns: Sequence[str],
     schema: pa.Schema,
     partition_columns: Sequence[str] | None,
     read: FooterReader = read_footers,
+    *,
+    strict: bool = True,
 ) -> Target:
     """Read the target of a write, which must be readable to the last file.
+
+    If not ``strict``, to plan only: what cannot be read or understood stays in it as unknown.
 
     Raises:
         UnreadableFileError: If a file is not Parquet.
@@ -63,29 +67,18 @@ def read_whole_target(
     while True:
         files = snapshot.listing.files
         target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
+        if not strict:
+            return target
         broken = [footer for footer in target.footers if footer.error is not None]
         if not broken:
             break
-        _give_up_on(broken, time.monotonic() > deadline)
+        _raise_broken(broken, time.monotonic() > deadline)
         time.sleep(_POLL_SECONDS)
     _check_partition_values(target)
     return target
 
 
-def read_any_target(
-    storage: Storage,
-    snapshot: Snapshot,
-    key_columns: Sequence[str],
-    schema: pa.Schema,
-    partition_columns: Sequence[str] | None,
-    read: FooterReader = read_footers,
-) -> Target:
-    """Read a target to plan on: what cannot be read or understood stays in it as unknown."""
-    files = snapshot.listing.files
-    return read_target(storage.root, files, key_columns, schema, partition_columns, read)
-
-
-def _give_up_on(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:
+def _raise_broken(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:
     """Raise, unless a footer that is missing may still be written."""
     for footer in broken:
         changed = (footer.file.mtime_ns or 0) / 1e9

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.planning import detect_partition_columns, read_target
 from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, run_with_retries
-from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_whole_target
+from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
 from fsspeckit.display import (
     Card,
     Displayed,
@@ -158,7 +158,7 @@ def _write_target(
     """The dataset that new files must look like; of an overwritten one only its partitions."""
     parts = options.partition_columns
     if options.mode == "append" and snapshot.listing.files:
-        target = read_whole_target(storage, snapshot, (), schema, parts, read)
+        target = read_checked_target(storage, snapshot, (), schema, parts, read)
         check_fits(schema, target)
         return target
     if parts is None:
