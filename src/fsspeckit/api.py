@@ -55,8 +55,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         data: The source.
         path: The dataset's directory, path or URL.
         strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
-        key_columns: The columns that say which rows are the same; one of them may be given as a
-            string, here and wherever columns are named.
+        key_columns: The key columns: rows with equal keys are the same row. A single name may be
+            given as a string, here and wherever columns are named.
         partition_columns: The hive partition columns; by default those of the dataset.
         filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
         compression: The codec of new files; None to compress nothing.

@@ -44,7 +44,7 @@ class DatasetIO:
     """Reads, writes and merges datasets of plain Parquet files; a context manager.
 
     Args:
-        engine: What does the work on data.
+        engine: The engine that does the work on data.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
@@ -82,7 +82,7 @@ class DatasetIO:
         self.close()
 
     def close(self) -> None:
-        """Let go of what the engine holds."""
+        """Release what the engine holds."""
 
     def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         self,
@@ -117,8 +117,8 @@ class DatasetIO:
                 one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
-            key_columns: The columns that say which rows are the same; one of them may be given as
-                a string, here and wherever columns are named.
+            key_columns: The key columns: rows with equal keys are the same row. A single name may
+                be given as a string, here and wherever columns are named.
             partition_columns: The hive partition columns; by default those of the dataset.
             filesystem: An fsspec or pyarrow filesystem for this call.
             compression: The codec of new files: ``"snappy"``, ``"zstd"``, ``"gzip"``, ``"lz4"`` or
@@ -143,7 +143,7 @@ class DatasetIO:
             Counts of rows, and every file with what happened to it.
 
         Raises:
-            ValueError: If an argument, the source or the target is not fit; nothing was changed.
+            ValueError: If an argument, the source or the target is invalid; nothing was changed.
             ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
             CommitPendingError: If the merge is committed but could not be completed.
 
@@ -267,7 +267,7 @@ class DatasetIO:
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Raises:
-            ValueError: If an argument or the data is not fit; nothing was changed.
+            ValueError: If an argument or the data is invalid; nothing was changed.
 
         Examples:
             >>> import pyarrow as pa
@@ -329,7 +329,7 @@ class DatasetIO:
             path: The dataset's directory, path or URL.
             mode: As for :meth:`write_dataset`; not ``"overwrite"`` for a merge.
             strategy: None to write, or how to merge, as for :meth:`merge`.
-            key_columns: The columns that say which rows are the same; for a merge.
+            key_columns: The key columns; for a merge.
             rewrite_mode: As for :meth:`merge_parquet_dataset`; for a merge.
             partition_by: The hive partition columns; by default those of the dataset.
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number.
@@ -345,7 +345,7 @@ class DatasetIO:
             What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.
 
         Raises:
-            ValueError: If an argument or the data is not fit; nothing was changed.
+            ValueError: If an argument or the data is invalid; nothing was changed.
 
         Examples:
             >>> import pyarrow as pa
@@ -415,7 +415,7 @@ class DatasetIO:
         Args:
             source: As ``data`` of :meth:`merge`.
             target_path: The dataset's directory, path or URL.
-            key_columns: The columns that say which rows are the same.
+            key_columns: The key columns.
             strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
             rewrite_mode: ``"incremental"`` is :meth:`merge` with ``insert``, ``update`` or
                 ``upsert``. ``"full"`` gives the same rows and counts, and rewrites every file
@@ -438,7 +438,7 @@ class DatasetIO:
             Counts of rows, and every file with what happened to it.
 
         Raises:
-            ValueError: If an argument, the source or the target is not fit; nothing was changed.
+            ValueError: If an argument, the source or the target is invalid; nothing was changed.
 
         Examples:
             >>> import pyarrow as pa

@@ -81,7 +81,7 @@ class DatasetHandler(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the handler opened, and of nothing that the caller opened."""
+        """Release what the handler opened, and nothing that the caller opened."""
         ...
 
     def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine

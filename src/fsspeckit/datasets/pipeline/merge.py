@@ -166,7 +166,7 @@ class PlannedMerge:
         return not self._release.alive
 
     def release(self) -> None:
-        """Let go of the source."""
+        """Release the source."""
         self._release()
         del self.source, self.stage
 
@@ -179,7 +179,7 @@ class PlannedMerge:
 
 
 def _release_in(process: int, release: Callable[[], None]) -> None:
-    """Let go only where the plan was made: a forked child has no say about its source."""
+    """Release only where the plan was made: a forked child does not own the source."""
     if os.getpid() == process:
         release()
     else:
@@ -187,7 +187,7 @@ def _release_in(process: int, release: Callable[[], None]) -> None:
 
 
 def _no_planned_merge() -> None:
-    """What a plan keeps in another process: nothing."""
+    """Return None: in another process a plan keeps no source."""
 
 
 def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerge:
@@ -422,7 +422,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         return Change(adds, [*attempt.rewritten, *attempt.removed])
 
     def facts(self) -> CommitFacts:
-        """What the commit record says about this merge."""
+        """Return what the commit record says about this merge."""
         counts = self._counts()
         return CommitFacts(
             engine=self._engine.name,
@@ -445,12 +445,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         }
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
-        """What the merge did, file by file."""
+        """Return what the merge did, file by file."""
         counts = self._counts()
         files = self._files()
-        by_operation: dict[str, list[str]] = {"rewritten": [], "inserted": [], "preserved": []}
-        for file in files:
-            by_operation[file.operation].append(file.path)
+        paths = {
+            f"{operation}_files": [file.path for file in files if file.operation == operation]
+            for operation in ("rewritten", "inserted", "preserved")
+        }
         return MergeResult(
             strategy=self._options.strategy.value,
             source_count=self.source.num_rows,
@@ -460,10 +461,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             updated=counts["updated"],
             deleted=counts["deleted"],
             files=files,
-            rewritten_files=by_operation["rewritten"],
-            inserted_files=by_operation["inserted"],
-            preserved_files=by_operation["preserved"],
             metrics=self._metrics(outcome),
+            **paths,
         )
 
     def _files(self) -> list[MergeFileMetadata]:
@@ -473,19 +472,19 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         files += [self._entry(new.staged, new.rows, "inserted") for new in attempt.inserted]
         files += [
             MergeFileMetadata(
-                self._root.to_user_path(footer.file.path),
-                footer.rows,
-                "preserved",
-                footer.file.size,
+                self._root.to_user_path(f.file.path), f.rows, "preserved", f.file.size
             )
-            for footer in attempt.target.footers
-            if footer.file.path not in gone
+            for f in attempt.target.footers
+            if f.file.path not in gone
         ]
         return files
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
-        path = self._root.to_user_path(self._storage.path(file.final))
-        return MergeFileMetadata(path, rows, operation, self._attempt.sizes[file.final])
+        size = self._attempt.sizes[file.final]
+        return MergeFileMetadata(self._published_path(file), rows, operation, size)
+
+    def _published_path(self, file: StagedFile) -> str:
+        return self._root.to_user_path(self._storage.path(file.final))
 
     def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
         plan = self._attempt.plan
@@ -512,9 +511,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
             "files_unchanged": sum(not done.is_new for done in rewrites),
             "renamed": {
-                self._root.to_user_path(old): self._root.to_user_path(
-                    self._storage.path(file.final)
-                )
+                self._root.to_user_path(old): self._published_path(file)
                 for old, (file, _) in self._attempt.rewritten.items()
             },
             "seconds": dict(self._phases.seconds),
@@ -534,7 +531,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
 @contextmanager
 def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
-    """A staging directory that is created when it is first asked for."""
+    """Give a staging directory that is created when it is first asked for."""
     with ExitStack() as stack:
         yield cache(lambda: stack.enter_context(staging(storage)))
 
@@ -585,7 +582,7 @@ class RetryPolicy:
 
 
 def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
-    """A staged file with what it must be when it is published."""
+    """Return a staged file with the rows and bytes that it must have when it is published."""
     return replace(file, rows=rows, size=root.filesystem.size(file.path))
 
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
 
-_MAX_AGE_SECONDS = 60.0
+_MAX_WRITING_SECONDS = 60.0
+"""A file without a footer that is older than this is broken, not still being written."""
+
 MAX_WAIT_SECONDS = 10.0
 """How long to wait for a file that somebody else may still be writing."""
 
@@ -82,7 +84,7 @@ def _raise_broken(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:
     """Raise, unless a footer that is missing may still be written."""
     for footer in broken:
         changed = (footer.file.mtime_ns or 0) / 1e9
-        if time.time() - changed > _MAX_AGE_SECONDS:
+        if time.time() - changed > _MAX_WRITING_SECONDS:
             raise UnreadableFileError(
                 f"{footer.error}\nHint: restore the file, or move it out of the dataset if it is "
                 "not data; a merge cannot rewrite what it cannot read."
@@ -162,7 +164,7 @@ def plain_basename(basename: str) -> str:
 def new_files(
     storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
 ) -> NewFiles:
-    """A writer of new files that look like those of the target."""
+    """Open a writer of new files that look like those of the target."""
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
         names = [part.name for part in target.partition_columns]
