@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.merge import validate_rewrite_mode_compatibility
+from fsspeckit.core.keys import as_names
+from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     FileOptions,
@@ -360,34 +361,25 @@ class DatasetIO:
             2
         """
         check_write_or_merge(mode, strategy, rewrite_mode, key_columns, order_by)
+        files = FileOptions.of(
+            compression, max_rows_per_file, row_group_size, basename_template=basename_template
+        )
+        partitions = resolve_partition_columns(None, partition_by)
+        storage, source = self._open(data, path)
         if strategy is None:
-            return self.write_dataset(
-                data,
-                path,
-                mode=mode,
-                partition_by=partition_by,
-                basename_template=basename_template,
-                schema=schema,
-                compression=compression,
-                max_rows_per_file=max_rows_per_file,
-                row_group_size=row_group_size,
-                progress=progress,
-            )
-        options = MergeOptions.of(
-            strategy,
-            key_columns,
-            partition_by,
-            compression,
-            max_rows_per_file,
-            row_group_size,
-            schema=schema,
-            order_by=order_by,
+            write = WriteOptions(mode, partitions, files, schema, progress)
+            return run_write(self._engine, storage, source, write)
+        merge = MergeOptions(
+            MergeStrategy.of(strategy),
+            as_names(key_columns),
+            partitions,
+            files,
+            schema,
+            order_by=() if order_by is None else as_names(order_by),
             progress=progress,
-            basename_template=basename_template,
             rewrite_all=rewrite_mode == "full",
         )
-        storage, source = self._open(data, path)
-        return run_merge(self._engine, storage, source, options)
+        return run_merge(self._engine, storage, source, merge)
 
     def merge_parquet_dataset(  # noqa: PLR0913 - one signature for every engine
         self,

@@ -323,7 +323,11 @@ def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
     ]
     counts = [None if chunk is None else chunk.null_count for chunk in chunks]
     if name in parts:
-        counts = _partition_nulls(target, name)
+        texts = target.partition_texts
+        counts = [
+            footer.rows if values.get(name) is None else 0
+            for footer, values in zip(target.footers, texts, strict=True)
+        ]
     bounds = _bounds(target, name)
     low, high, known = (None, None, 0) if bounds is None else _ends(bounds)
     return InspectedColumn(
@@ -337,14 +341,6 @@ def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
         known,
         sum(chunk is not None and chunk.bloom_offset is not None for chunk in chunks),
     )
-
-
-def _partition_nulls(target: Target, name: str) -> list[int | None]:
-    """The rows of each file whose path says that the column is NULL."""
-    return [
-        footer.rows if texts.get(name) is None else 0
-        for footer, texts in zip(target.footers, target.partition_texts, strict=True)
-    ]
 
 
 def _has(footer: FileFooter, name: str) -> bool:

@@ -177,7 +177,6 @@ class MergeOptions:
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
-        basename_template: str | None = None,
         rewrite_all: bool = False,
     ) -> Self:
         """Make options of what a caller may pass to ``merge``."""
@@ -185,9 +184,7 @@ class MergeOptions:
             MergeStrategy.of(strategy),
             as_names(key_columns),
             resolve_partition_columns(partition_columns, partition_by),
-            FileOptions.of(
-                compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
-            ),
+            FileOptions.of(compression, max_rows_per_file, row_group_size, bloom_columns),
             schema,
             null_keys,
             duplicate_keys,

@@ -231,19 +231,13 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
     check_spelling(relative)
     detect_partition_columns(relative)
     stored = _common_schema([(storage.root.to_user_path(f.file.path), f.schema) for f in footers])
-    parts = _partitions(relative, stored)
+    # Partition columns have the type that files store them with, else the one they look like.
+    parts = pa.schema(
+        stored.field(part.name) if part.name in stored.names else part
+        for part in partition_schema(relative)
+    )
     _check_agreement(storage.root, relative, footers, parts)
     return OpenedDataset(_dataset(storage, state, stored, parts))
-
-
-def _partitions(relative: Sequence[str], stored: pa.Schema) -> pa.Schema:
-    """The partition columns: of the type that files store them with, else as they look."""
-    return pa.schema(
-        [
-            stored.field(column.name) if column.name in stored.names else column
-            for column in partition_schema(relative)
-        ]
-    )
 
 
 def _check_agreement(
