@@ -49,10 +49,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
 ) -> MergeResult:
     """Merge data into a dataset, rewriting only the files in which a value changes.
 
-    The arguments are those of :meth:`fsspeckit.datasets.base.DatasetIO.merge`, and:
-
     Args:
-        data: The source.
+        data: The source, as for :meth:`fsspeckit.datasets.base.DatasetIO.merge`.
         path: The dataset's directory, path or URL.
         strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
         key_columns: The key columns: rows with equal keys are the same row. A single name may be

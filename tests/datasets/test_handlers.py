@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+import fsspeckit
 from fsspeckit.core.incremental import (
     confirm_affected_files,
     plan_incremental_rewrite,
@@ -79,6 +80,24 @@ def test_signatures_are_the_same_on_every_engine(engine: str, method: str) -> No
 def _parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
     parameters = inspect.signature(function).parameters.values()
     return [(p.name, p.kind, p.default, p.annotation) for p in parameters]
+
+
+@pytest.mark.parametrize(
+    ("plan", "merge"),
+    [
+        (fsspeckit.plan_merge, fsspeckit.merge),
+        (DatasetHandler.plan_merge, DatasetHandler.merge),
+        (PyarrowDatasetIO.plan_merge, PyarrowDatasetIO.merge),
+    ],
+)
+def test_a_plan_takes_the_arguments_of_a_merge(plan: Any, merge: Any) -> None:
+    assert _parameters(plan) == _parameters(merge)
+    assert inspect.signature(plan).return_annotation == "MergePlan"
+
+
+def test_plan_merge_names_what_is_missing(io: PyarrowDatasetIO) -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'path'"):
+        io.plan_merge(rows(1))  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("strategy", ["full_merge", "deduplicate"])
