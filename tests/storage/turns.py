@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.storage import listing, snapshot
 from fsspeckit.storage.commit import finalize
-from fsspeckit.storage.storage import open_disk
+from fsspeckit.storage.storage import open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,18 +76,18 @@ class Turns:
                 self._changed.notify_all()
 
 
-class SteppedDisk:
+class SteppedBackend:
     """A local disk that waits for its turn before each of its calls.
 
     The system calls that change something take turns themselves (:func:`syscalls.observed`).
     """
 
-    def __init__(self, disk: Any, turns: Turns) -> None:
-        self._disk = disk
+    def __init__(self, backend: Any, turns: Turns) -> None:
+        self._backend = backend
         self._turns = turns
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._disk, name)
+        method = getattr(self._backend, name)
 
         def in_turn(*arguments: Any, **options: Any) -> Any:
             with self._turns(name):
@@ -128,16 +128,16 @@ def stepped(storage: Storage, turns: Turns, lock_timeout: float) -> Storage:
     """A storage whose calls take turns."""
     changed = replace(storage, lock_timeout=lock_timeout)
     if storage.root.is_local:
-        disk: Any = SteppedDisk(storage.disk, turns)
-        return replace(changed, disk=disk)
+        backend: Any = SteppedBackend(storage.backend, turns)
+        return replace(changed, backend=backend)
     filesystem: Any = SteppedFilesystem(storage.root.filesystem, turns)
     root = replace(storage.root, filesystem=filesystem)
-    stepped_disk: Any = open_disk(root)
+    stepped_backend: Any = open_backend(root)
     if not storage.capabilities.conditional_put:
         # It holds a lock of this process meanwhile: nobody else's turn may come.
-        create = stepped_disk.create
-        stepped_disk.create = lambda path, data: _in_one_turn(turns, create, path, data)
-    return replace(changed, root=root, disk=stepped_disk)
+        create = stepped_backend.create
+        stepped_backend.create = lambda path, data: _in_one_turn(turns, create, path, data)
+    return replace(changed, root=root, backend=stepped_backend)
 
 
 def _in_one_turn(turns: Turns, call: Callable[..., object], *arguments: Any) -> None:

@@ -15,7 +15,7 @@ from fsspeckit.storage.commit.recovery import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
-from fsspeckit.storage.commit.transaction import Change, CommitOutcome, Replan, commit
+from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
 from fsspeckit.storage.fs.capabilities import Capabilities
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
@@ -50,7 +50,7 @@ from fsspeckit.storage.storage import (
     PublishMode,
     Retention,
     Storage,
-    open_disk,
+    open_backend,
     open_storage,
 )
 
@@ -59,11 +59,11 @@ __all__ = [
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
-    "Change",
     "CommitFacts",
     "CommitOutcome",
     "DataFile",
     "Difference",
+    "FileChanges",
     "History",
     "HistoryEntry",
     "PinnedFile",
@@ -91,7 +91,7 @@ __all__ = [
     "list_files",
     "list_snapshot",
     "naming_failure",
-    "open_disk",
+    "open_backend",
     "open_input",
     "open_root",
     "open_storage",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, LostFileError
 from fsspeckit.storage.commit.log import pending_numbers, read_record
-from fsspeckit.storage.commit.staging import find_staged, staged_places
+from fsspeckit.storage.commit.staging import find_staged, staging_paths
 from fsspeckit.storage.listing import Listing, list_files
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def stable_files(storage: Storage) -> StableFiles:
         files = snapshot.by_path
         try:
             for number in pending:
-                files = _look_through(storage, read_record(storage, number), files)
+                files = _apply_pending(storage, read_record(storage, number), files)
         except LostFileError as error:
             missing = error  # or moved just now
             continue
@@ -175,7 +175,7 @@ def stable_files(storage: Storage) -> StableFiles:
     )
 
 
-def _look_through(
+def _apply_pending(
     storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
 ) -> dict[str, DataFile]:
     """The files as they will be once a commit is complete.
@@ -187,12 +187,12 @@ def _look_through(
     for remove in record.removes:
         if remove.path in files and remove.is_still(files[remove.path]):
             del files[remove.path]
-    places = staged_places(storage, record.staging)
+    places = staging_paths(storage, record.staging)
     for add in record.adds:
         if add.final in files:
             continue
         staged = find_staged(storage, places, add.staged)
-        found = storage.disk.stat(storage.path(add.final) if staged is None else staged)
+        found = storage.backend.stat(storage.path(add.final) if staged is None else staged)
         if found is None:
             raise LostFileError.missing(record.number, add.final)
         files[add.final] = found

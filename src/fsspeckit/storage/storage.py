@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
-from fsspeckit.storage.fs.backends import Disk, LocalDisk, ObjectDisk, RemoteDisk
+from fsspeckit.storage.fs.backends import Backend, LocalBackend, ObjectStoreBackend, RemoteBackend
 from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
@@ -51,7 +51,7 @@ __all__ = [
     "Retention",
     "Storage",
     "find_control_directory",
-    "open_disk",
+    "open_backend",
     "open_storage",
 ]
 
@@ -135,7 +135,7 @@ class ControlDirectory:
         return f".opening_{identifier}"
 
     @staticmethod
-    def shadow_name(number: int, identifier: str) -> str:
+    def swap_name(number: int, identifier: str) -> str:
         """The name of the directory that holds the next state."""
         return f".shadow_{number:010}_{identifier}"
 
@@ -152,12 +152,12 @@ def staging_names(names: list[str]) -> list[str]:
     return [name for name in names if _STAGING.match(name)]
 
 
-def places_of(names: list[str], staging: str) -> list[str]:
+def current_names(names: list[str], staging: str) -> list[str]:
     """The names that a staging directory has now, after recoveries have renamed it."""
     return [name for name in names if name == staging or name.startswith(f"{staging}~")]
 
 
-def next_place(staging: str) -> str:
+def new_claim_name(staging: str) -> str:
     """A name for a staging directory that nobody else knows or will take."""
     return f"{staging}~{1 + secrets.randbelow(10**15)}"
 
@@ -168,7 +168,7 @@ def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
 
 
 def find_control_directory(
-    root: Root, disk: Disk, control_dir: str | os.PathLike[str] | None = None
+    root: Root, backend: Backend, control_dir: str | os.PathLike[str] | None = None
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
     """Find the control directory of a dataset, and the default place where it is not the default.
 
@@ -177,7 +177,7 @@ def find_control_directory(
         CorruptRecordError: If the pointer at the default place cannot be understood.
     """
     default = _default(root)
-    pointed = None if default is None else _read_pointer(disk, default.at("location.json"))
+    pointed = None if default is None else _read_pointer(backend, default.at("location.json"))
     if control_dir is None:
         if default is None:
             raise InvalidArgumentError(
@@ -186,38 +186,40 @@ def find_control_directory(
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
     given = _given(root, control_dir)
-    if pointed not in (None, given) or (pointed is None and _in_use(disk, default, given)):
+    if pointed not in (None, given) or (pointed is None and _in_use(backend, default, given)):
         raise _elsewhere(root, given, pointed or (default.path if default else ""))
     return ControlDirectory(given), None if default and default.path == given else default
 
 
-def leave_pointer(root: Root, disk: Disk, control: ControlDirectory, default: str) -> str | None:
+def leave_pointer(
+    root: Root, backend: Backend, control: ControlDirectory, default: str
+) -> str | None:
     """Make every writer find a control directory that is not at the default place.
 
     Returns:
         A note where the default place cannot be written, else None.
     """
-    _claim(root, disk, control)
+    _claim(root, backend, control)
     pointer = f"{default}/location.json"
     try:
-        _create_once(disk, pointer, _document("fsspeckit-location", control_dir=control.path))
+        _create_once(backend, pointer, _document("fsspeckit-location", control_dir=control.path))
     except PermissionError:
         return (
             "no pointer could be left beside the dataset: every writer must pass the same "
             f"control_dir={control.path!r}."
         )
-    pointed = _read_document(disk, pointer, "fsspeckit-location", "control_dir")
+    pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if pointed != control.path:
         raise _elsewhere(root, control.path, pointed)
     return None
 
 
-def _create_once(disk: Disk, path: str, data: bytes) -> None:
+def _create_once(backend: Backend, path: str, data: bytes) -> None:
     """Create a file that stays as the first of several writers has made it."""
-    if disk.stat(path) is None:
-        disk.make_directories(path.rpartition("/")[0])
+    if backend.stat(path) is None:
+        backend.make_directories(path.rpartition("/")[0])
         with suppress(FileExistsError):
-            disk.create(path, data)
+            backend.create(path, data)
 
 
 def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
@@ -228,11 +230,11 @@ def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
     )
 
 
-def _claim(root: Root, disk: Disk, control: ControlDirectory) -> None:
+def _claim(root: Root, backend: Backend, control: ControlDirectory) -> None:
     """Make sure that a given control directory serves one dataset only."""
     path = control.at("dataset.json")
-    _create_once(disk, path, _document("fsspeckit-dataset", root=root.path))
-    owner = _read_document(disk, path, "fsspeckit-dataset", "root")
+    _create_once(backend, path, _document("fsspeckit-dataset", root=root.path))
+    owner = _read_document(backend, path, "fsspeckit-dataset", "root")
     if owner != root.path:
         raise InvalidArgumentError(
             f"control_dir {control.path!r} belongs to {owner!r}, not to {root.path!r}.\n"
@@ -272,23 +274,23 @@ def _check_same_filesystem(root: Root, control_dir: str) -> None:
         )
 
 
-def _in_use(disk: Disk, default: ControlDirectory | None, given: str) -> bool:
-    return default is not None and default.path != given and bool(disk.names(default.commits))
+def _in_use(backend: Backend, default: ControlDirectory | None, given: str) -> bool:
+    return default is not None and default.path != given and bool(backend.names(default.commits))
 
 
-def _read_pointer(disk: Disk, path: str) -> str | None:
-    if disk.stat(path) is None:
+def _read_pointer(backend: Backend, path: str) -> str | None:
+    if backend.stat(path) is None:
         return None
-    return _read_document(disk, path, "fsspeckit-location", "control_dir")
+    return _read_document(backend, path, "fsspeckit-location", "control_dir")
 
 
 def _document(kind: str, **values: str) -> bytes:
     return (json.dumps({"format": kind, "version": 1, **values}, indent=2) + "\n").encode()
 
 
-def _read_document(disk: Disk, path: str, kind: str, key: str) -> str:
+def _read_document(backend: Backend, path: str, kind: str, key: str) -> str:
     try:
-        content: Any = json.loads(disk.read(path))
+        content: Any = json.loads(backend.read(path))
         if content["format"] != kind or content["version"] != 1:
             raise ValueError(f"it is not {kind} version 1")
         value = content[key]
@@ -327,7 +329,7 @@ class Storage:
     control: ControlDirectory
     """Where its control directory is."""
 
-    disk: Disk
+    backend: Backend
     """How files are touched there."""
 
     capabilities: Capabilities
@@ -355,7 +357,7 @@ class Storage:
         Raises:
             FileNotFoundError: If there is neither a dataset nor a control directory.
         """
-        if self.disk.names(self.control.path) or list_files(self.root).exists:
+        if self.backend.names(self.control.path) or list_files(self.root).exists:
             return
         raise FileNotFoundError(
             f"{self.root.display_path!r} is not there, nor is its control directory "
@@ -381,14 +383,14 @@ class Storage:
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
         with self.writing_control("preparing to write"):
-            if not self.disk.names(self.control.path):
-                self.disk.make_directories(self.control.commits)
-                self.disk.sync_directory(self.control.path)
-                self.disk.sync_directory(self.control.path.rpartition("/")[0])
-            self.disk.make_directories(self.control.commits)
+            if not self.backend.names(self.control.path):
+                self.backend.make_directories(self.control.commits)
+                self.backend.sync_directory(self.control.path)
+                self.backend.sync_directory(self.control.path.rpartition("/")[0])
+            self.backend.make_directories(self.control.commits)
         if self.default_control is None:
             return self._mount_notes()
-        note = leave_pointer(self.root, self.disk, self.control, self.default_control)
+        note = leave_pointer(self.root, self.backend, self.control, self.default_control)
         return () if note is None else (note,)
 
     def _mount_notes(self) -> tuple[str, ...]:
@@ -405,14 +407,14 @@ class Storage:
         return f"Storage({self.root!r}, publish={self.publish!r})"
 
 
-def open_disk(root: Root) -> Disk:
+def open_backend(root: Root) -> Backend:
     """How files are touched on the filesystem that holds a dataset."""
     if root.is_local:
-        return LocalDisk()
+        return LocalBackend()
     capabilities = capabilities_of(root)
     if capabilities.directories:
-        return RemoteDisk(root.filesystem, whole_seconds=capabilities.whole_seconds)
-    return ObjectDisk(root, capabilities)
+        return RemoteBackend(root.filesystem, whole_seconds=capabilities.whole_seconds)
+    return ObjectStoreBackend(root, capabilities)
 
 
 def open_storage(
@@ -446,12 +448,12 @@ def open_storage(
             f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}."
         )
     root = open_root(path, filesystem, storage_options)
-    disk = open_disk(root)
-    control, default = find_control_directory(root, disk, control_dir)
+    backend = open_backend(root)
+    control, default = find_control_directory(root, backend, control_dir)
     storage = Storage(
         root,
         control,
-        disk,
+        backend,
         capabilities_of(root),
         publish,
         lock_timeout,

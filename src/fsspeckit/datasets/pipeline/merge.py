@@ -36,9 +36,9 @@ from fsspeckit.errors import (
     StalePlanError,
 )
 from fsspeckit.storage import (
-    Change,
     CommitFacts,
     CommitOutcome,
+    FileChanges,
     check_mergeable,
     commit,
     list_snapshot,
@@ -341,13 +341,13 @@ class _Merge:
             self._known.keep()
         return outcome
 
-    def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
+    def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:
         if self._reviewed is not None:
             raise StalePlanError.changed(self._root.display_path, difference)
         self._patience.spend(difference)
         return self.attempt(snapshot)
 
-    def attempt(self, snapshot: Snapshot) -> Change:
+    def attempt(self, snapshot: Snapshot) -> FileChanges:
         """Plan on a snapshot and write what the plan needs into staging."""
         planned = self.planned(snapshot)
         if self._reviewed is not None:
@@ -481,13 +481,13 @@ class _Merge:
         removed = len(self._written.removed)
         return self._request.deletes and removed > 0 and removed == len(target.footers)
 
-    def _change(self) -> Change:
+    def _change(self) -> FileChanges:
         written = self._written
         adds = [complete(self._root, *new) for new in written.rewritten.values()]
         adds += [complete(self._root, new.staged, new.rows) for new in written.inserted]
         # Known now: once it is published, another writer may replace a file at any time.
         written.sizes = {file.final: file.size for file in adds}
-        return Change(adds, [*written.rewritten, *written.removed])
+        return FileChanges(adds, [*written.rewritten, *written.removed])
 
     def facts(self) -> CommitFacts:
         """What the commit record says about this merge."""

@@ -23,7 +23,14 @@ from fsspeckit.display import (
     size,
 )
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
-from fsspeckit.storage import Change, CommitFacts, check_mergeable, commit, staging, take_snapshot
+from fsspeckit.storage import (
+    CommitFacts,
+    FileChanges,
+    check_mergeable,
+    commit,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,10 +137,10 @@ def _write(
 
     adds = [complete(storage.root, new.staged, new.rows) for new in written]
 
-    def change(current: Snapshot) -> Change:
+    def change(current: Snapshot) -> FileChanges:
         """New files do not depend on old ones; an overwrite removes those there are now."""
         old = [file.path for file in current.listing.files]
-        return Change(adds, old if request.mode == "overwrite" else [])
+        return FileChanges(adds, old if request.mode == "overwrite" else [])
 
     first = change(snapshot)
     if first.adds or first.removes:
@@ -149,8 +156,8 @@ def _write(
 def run_clear(engine: Engine, storage: Storage) -> None:
     """Remove every data file of a dataset, and nothing else."""
 
-    def change(current: Snapshot) -> Change:
-        return Change([], [file.path for file in current.listing.files])
+    def change(current: Snapshot) -> FileChanges:
+        return FileChanges([], [file.path for file in current.listing.files])
 
     snapshot = take_snapshot(storage)
     check_mergeable(snapshot.listing, storage.root)

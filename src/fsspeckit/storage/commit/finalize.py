@@ -14,34 +14,34 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import CommitIncompleteError, LostFileError
-from fsspeckit.storage.commit.log import Completion, elapsed, mark_complete, read_completion
+from fsspeckit.storage.commit.log import Completion, mark_complete, read_completion, seconds_since
 from fsspeckit.storage.commit.publish import (
-    OldTree,
-    Shadow,
-    ShadowRefused,
-    build_shadow,
+    Swap,
+    SwapCleanup,
+    SwapRefused,
+    build_swap,
     check_writable,
-    discard_shadow,
+    discard_swap,
     drop_empty_directories,
-    install,
     publish_plain,
-    retire_old_tree,
+    remove_old_tree,
+    swap_in,
 )
 from fsspeckit.storage.commit.trash import purge_trash
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.listing import entries_below, list_files
-from fsspeckit.storage.storage import places_of, staging_names, tree_names
+from fsspeckit.storage.storage import current_names, staging_names, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.lock import WriterLock
     from fsspeckit.storage.commit.log import Add, CommitRecord, Published, Remove
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Publication", "abandon", "check_published", "complete", "publish", "try_shadow"]
+__all__ = ["Publication", "abandon", "check_published", "complete", "publish", "try_build_swap"]
 
 
 # --- The invariant of a commit, checked before it is marked complete ---
@@ -105,7 +105,7 @@ def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | Non
     """Whether a file that the commit replaces is still in the dataset, not another one."""
     if remove.path not in present:
         return False
-    found = present[remove.path] or storage.disk.stat(storage.path(remove.path))
+    found = present[remove.path] or storage.backend.stat(storage.path(remove.path))
     return found is not None and remove.is_still(found)
 
 
@@ -121,15 +121,19 @@ class Publication:
     abandoned: bool = False
 
 
-def try_shadow(
-    storage: Storage, record: CommitRecord, places: Sequence[str], held: Held, notes: list[str]
-) -> Shadow | None:
+def try_build_swap(
+    storage: Storage,
+    record: CommitRecord,
+    places: Sequence[str],
+    lock: WriterLock,
+    notes: list[str],
+) -> Swap | None:
     """Build a shadow where the exchange is possible and of use; else None, with a note why."""
-    if not storage.capabilities.exchange or not held.exclusive or changes_one_name(record):
+    if not storage.capabilities.exchange or not lock.exclusive or changes_one_name(record):
         return None
     try:
-        return build_shadow(storage, record, places)
-    except ShadowRefused as refusal:
+        return build_swap(storage, record, places)
+    except SwapRefused as refusal:
         notes.append(f"published without exchange: {refusal}.")
         return None
 
@@ -144,8 +148,8 @@ def publish(
     storage: Storage,
     record: CommitRecord,
     places: Sequence[str],
-    shadow: Shadow | None,
-    held: Held,
+    swap: Swap | None,
+    lock: WriterLock,
     before: Snapshot | None = None,
 ) -> Publication:
     """Make a commit visible.
@@ -154,8 +158,8 @@ def publish(
         storage: The dataset.
         record: The commit.
         places: Where its staged files are.
-        shadow: The next state of a directory, if one was built.
-        held: The lock.
+        swap: The next state of a directory, if one was built.
+        lock: The lock.
         before: The state that the commit is based on, where that is known.
 
     Raises:
@@ -164,16 +168,16 @@ def publish(
     publication = Publication()
     deleted: set[str] = set()
     # A writer that was stopped may wake up when others have long gone on.
-    held.check()
-    if shadow is not None:
+    lock.check()
+    if swap is not None:
         try:
-            install(storage, shadow)
-        except ShadowRefused as refusal:
+            swap_in(storage, swap)
+        except SwapRefused as refusal:
             publication.notes.append(f"published without exchange: {refusal}.")
-            discard_shadow(storage, shadow.name)
+            discard_swap(storage, swap.name)
         else:
             publication.published = "exchange"
-            publication.notes += OldTree(storage, record, shadow).finish()
+            publication.notes += SwapCleanup(storage, record, swap).finish()
     if publication.published == "plain":
         publication.notes += publish_plain(storage, record, places, deleted)
     notes = check_published(storage, record, before, deleted)
@@ -219,15 +223,15 @@ def _first_line(error: Exception) -> str:
 
 def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
     kept = storage.control.trashed(record.number, path)
-    return storage.disk.stat(kept) is None and storage.disk.stat(storage.path(path)) is None
+    return storage.backend.stat(kept) is None and storage.backend.stat(storage.path(path)) is None
 
 
 def _take_back(storage: Storage, add: Add) -> list[str]:
     """Remove a new file, unless another program has written another one under its name."""
-    found = storage.disk.stat(storage.path(add.final))
+    found = storage.backend.stat(storage.path(add.final))
     if found is not None and found.size != add.size:
         return [f"{add.final!r} was replaced by another program; it was kept."]
-    storage.disk.discard(storage.path(add.final))
+    storage.backend.discard(storage.path(add.final))
     return []
 
 
@@ -235,13 +239,13 @@ def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
     """Take a replaced file out of the trash again, if it is there."""
     kept = storage.control.trashed(number, path)
     final = storage.path(path)
-    if storage.disk.stat(kept) is None:
+    if storage.backend.stat(kept) is None:
         return
     if over:
-        storage.disk.move_over(kept, final)
-    elif storage.disk.stat(final) is None:
+        storage.backend.move_over(kept, final)
+    elif storage.backend.stat(final) is None:
         make_data_directories(os.path.dirname(final), storage.root.path)
-        storage.disk.move_new(kept, final)
+        storage.backend.move_new(kept, final)
 
 
 def complete(
@@ -250,18 +254,18 @@ def complete(
     """Mark a commit complete and remove what it no longer needs."""
     completion = Completion(
         publication.published,
-        elapsed(record.facts.started),
+        seconds_since(record.facts.started),
         recovered=recovered,
         abandoned=publication.abandoned,
         notes=tuple(publication.notes),
     )
     if not mark_complete(storage, record.number, completion):
         return read_completion(storage, record.number) or completion
-    names = storage.disk.names(storage.control.path)
+    names = storage.backend.names(storage.control.path)
     for name, kind, number in tree_names(names):
         if kind == "old" and number == record.number:
-            retire_old_tree(storage, name)
-    for place in places_of(staging_names(names), record.staging):
-        storage.disk.discard_tree(storage.control.at(place))
+            remove_old_tree(storage, name)
+    for place in current_names(staging_names(names), record.staging):
+        storage.backend.discard_tree(storage.control.at(place))
     purge_trash(storage, record.number)
     return completion

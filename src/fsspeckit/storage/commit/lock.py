@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 __all__ = [
-    "Held",
     "ProcessState",
+    "WriterLock",
+    "hold_lock",
     "is_this_process",
-    "locked",
     "state_of",
     "this_process",
     "try_lock_if_supported",
@@ -120,7 +120,7 @@ _LONGEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WriterLock:
     """The lock as its holder sees it."""
 
     path: str
@@ -148,7 +148,7 @@ class Held:
 
 
 @contextmanager
-def locked(storage: Storage) -> Iterator[Held]:
+def hold_lock(storage: Storage) -> Iterator[WriterLock]:
     """Hold the lock of a dataset, where the filesystem has locks.
 
     Raises:
@@ -160,12 +160,12 @@ def locked(storage: Storage) -> Iterator[Held]:
         with storage.writing_control("locking"):
             descriptor = _acquire(path, storage.lock_timeout)
     if descriptor is None:
-        yield Held(path)
+        yield WriterLock(path)
         return
     try:
         with _locked_mount(storage):
             _tell_holder(descriptor, path)
-            yield Held(path, descriptor)
+            yield WriterLock(path, descriptor)
     finally:
         os.close(descriptor)
 

@@ -162,7 +162,7 @@ def timestamp() -> str:
 
 def numbers(storage: Storage) -> tuple[list[int], set[int]]:
     """The numbers of all commits, and of those marked complete."""
-    return numbers_in(storage.disk.names(storage.control.commits))
+    return numbers_in(storage.backend.names(storage.control.commits))
 
 
 def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
@@ -178,7 +178,7 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         FileExistsError: If another writer has taken the number.
     """
     content = _record_content(record)
-    storage.disk.create(storage.control.record(record.number), sealed(FORMAT, content))
+    storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
 def read_record(storage: Storage, number: int) -> CommitRecord:
@@ -189,7 +189,7 @@ def read_record(storage: Storage, number: int) -> CommitRecord:
         FileNotFoundError: If it is not there.
     """
     path = storage.control.record(number)
-    content = unsealed(path, storage.disk.read(path), FORMAT)
+    content = decode_document(path, storage.backend.read(path), FORMAT)
     try:
         record = _parse_record(content)
     except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
@@ -201,13 +201,13 @@ def read_record(storage: Storage, number: int) -> CommitRecord:
 
 def mark_complete(storage: Storage, number: int, completion: Completion) -> bool:
     """Say that nothing is left to do for a commit; False if another writer has said so before."""
-    data = sealed(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
+    data = encode_document(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
     path = storage.control.done(number)
     if storage.capabilities.kernel_lock:
-        storage.disk.overwrite(path, data)
+        storage.backend.overwrite(path, data)
         return True
     try:
-        storage.disk.create(path, data)
+        storage.backend.create(path, data)
     except FileExistsError:
         return False
     return True
@@ -217,10 +217,10 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
     """What the mark of a complete commit says, or None if it is not complete."""
     path = storage.control.done(number)
     try:
-        data = storage.disk.read(path)
+        data = storage.backend.read(path)
     except FileNotFoundError:
         return None
-    content = unsealed(path, data, DONE_FORMAT)
+    content = decode_document(path, data, DONE_FORMAT)
     try:
         return Completion(
             content["published"],
@@ -233,7 +233,7 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
 
 
-def elapsed(started: float | None) -> float:
+def seconds_since(started: float | None) -> float:
     """Seconds since a moment, never negative, whatever the clock did."""
     return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
 
@@ -299,14 +299,14 @@ def _parse_remove(content: dict[str, Any]) -> Remove:
     return remove
 
 
-def sealed(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
+def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
     """A versioned JSON document with a checksum over its content."""
     document = {"format": kind, "version": VERSION, **content}
     document["checksum"] = _checksum(document)
     return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
 
 
-def unsealed(path: str, data: bytes, kind: str) -> dict[str, Any]:
+def decode_document(path: str, data: bytes, kind: str) -> dict[str, Any]:
     """The content of such a document.
 
     Raises:

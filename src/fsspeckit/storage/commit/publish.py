@@ -1,6 +1,6 @@
 """Publish by exchange: the next state of a directory is built beside it and swapped in at once.
 
-The shadow is a directory of hard links to everything that stays (hidden entries and foreign files
+The swap is a directory of hard links to everything that stays (hidden entries and foreign files
 too) plus the new files. One system call swaps it with the directory that readers know, so nobody
 ever lists half a commit. What is left of the old tree is the business of
 :mod:`fsspeckit.storage.commit.publish`.
@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
-from fsspeckit.storage.commit.log import sealed, unsealed
+from fsspeckit.storage.commit.log import decode_document, encode_document
 from fsspeckit.storage.commit.staging import find_staged
 from fsspeckit.storage.commit.trash import (
     checksum_path,
@@ -66,16 +66,16 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 __all__ = [
-    "OldTree",
-    "Shadow",
-    "ShadowRefused",
-    "build_shadow",
+    "Swap",
+    "SwapCleanup",
+    "SwapRefused",
+    "build_swap",
     "check_writable",
-    "install",
-    "is_installed",
+    "is_swapped_in",
     "publish_plain",
-    "read_shadow",
-    "retire_old_tree",
+    "read_swap",
+    "remove_old_tree",
+    "swap_in",
 ]
 
 
@@ -138,24 +138,24 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
     if storage.root.is_local:
         make_data_directories(os.path.dirname(final), storage.root.path)
     else:
-        storage.disk.make_directories(final.rpartition("/")[0])
+        storage.backend.make_directories(final.rpartition("/")[0])
     if replace:
         drop_checksum(storage, final)
         keep_in_trash(storage, number, add.final, final)
-        storage.disk.move_over(staged, final)
+        storage.backend.move_over(staged, final)
         return
     try:
-        storage.disk.move_new(staged, final)
+        storage.backend.move_new(staged, final)
     except FileExistsError:
-        found = storage.disk.stat(final)
+        found = storage.backend.stat(final)
         if found is None or found.size != add.size:
             raise  # not the copy that an earlier attempt made
-        storage.disk.discard(staged)
+        storage.backend.discard(staged)
 
 
 def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
     """Whether a file that is no longer staged is in the dataset."""
-    found = storage.disk.stat(storage.path(add.final))
+    found = storage.backend.stat(storage.path(add.final))
     return found is not None and not (replaced is not None and replaced.is_still(found))
 
 
@@ -277,7 +277,7 @@ def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) 
     directories = {parent for path in removed for parent in parents_of(path)}
     for directory in sorted(directories, key=lambda path: -path.count("/")):
         with suppress(PermissionError):
-            storage.disk.discard_directory(f"{base}/{directory}")
+            storage.backend.discard_directory(f"{base}/{directory}")
 
 
 def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> None:
@@ -288,8 +288,8 @@ def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> Non
     for path in relative_paths:
         directories.update(parents_of(path))
     for directory in sorted(directories):
-        storage.disk.sync_directory(storage.path(directory))
-    storage.disk.sync_directory(os.path.dirname(storage.root.path))
+        storage.backend.sync_directory(storage.path(directory))
+    storage.backend.sync_directory(os.path.dirname(storage.root.path))
 
 
 # --- Publish by exchange ---
@@ -297,12 +297,12 @@ def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> Non
 FORMAT = "fsspeckit-shadow"
 
 
-class ShadowRefused(Exception):
+class SwapRefused(Exception):
     """No exchange is possible here; the reason is for the outcome's notes, never for the user."""
 
 
 @dataclass(frozen=True)
-class Shadow:
+class Swap:
     """A shadow as its manifest describes it."""
 
     name: str
@@ -324,7 +324,7 @@ class Shadow:
     """What it was made of: path below the directory (directories end in ``/``) and inode."""
 
 
-def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) -> Shadow:
+def build_swap(storage: Storage, record: CommitRecord, places: Sequence[str]) -> Swap:
     """Build the next state of the smallest directory that a commit changes.
 
     Args:
@@ -333,28 +333,28 @@ def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) 
         places: Where its staged files are.
 
     Raises:
-        ShadowRefused: If this cannot be done here, for whatever reason.
+        SwapRefused: If this cannot be done here, for whatever reason.
     """
     # A name of its own each time: whoever built an earlier one cannot swap this one in.
-    name = storage.control.shadow_name(record.number, uuid.uuid4().hex)
+    name = storage.control.swap_name(record.number, uuid.uuid4().hex)
     try:
         _refuse_mounts(storage.root.path)
         _refuse_links(storage, record)
         _refuse_own_working_directory(storage.root.path)
         return _build(storage, record, name, places)
-    except ShadowRefused:
-        discard_shadow(storage, name)
+    except SwapRefused:
+        discard_swap(storage, name)
         raise
     except OSError as error:
-        discard_shadow(storage, name)
-        raise ShadowRefused(f"{error.strerror}: {error.filename!r}") from error
+        discard_swap(storage, name)
+        raise SwapRefused(f"{error.strerror}: {error.filename!r}") from error
 
 
 def _refuse_links(storage: Storage, record: CommitRecord) -> None:
     """Refuse where a file to remove is a link: the old tree is compared by inodes of entries."""
     for remove in record.removes:
         if os.path.islink(storage.path(remove.path)):
-            raise ShadowRefused(f"{remove.path!r} is a symbolic link")
+            raise SwapRefused(f"{remove.path!r} is a symbolic link")
 
 
 def _refuse_own_working_directory(root: str) -> None:
@@ -364,10 +364,10 @@ def _refuse_own_working_directory(root: str) -> None:
     except FileNotFoundError:
         return
     if os.path.commonpath([here, root]) == root:
-        raise ShadowRefused("the working directory of this process is in the dataset")
+        raise SwapRefused("the working directory of this process is in the dataset")
 
 
-def discard_shadow(storage: Storage, name: str) -> None:
+def discard_swap(storage: Storage, name: str) -> None:
     """Remove a shadow that was never swapped in: nothing but links and copies of ours."""
     place = storage.control.at(name)
     dropped = storage.control.at(name.replace(".shadow", ".dropped", 1))
@@ -375,11 +375,11 @@ def discard_shadow(storage: Storage, name: str) -> None:
     with suppress(OSError):
         if place != dropped:
             # Renamed first: whoever was about to swap it in must not swap in half of it.
-            storage.disk.rename_directory(place, dropped)
-        storage.disk.discard_tree(dropped)
+            storage.backend.rename_directory(place, dropped)
+        storage.backend.discard_tree(dropped)
 
 
-def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[str]) -> Shadow:
+def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[str]) -> Swap:
     directory = _smallest_directory(storage, record)
     if directory:  # else they are met when the root is linked
         _refuse_foreign_jobs(storage.root.path)
@@ -391,23 +391,23 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
     syscalls.make_directory(tree)
     entries: dict[str, int] = {}
     if replaces:
-        _link_tree(source, tree, "", left_out_of(record, directory), entries)
+        _link_tree(source, tree, "", names_left_out(record, directory), entries)
     elif directory:
         inherit_directory(tree, os.path.dirname(source))
     _link_adds(storage, record, places, tree, directory)
     removed = [below(directory, remove.path) for remove in record.removes]
     drop_empty_directories(storage, tree, removed)
-    shadow = Shadow(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
-    _write_manifest(storage, shadow)
-    for made in ("", TREE, *_directories_of(shadow, record)):
-        storage.disk.sync_directory(f"{place}/{made}")
-    return shadow
+    swap = Swap(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
+    _write_manifest(storage, swap)
+    for made in ("", TREE, *_directories_of(swap, record)):
+        storage.backend.sync_directory(f"{place}/{made}")
+    return swap
 
 
-def _directories_of(shadow: Shadow, record: CommitRecord) -> list[str]:
-    """The directories in a shadow, those that it got for new files too; some may be gone again."""
-    linked = {name[:-1] for name in shadow.entries if name[-1] == "/"}
-    added = (below(shadow.directory, add.final) for add in record.adds)
+def _directories_of(swap: Swap, record: CommitRecord) -> list[str]:
+    """The directories in a swap, those that it got for new files too; some may be gone again."""
+    linked = {name[:-1] for name in swap.entries if name[-1] == "/"}
+    added = (below(swap.directory, add.final) for add in record.adds)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
@@ -417,7 +417,7 @@ def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
     paths = [add.final for add in record.adds] + [remove.path for remove in record.removes]
     for parent in {parent for path in paths for parent in parents_of(path)}:
         if os.path.islink(storage.path(parent)):
-            raise ShadowRefused(f"{parent!r} is a symbolic link")
+            raise SwapRefused(f"{parent!r} is a symbolic link")
     shared = set.intersection(*({"", *parents_of(path)} for path in paths))
     if not os.path.isdir(storage.root.path):
         make_data_directories(os.path.dirname(storage.root.path), storage.root.path)
@@ -434,21 +434,21 @@ def _refuse_foreign_jobs(directory: str) -> None:
         return
     for name in os.listdir(directory):
         if _is_foreign_job(name):
-            raise ShadowRefused(f"another program is writing into {name!r}")
+            raise SwapRefused(f"another program is writing into {name!r}")
 
 
 def _refuse_mounts(directory: str) -> None:
     """A disk that is mounted below would stay behind in the old tree, even if it is empty."""
     for place in sorted(mount_points()):
         if place.startswith(f"{directory}/"):
-            raise ShadowRefused(f"another disk is mounted at {place!r}")
+            raise SwapRefused(f"another disk is mounted at {place!r}")
 
 
 def _is_foreign_job(name: str) -> bool:
     return name == "_temporary" or name.startswith(".spark-staging")
 
 
-def left_out_of(record: CommitRecord, directory: str) -> dict[str, int | None]:
+def names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
     """What the next state does not hold: path below the directory, and inode if that matters."""
     inodes = {below(directory, remove.path): remove.inode for remove in record.removes}
     return inodes | dict.fromkeys(map(checksum_path, inodes))
@@ -469,13 +469,13 @@ def _link_tree(
     """Make a directory of links to all entries of another one, and of those below it."""
     status = os.stat(source)
     if is_sticky_for_others(status):
-        raise ShadowRefused(f"files of others could not be removed from {source!r}")
+        raise SwapRefused(f"files of others could not be removed from {source!r}")
     with os.scandir(source) as found:
         for entry in found:  # as few steps as possible: this runs for every file of a dataset
             relative, inode = prefix + entry.name, entry.inode()
             if entry.is_dir(follow_symlinks=False):
                 if _is_foreign_job(entry.name):
-                    raise ShadowRefused(f"another program is writing into {relative!r}")
+                    raise SwapRefused(f"another program is writing into {relative!r}")
                 entries[f"{relative}/"] = inode
                 inner = f"{target}/{entry.name}"
                 syscalls.make_directory(inner)
@@ -506,28 +506,28 @@ def _link_adds(
             missing_add(storage, record, add)
 
 
-def _write_manifest(storage: Storage, shadow: Shadow) -> None:
+def _write_manifest(storage: Storage, swap: Swap) -> None:
     content = {
-        "number": shadow.number,
-        "directory": shadow.directory,
-        "inode": shadow.inode,
-        "replaces": shadow.replaces,
-        "entries": shadow.entries,
+        "number": swap.number,
+        "directory": swap.directory,
+        "inode": swap.inode,
+        "replaces": swap.replaces,
+        "entries": swap.entries,
     }
-    place = storage.control.at(shadow.name)
+    place = storage.control.at(swap.name)
     path = f"{place}/{MANIFEST_FILE}"
-    storage.disk.overwrite(path, _sealed_manifest(content), sync=False)
+    storage.backend.overwrite(path, _encode_manifest(content), sync=False)
     # Durable after the rename, with the tree: nobody acts on it before the record is written.
-    storage.disk.sync_file(path)
+    storage.backend.sync_file(path)
 
 
-def _sealed_manifest(content: dict[str, Any]) -> bytes:
+def _encode_manifest(content: dict[str, Any]) -> bytes:
     """The manifest of thousands of files: encoded once, with the checksum beside it."""
     body = json.dumps(content, separators=(",", ":"))
-    return sealed(FORMAT, {"body": body}, indent=None)
+    return encode_document(FORMAT, {"body": body}, indent=None)
 
 
-def read_shadow(storage: Storage, name: str) -> Shadow | None:
+def read_swap(storage: Storage, name: str) -> Swap | None:
     """Read a shadow's manifest; None if it has none, or none that is complete.
 
     Raises:
@@ -535,8 +535,8 @@ def read_shadow(storage: Storage, name: str) -> Shadow | None:
     """
     path = storage.control.at(name, MANIFEST_FILE)
     try:
-        content = json.loads(unsealed(path, storage.disk.read(path), FORMAT)["body"])
-        return Shadow(
+        content = json.loads(decode_document(path, storage.backend.read(path), FORMAT)["body"])
+        return Swap(
             name,
             content["number"],
             content["directory"],
@@ -550,40 +550,40 @@ def read_shadow(storage: Storage, name: str) -> Shadow | None:
         raise CorruptRecordError.damaged(path, str(error)) from error
 
 
-def install(storage: Storage, shadow: Shadow) -> None:
+def swap_in(storage: Storage, swap: Swap) -> None:
     """Swap a shadow in: from here on everybody sees the new state.
 
     Raises:
-        ShadowRefused: If the filesystem does not do that; nothing has changed then.
+        SwapRefused: If the filesystem does not do that; nothing has changed then.
     """
-    place = storage.path(shadow.directory)
-    tree = storage.control.at(shadow.name, TREE)
+    place = storage.path(swap.directory)
+    tree = storage.control.at(swap.name, TREE)
     try:
-        if shadow.replaces:
+        if swap.replaces:
             syscalls.exchange(tree, place)
         else:
             syscalls.rename_new(tree, place)
     except OSError as error:
-        if is_installed(storage, shadow):
+        if is_swapped_in(storage, swap):
             raise
-        raise ShadowRefused(f"{error.strerror}: {place!r}") from error
+        raise SwapRefused(f"{error.strerror}: {place!r}") from error
 
 
-def is_installed(storage: Storage, shadow: Shadow) -> bool:
+def is_swapped_in(storage: Storage, swap: Swap) -> bool:
     """Whether a shadow was swapped in: then its place no longer holds the tree that was built."""
-    if shadow.name.startswith(".old"):
+    if swap.name.startswith(".old"):
         return True
-    inode = inode_of(storage.control.at(shadow.name, TREE))
-    return not shadow.replaces if inode is None else inode != shadow.inode
+    inode = inode_of(storage.control.at(swap.name, TREE))
+    return not swap.replaces if inode is None else inode != swap.inode
 
 
-def claim_shadow(storage: Storage, shadow: Shadow) -> Shadow:
+def claim_swap(storage: Storage, swap: Swap) -> Swap:
     """Give a shadow that was swapped in a new name, so that its paused owner finds it no more."""
-    kind = shadow.name.partition("_")[0]
-    name = f"{kind}_{shadow.number:010}_{uuid.uuid4().hex}"
+    kind = swap.name.partition("_")[0]
+    name = f"{kind}_{swap.number:010}_{uuid.uuid4().hex}"
     control = storage.control
-    storage.disk.rename_directory(control.at(shadow.name), control.at(name))
-    return replace(shadow, name=name)
+    storage.backend.rename_directory(control.at(swap.name), control.at(name))
+    return replace(swap, name=name)
 
 
 def inode_of(path: str) -> int | None:
@@ -599,17 +599,17 @@ def inode_of(path: str) -> int | None:
 _PASSES = 3
 
 
-class OldTree:
+class SwapCleanup:
     """The tree that was swapped out, and how it is taken apart."""
 
-    def __init__(self, storage: Storage, record: CommitRecord, shadow: Shadow) -> None:
+    def __init__(self, storage: Storage, record: CommitRecord, swap: Swap) -> None:
         self._storage = storage
         self._number = record.number
-        self._entries = shadow.entries
-        self._name = shadow.name
-        self._new = storage.path(shadow.directory)
-        self._removes = {below(shadow.directory, remove.path): remove for remove in record.removes}
-        self._left_out = left_out_of(record, shadow.directory)
+        self._entries = swap.entries
+        self._name = swap.name
+        self._new = storage.path(swap.directory)
+        self._removes = {below(swap.directory, remove.path): remove for remove in record.removes}
+        self._left_out = names_left_out(record, swap.directory)
         self.notes: list[str] = []
 
     @property
@@ -626,12 +626,12 @@ class OldTree:
             self._follow_foreign_changes()
             old_name = self._name.replace(".shadow", ".old", 1)
             control = self._storage.control
-            self._storage.disk.rename_directory(control.at(self._name), control.at(old_name))
+            self._storage.backend.rename_directory(control.at(self._name), control.at(old_name))
             # Durable before the first name is taken out of the old tree: a missing name would
             # otherwise be taken for one that another program has deleted. And the exchange itself
             # before anything is removed; one of its directories is enough.
-            self._storage.disk.sync_directory(control.path)
-            self._storage.disk.sync_directory(os.path.dirname(self._new))
+            self._storage.backend.sync_directory(control.path)
+            self._storage.backend.sync_directory(os.path.dirname(self._new))
             self._name = old_name
         try:
             for _ in range(_PASSES):
@@ -672,9 +672,9 @@ class OldTree:
         self._check_not_taken_over()
         path = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/"):
-            self._storage.disk.discard_directory(path)
+            self._storage.backend.discard_directory(path)
         elif inode_of(path) == self._entries[relative]:
-            self._storage.disk.discard(path)
+            self._storage.backend.discard(path)
             self.notes.append(f"{relative!r} was deleted by another program meanwhile.")
 
     def _bring_over(self, relative: str, entry: os.DirEntry[str]) -> None:
@@ -684,7 +684,7 @@ class OldTree:
             return  # both have it; what is in it follows one by one
         make_data_directories(os.path.dirname(target), self._storage.root.path)
         try:
-            self._storage.disk.move_new(entry.path, target)
+            self._storage.backend.move_new(entry.path, target)
         except FileNotFoundError:
             return  # deleted meanwhile
         except FileExistsError:
@@ -696,14 +696,14 @@ class OldTree:
         """Decide between a foreign file of the old tree and one of the new tree."""
         current = inode_of(target)
         if current == inode_of(path):
-            self._storage.disk.discard(path)
+            self._storage.backend.discard(path)
         elif current == self._entries.get(relative):
             syscalls.rename(path, target)
             self.notes.append(f"{relative!r} was replaced by another program meanwhile.")
         else:
             kept = self._storage.control.trashed(self._number, f"foreign/{relative.rstrip('/')}")
-            self._storage.disk.make_directories(os.path.dirname(kept))
-            self._storage.disk.move_new(path, kept)
+            self._storage.backend.make_directories(os.path.dirname(kept))
+            self._storage.backend.move_new(path, kept)
             self.notes.append(
                 f"{relative!r} was replaced by another program and by this commit; "
                 f"its file is in the trash: {kept!r}."
@@ -716,7 +716,7 @@ class OldTree:
                 entries = list(found)
         except FileNotFoundError:
             return True
-        known, removes, discard = self._entries, self._removes, self._storage.disk.discard
+        known, removes, discard = self._entries, self._removes, self._storage.backend.discard
         for entry in entries:
             relative = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
@@ -727,7 +727,7 @@ class OldTree:
                 self._remove(relative, removes[relative], entry)
             else:
                 discard(entry.path)
-        return self._storage.disk.discard_directory(directory)
+        return self._storage.backend.discard_directory(directory)
 
     def _take_apart_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
         if relative not in self._entries:
@@ -771,10 +771,10 @@ def inodes_below(directory: str, prefix: str = "") -> dict[str, int]:
     return found
 
 
-def retire_old_tree(storage: Storage, name: str) -> bool:
+def remove_old_tree(storage: Storage, name: str) -> bool:
     """Remove what is left of an old tree once its commit is marked complete; whether it is gone."""
     place = storage.control.at(name)
-    if not storage.disk.discard_directory(f"{place}/{TREE}"):
+    if not storage.backend.discard_directory(f"{place}/{TREE}"):
         return False
-    storage.disk.discard(f"{place}/{MANIFEST_FILE}")
-    return storage.disk.discard_directory(place)
+    storage.backend.discard(f"{place}/{MANIFEST_FILE}")
+    return storage.backend.discard_directory(place)

@@ -26,33 +26,33 @@ from fsspeckit.storage.commit.finalize import (
     check_published,
     complete,
     publish,
-    try_shadow,
+    try_build_swap,
 )
-from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import pending_numbers, read_completion, read_record
 from fsspeckit.storage.commit.publish import (
-    OldTree,
-    Shadow,
+    Swap,
+    SwapCleanup,
     check_writable,
-    claim_shadow,
-    discard_shadow,
-    is_installed,
-    read_shadow,
-    retire_old_tree,
+    claim_swap,
+    discard_swap,
+    is_swapped_in,
+    read_swap,
+    remove_old_tree,
 )
 from fsspeckit.storage.commit.staging import (
+    own_staging,
     owner_is_gone,
     owner_state,
-    owning,
-    staged_places,
+    staging_paths,
     sweep_staging,
 )
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
-    next_place,
+    current_names,
+    new_claim_name,
     open_storage,
-    places_of,
     staging_names,
     tree_names,
 )
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from fsspeckit.storage.commit.lock import Held, ProcessState
+    from fsspeckit.storage.commit.lock import ProcessState, WriterLock
     from fsspeckit.storage.commit.log import CommitRecord, Completion, Published
     from fsspeckit.storage.storage import Storage
 
@@ -185,8 +185,8 @@ def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryRepor
     """Recover a dataset; takes the lock only if there is something to do."""
     if not _leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.display_path)
-    with locked(storage) as held:
-        return recover_locked(storage, held, abandon=abandon)
+    with hold_lock(storage) as lock:
+        return recover_locked(storage, lock, abandon=abandon)
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
@@ -207,7 +207,7 @@ def _notes_of(report: RecoveryReport) -> list[str]:
     ]
 
 
-def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
+def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     """List the state after the last record, for a writer that is about to commit.
 
     Where the filesystem has no locks, another writer may record a commit at any moment. While it
@@ -215,14 +215,14 @@ def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
-        recover_locked(storage, held)
+        recover_locked(storage, lock)
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return snapshot
 
 
-def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> RecoveryReport:
-    """Recover a dataset whose lock is held."""
+def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
+    """Recover a dataset whose lock this process holds."""
     completed = []
     for number in pending_numbers(storage)[1]:
         try:
@@ -232,18 +232,18 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
                 raise
             completed.append(_set_aside(storage, number, damage))
             continue
-        if held.exclusive:
-            completed.append(_roll_forward(storage, record, held, abandon))
+        if lock.exclusive:
+            completed.append(_roll_forward(storage, record, lock, abandon))
         else:
-            completed.extend(_complete_without_lock(storage, record, held, abandon))
-    discarded, in_use = _sweep(storage, held)
+            completed.extend(_complete_without_lock(storage, record, lock, abandon))
+    discarded, in_use = _sweep(storage, lock)
     path = storage.root.display_path
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
 
 def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> RecoveredCommit:
     """Give up a commit whose record cannot be read; no data file is touched."""
-    storage.disk.move_over(storage.control.record(number), storage.control.damaged(number))
+    storage.backend.move_over(storage.control.record(number), storage.control.damaged(number))
     reason = str(damage).partition("\n")[0]
     note = (
         f"the record was set aside: {reason} Files that the commit added or removed before it was "
@@ -253,12 +253,12 @@ def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> Rec
 
 
 def _complete_without_lock(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool
 ) -> list[RecoveredCommit]:
     """Complete a commit unless its owner, or another writer's recovery, does."""
     while wait_for_completion(storage, record) is None:
         try:
-            return [_roll_forward(storage, record, held, abandon)]
+            return [_roll_forward(storage, record, lock, abandon)]
         except _TakenOverError:
             continue  # its files are no longer where they were
         except (OSError, LostFileError, CommitIncompleteError):
@@ -303,7 +303,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
 
 def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
     """Whether somebody is completing a commit: its writer, or the recovery of another one."""
-    names = places_of(storage.disk.names(storage.control.path), record.staging)
+    names = current_names(storage.backend.names(storage.control.path), record.staging)
     states = {owner_state(storage, name) for name in names}
     return next((state for state in _MOST_ALIVE_FIRST if state in states), "gone")
 
@@ -321,34 +321,34 @@ class _Progress:
     def has_stopped(self) -> bool:
         """Whether nothing has happened for as long as a writer waits for a lock."""
         now = time.monotonic()
-        seen = self._look()
+        seen = self._observe()
         if seen != self._seen:
             self._seen, self._deadline = seen, now + self._storage.lock_timeout
         return now >= self._deadline
 
-    def _look(self) -> tuple[object, ...]:
+    def _observe(self) -> tuple[object, ...]:
         """The staged files that are left, and how many replaced files are gone, in their order."""
-        disk = self._storage.disk
-        places = staged_places(self._storage, self._record.staging)
+        backend = self._storage.backend
+        places = staging_paths(self._storage, self._record.staging)
         removes = self._record.removes
         while (
             self._removed < len(removes)
-            and disk.stat(self._storage.path(removes[self._removed].path)) is None
+            and backend.stat(self._storage.path(removes[self._removed].path)) is None
         ):
             self._removed += 1
-        return (*((place, *disk.names(place)) for place in places), self._removed)
+        return (*((place, *backend.names(place)) for place in places), self._removed)
 
 
 def _roll_forward(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool
 ) -> RecoveredCommit:
     with _claimed_staging(storage, record) as place:
-        if not held.exclusive and read_completion(storage, record.number) is not None:
+        if not lock.exclusive and read_completion(storage, record.number) is not None:
             raise _TakenOverError
         try:
-            publication = _publication(storage, record, held, abandon, place)
+            publication = _publication(storage, record, lock, abandon, place)
         except (OSError, LostFileError, CommitIncompleteError) as error:
-            if held.exclusive or _is_ours(storage, record, place):
+            if lock.exclusive or _is_ours(storage, record, place):
                 raise
             raise _TakenOverError from error
         complete(storage, record, publication, recovered=True)
@@ -364,24 +364,27 @@ def _roll_forward(
 
 def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
     """Whether a staging directory has the name that this recovery gave it, or is gone."""
-    return places_of(storage.disk.names(storage.control.path), record.staging) in ([], [place])
+    return current_names(storage.backend.names(storage.control.path), record.staging) in (
+        [],
+        [place],
+    )
 
 
 def _publication(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool, place: str
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool, place: str
 ) -> Publication:
     """Publish what is left of a commit, or go back to the state before it if that is asked for."""
-    shadow = _installed_shadow(storage, record.number)
+    swap = _find_swapped_in(storage, record.number)
     try:
-        if shadow is not None:
-            notes = OldTree(storage, record, shadow).finish()
+        if swap is not None:
+            notes = SwapCleanup(storage, record, swap).finish()
             return Publication("exchange", [*notes, *check_published(storage, record)])
-        return _publish_again(storage, record, held)
+        return _publish_again(storage, record, lock)
     except (LostFileError, OSError, CommitIncompleteError) as reason:
-        alone = held.exclusive or (
+        alone = lock.exclusive or (
             read_completion(storage, record.number) is None and _is_ours(storage, record, place)
         )
-        if abandon and shadow is None and alone:
+        if abandon and swap is None and alone:
             return finalize.abandon(storage, record, reason)
         if isinstance(reason, PermissionError):
             check_writable(storage, record)  # says more, if that is the reason
@@ -391,50 +394,50 @@ def _publication(
 @contextmanager
 def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
     """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
-    names = storage.disk.names(storage.control.path)
-    places = places_of(names, record.staging)
-    target = next_place(record.staging)
+    names = storage.backend.names(storage.control.path)
+    places = current_names(names, record.staging)
+    target = new_claim_name(record.staging)
     for place in places:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
-            storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+            storage.backend.rename_directory(storage.control.at(place), storage.control.at(target))
     with ExitStack() as stack:
         if places and not storage.capabilities.kernel_lock:
             try:
-                stack.enter_context(owning(storage, target))
+                stack.enter_context(own_staging(storage, target))
             except FileNotFoundError as error:
                 raise _TakenOverError from error
         yield target
 
 
-def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
+def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
     """The shadow of a commit that was swapped in; others of that commit are discarded."""
     installed = None
-    for name, kind, owner in tree_names(storage.disk.names(storage.control.path)):
+    for name, kind, owner in tree_names(storage.backend.names(storage.control.path)):
         if owner != number:
             continue
-        shadow = None if kind == "dropped" else read_shadow(storage, name)
-        if shadow is not None and is_installed(storage, shadow):
-            installed = claim_shadow(storage, shadow)
+        swap = None if kind == "dropped" else read_swap(storage, name)
+        if swap is not None and is_swapped_in(storage, swap):
+            installed = claim_swap(storage, swap)
         else:
-            discard_shadow(storage, name)
+            discard_swap(storage, name)
     return installed
 
 
-def _publish_again(storage: Storage, record: CommitRecord, held: Held) -> Publication:
-    places = staged_places(storage, record.staging)
+def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> Publication:
+    places = staging_paths(storage, record.staging)
     notes: list[str] = []
-    shadow = None
+    swap = None
     if record.publish == "exchange":
-        shadow = try_shadow(storage, record, places, held, notes)
-    publication = publish(storage, record, places, shadow, held)
+        swap = try_build_swap(storage, record, places, lock, notes)
+    publication = publish(storage, record, places, swap, lock)
     publication.notes[:0] = notes
     return publication
 
 
 def _leftovers(storage: Storage) -> bool:
     """Whether the control directory holds something that is nobody's."""
-    names = storage.disk.names(storage.control.path)
+    names = storage.backend.names(storage.control.path)
     return (
         bool(tree_names(names))
         or any(owner_is_gone(storage, name) for name in staging_names(names))
@@ -443,32 +446,32 @@ def _leftovers(storage: Storage) -> bool:
 
 
 def _temporaries(storage: Storage) -> list[str]:
-    names = storage.disk.names(storage.control.commits)
+    names = storage.backend.names(storage.control.commits)
     return [name for name in names if name.startswith(TEMPORARY_PREFIX)]
 
 
-def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
+def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
     """Remove leftovers; under a lock all commits are complete by now."""
-    names = storage.disk.names(storage.control.path)
+    names = storage.backend.names(storage.control.path)
     discarded: list[str] = []
     in_use: list[str] = []
     for name, kind, number in tree_names(names):
         if _sweep_tree(storage, name, kind, number):
             discarded.append(name)
     for name in staging_names(names):
-        swept = sweep_staging(storage, name, partial(_is_pending, storage, held, name))
+        swept = sweep_staging(storage, name, partial(_is_pending, storage, lock, name))
         if swept is not None:
             (discarded if swept else in_use).append(name)
-    if held.exclusive:  # only the holder of the lock writes records
+    if lock.exclusive:  # only the holder of the lock writes records
         for name in _temporaries(storage):
-            storage.disk.discard(storage.control.at("commits", name))
+            storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
     return discarded, in_use
 
 
-def _is_pending(storage: Storage, held: Held, name: str) -> bool:
+def _is_pending(storage: Storage, lock: WriterLock, name: str) -> bool:
     """Whether a staging directory, or what it is called now, is that of a commit not complete."""
-    if held.exclusive:
+    if lock.exclusive:
         return False
     staging = name.partition("~")[0]
     pending = pending_numbers(storage)[1]
@@ -477,10 +480,10 @@ def _is_pending(storage: Storage, held: Held, name: str) -> bool:
 
 def _sweep_tree(storage: Storage, name: str, kind: str, number: int) -> bool:
     if kind != "old":
-        discard_shadow(storage, name)  # an installed one would have belonged to a pending commit
+        discard_swap(storage, name)  # an installed one would have belonged to a pending commit
         return True
-    shadow = read_shadow(storage, name)
-    if shadow is not None and storage.disk.names(storage.control.at(name, "tree")):
+    swap = read_swap(storage, name)
+    if swap is not None and storage.backend.names(storage.control.at(name, "tree")):
         # Somebody kept writing into the directory as it was before the exchange.
-        OldTree(storage, read_record(storage, number), shadow).finish()
-    return retire_old_tree(storage, name)
+        SwapCleanup(storage, read_record(storage, number), swap).finish()
+    return remove_old_tree(storage, name)

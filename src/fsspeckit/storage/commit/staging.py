@@ -32,7 +32,7 @@ from fsspeckit.storage.commit.log import Add
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 from fsspeckit.storage.listing import check_data_name, check_relative, parents_of, unique_basename
-from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, places_of
+from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, current_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +112,7 @@ class Stage:
 
     def is_there(self) -> bool:
         """Whether it still has its name: another writer's recovery gives it another one."""
-        return bool(self.storage.disk.names(self.path))
+        return bool(self.storage.backend.names(self.path))
 
     def new_file(
         self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
@@ -143,7 +143,7 @@ class Stage:
             FileNotFoundError: If one is not there.
         """
         adds = tuple(self._prepared(file) for file in files)
-        self.storage.disk.sync_directory(self.path)
+        self.storage.backend.sync_directory(self.path)
         return adds
 
     def check(self, adds: Sequence[Add]) -> None:
@@ -153,7 +153,7 @@ class Stage:
             FileNotFoundError: If one is gone.
         """
         for add in adds:
-            found = self.storage.disk.stat(f"{self.path}/{add.staged}")
+            found = self.storage.backend.stat(f"{self.path}/{add.staged}")
             if found is None or found.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
 
@@ -165,13 +165,13 @@ class Stage:
         size, rows = _verified(self.storage, file)
         if self.storage.root.is_local:
             self._take_attributes(file)
-        self.storage.disk.sync_file(file.path)
+        self.storage.backend.sync_file(file.path)
         return Add(name, file.final, rows, size)
 
     def _take_attributes(self, file: StagedFile) -> None:
         """Follow the file it replaces, or the deepest directory above it that is there.
 
-        The lock is not held: another commit may take away either of them at any moment.
+        The lock is not lock: another commit may take away either of them at any moment.
         """
         if file.like is not None and follow_file(file.path, self.storage.path(file.like)):
             return
@@ -192,7 +192,7 @@ class Stage:
         # What cannot be removed now is removed by the next writer's recovery.
         with suppress(OSError):
             for pause in _PAUSES:
-                if self.storage.disk.discard_tree(self.path):
+                if self.storage.backend.discard_tree(self.path):
                     return
                 time.sleep(pause)
 
@@ -232,8 +232,8 @@ def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
     stage = Stage(storage, storage.control.staging_name(identifier))
     _alive.add(stage.path)
     try:
-        storage.disk.make_directories(stage.path)
-        storage.disk.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
+        storage.backend.make_directories(stage.path)
+        storage.backend.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
     except FileNotFoundError:  # a recovery took the empty directory for a leftover
         stage.discard()
         return None
@@ -263,7 +263,7 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
         # unlocked file for abandoned.
         if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
             syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
-            storage.disk.rename_directory(opening, storage.control.at(name))
+            storage.backend.rename_directory(opening, storage.control.at(name))
             return Stage(storage, name, owner)
     except FileNotFoundError:
         pass  # a recovery has renamed it
@@ -284,11 +284,11 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
     if storage.control.at(name) in _alive:
         return "running"
     try:
-        owner: Any = json.loads(storage.disk.read(path))
+        owner: Any = json.loads(storage.backend.read(path))
         begun = datetime.fromisoformat(owner["time"])
         state = "gone" if is_this_process(owner) else state_of(owner)
     except FileNotFoundError:
-        return "unknown" if storage.disk.names(storage.control.at(name)) else "gone"
+        return "unknown" if storage.backend.names(storage.control.at(name)) else "gone"
     except (ValueError, KeyError, TypeError):
         return "unknown"
     if state == "unknown" and datetime.now(UTC) - begun > _FORGOTTEN:
@@ -315,12 +315,12 @@ def _lock_state(path: str) -> ProcessState:
 
 
 @contextmanager
-def owning(storage: Storage, name: str) -> Iterator[None]:
+def own_staging(storage: Storage, name: str) -> Iterator[None]:
     """Own a staging directory that another writer has left, while its commit is completed."""
     place = storage.control.at(name)
     _alive.add(place)
     try:
-        storage.disk.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
+        storage.backend.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
         yield
     finally:
         _alive.discard(place)
@@ -348,29 +348,29 @@ def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool])
         # Renamed first: an owner that is about to lock it cannot use it any more. And an owner
         # does not wait for anybody when it removes its own.
         try:
-            storage.disk.rename_directory(place, f"{place}~0")
+            storage.backend.rename_directory(place, f"{place}~0")
         except FileNotFoundError:
             return None
         place = f"{place}~0"
-    storage.disk.discard_tree(place)
+    storage.backend.discard_tree(place)
     return True
 
 
-def staged_places(storage: Storage, staging_name: str) -> list[str]:
+def staging_paths(storage: Storage, staging_name: str) -> list[str]:
     """The paths a staging directory has now, after recoveries have renamed it."""
-    places = places_of(storage.disk.names(storage.control.path), staging_name)
+    places = current_names(storage.backend.names(storage.control.path), staging_name)
     return [storage.control.at(place) for place in places]
 
 
 def find_staged(storage: Storage, places: Sequence[str], staged: str) -> str | None:
     """Where a staged file is; None if it is in none of the places."""
     paths = (f"{place}/{staged}" for place in places)
-    return next((path for path in paths if storage.disk.stat(path) is not None), None)
+    return next((path for path in paths if storage.backend.stat(path) is not None), None)
 
 
 def _verified(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
     """The size and the number of rows of a staged file."""
-    found = storage.disk.stat(file.path)
+    found = storage.backend.stat(file.path)
     if found is None:
         raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
     if file.size is not None and found.size != file.size:

@@ -13,7 +13,7 @@ merges. Three outcomes, told apart by type:
     with staging(storage) as stage:
         file = stage.new_file()
         ...                                      # write Parquet to file.path
-        commit(storage, snapshot, stage, Change([file], ["part-0.parquet"]))
+        commit(storage, snapshot, stage, FileChanges([file], ["part-0.parquet"]))
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     LockTimeoutError,
 )
-from fsspeckit.storage.commit.finalize import complete, publish, try_shadow
-from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.finalize import complete, publish, try_build_swap
+from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     Add,
     CommitFacts,
     CommitRecord,
     Completion,
     Remove,
-    elapsed,
     read_completion,
     read_record,
+    seconds_since,
     timestamp,
     write_record,
 )
-from fsspeckit.storage.commit.publish import check_writable, discard_shadow
+from fsspeckit.storage.commit.publish import check_writable, discard_swap
 from fsspeckit.storage.commit.recovery import settled_snapshot, wait_for_completion
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:
-    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.lock import WriterLock
     from fsspeckit.storage.commit.log import Published
-    from fsspeckit.storage.commit.publish import Shadow
+    from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Change", "CommitOutcome", "Replan", "commit"]
+__all__ = ["CommitOutcome", "FileChanges", "Replan", "commit"]
 
 _RETRIES = 3
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChanges:
     """What a commit does."""
 
     adds: Sequence[StagedFile] = ()
@@ -74,7 +74,7 @@ class Change:
     """Data files of the snapshot that leave it, as paths below the root or canonical paths."""
 
 
-Replan = Callable[[Snapshot, Difference], Change]
+Replan = Callable[[Snapshot, Difference], FileChanges]
 """Makes a new change from the dataset as it is now; called without the lock."""
 
 
@@ -104,14 +104,14 @@ class CommitOutcome:
     """How often the change had to be planned again."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each phase took: verify, lock, shadow, record, publish."""
+    """How long each phase took: verify, lock, swap, record, publish."""
 
 
 def commit(
     storage: Storage,
     snapshot: Snapshot,
     stage: Stage,
-    change: Change,
+    change: FileChanges,
     facts: CommitFacts | Callable[[], CommitFacts] | None = None,
     *,
     replan: Replan | None = None,
@@ -169,7 +169,7 @@ class _Transaction:
         storage: Storage,
         stage: Stage,
         snapshot: Snapshot,
-        change: Change,
+        change: FileChanges,
         facts: CommitFacts,
         attempt: int,
     ) -> None:
@@ -197,13 +197,13 @@ class _Transaction:
         self._phase("verify")
         if not adds and not self._removes:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
-        with locked(self._storage) as held:
-            current = settled_snapshot(self._storage, held)
+        with hold_lock(self._storage) as lock:
+            current = settled_snapshot(self._storage, lock)
             difference = self._snapshot.compare(current)
             self._phase("lock")
             if difference:
                 return current, difference
-            return self._commit(self._record(current.number + 1, adds), held)
+            return self._commit(self._record(current.number + 1, adds), lock)
 
     def _record(self, number: int, adds: tuple[Add, ...]) -> CommitRecord:
         return CommitRecord(
@@ -211,7 +211,7 @@ class _Transaction:
             identifier=uuid.uuid4().hex,
             time=timestamp(),
             facts=self._facts,
-            seconds=elapsed(self._facts.started),
+            seconds=seconds_since(self._facts.started),
             publish="plain",
             staging=self._stage.name,
             adds=adds,
@@ -219,24 +219,24 @@ class _Transaction:
         )
 
     def _commit(
-        self, record: CommitRecord, held: Held
+        self, record: CommitRecord, lock: WriterLock
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         places = [self._stage.path]
         self._stage.check(record.adds)
         check_writable(self._storage, record)
-        shadow = try_shadow(self._storage, record, places, held, self._notes)
-        record = replace(record, publish="plain" if shadow is None else "exchange")
+        swap = try_build_swap(self._storage, record, places, lock, self._notes)
+        record = replace(record, publish="plain" if swap is None else "exchange")
         self._phase("shadow")
         # An interrupt may come at any moment from here on. Staged files that a record may speak of
         # are not ours to delete; if there is no record, recovery finds them without an owner.
         self._stage.owned_by_commit = True
         try:
-            if not self._write_record(record, shadow, held):
+            if not self._write_record(record, swap, lock):
                 self._stage.owned_by_commit = False
-                current = settled_snapshot(self._storage, held)
+                current = settled_snapshot(self._storage, lock)
                 return current, self._snapshot.compare(current)
             self._phase("record")
-            completion = self._publish(record, places, shadow, held)
+            completion = self._publish(record, places, swap, lock)
         except Exception:
             raise
         except BaseException as interrupt:  # stays what it is, but says what it left
@@ -256,20 +256,20 @@ class _Transaction:
         return self._outcome(record, completion)
 
     def _publish(
-        self, record: CommitRecord, places: list[str], shadow: Shadow | None, held: Held
+        self, record: CommitRecord, places: list[str], swap: Swap | None, lock: WriterLock
     ) -> Completion:
         """Make a change visible that is committed: "nothing was changed" would be a lie now."""
         try:
-            publication = publish(self._storage, record, places, shadow, held, self._snapshot)
+            publication = publish(self._storage, record, places, swap, lock, self._snapshot)
             publication.notes[:0] = self._notes
             return complete(self._storage, record, publication)
         except Exception as error:
-            return self._completed_by_others(record, error, held)
+            return self._completed_by_others(record, error, lock)
 
-    def _write_record(self, record: CommitRecord, shadow: Shadow | None, held: Held) -> bool:
+    def _write_record(self, record: CommitRecord, swap: Swap | None, lock: WriterLock) -> bool:
         """Create the record: the commit point. False if another writer was first."""
         try:
-            held.check()
+            lock.check()
             write_record(self._storage, record)
         except BaseException as error:
             is_taken = isinstance(error, FileExistsError)
@@ -277,8 +277,8 @@ class _Transaction:
                 if is_taken:
                     return True  # the answer to the first request was lost, and it was repeated
                 self._raise_pending(record, error)
-            if shadow is not None:
-                discard_shadow(self._storage, shadow.name)
+            if swap is not None:
+                discard_swap(self._storage, swap.name)
             self._stage.owned_by_commit = False
             if is_taken:
                 return False
@@ -296,12 +296,12 @@ class _Transaction:
             raise CommitUnknownError.unanswered(record.number, path, unanswered) from error
 
     def _completed_by_others(
-        self, record: CommitRecord, error: Exception, held: Held
+        self, record: CommitRecord, error: Exception, lock: WriterLock
     ) -> Completion:
         """What another writer's recovery makes of this commit, if publishing failed here."""
         try:
             completion = read_completion(self._storage, record.number)
-            if completion is None and not held.exclusive and not self._stage.is_there():
+            if completion is None and not lock.exclusive and not self._stage.is_there():
                 completion = wait_for_completion(self._storage, record)
         except (OSError, CorruptRecordError, LockTimeoutError):
             completion = None
@@ -343,7 +343,7 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
     return tuple(removes.values())
 
 
-def _check_finals(snapshot: Snapshot, change: Change, removes: Sequence[Remove]) -> None:
+def _check_finals(snapshot: Snapshot, change: FileChanges, removes: Sequence[Remove]) -> None:
     """Every new file has a name of its own, below the root, that no file which stays has."""
     taken = snapshot.by_path.keys() - {remove.path for remove in removes}
     for file in change.adds:

@@ -37,7 +37,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
     Returns:
         A note if another file was found under that name, and left there.
     """
-    found = storage.disk.stat(path)
+    found = storage.backend.stat(path)
     if found is None:
         return None
     if not remove.is_still(found):
@@ -45,7 +45,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
     drop_checksum(storage, path)
     target = storage.control.trashed(number, remove.path)
     if not keeps_trash(storage) or not _move_to_trash(storage, path, target):
-        storage.disk.discard(path)
+        storage.backend.discard(path)
         return None
     return _put_back(storage, remove, target, path)
 
@@ -53,13 +53,13 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
 def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
     """Move a file to the trash; False if it cannot be moved there, or is there already."""
     for attempt in range(_ATTEMPTS):
-        storage.disk.make_directories(os.path.dirname(target))
+        storage.backend.make_directories(os.path.dirname(target))
         try:
-            storage.disk.move_on_same_disk(path, target)
+            storage.backend.move_on_same_disk(path, target)
         except FileExistsError:
             return False  # linked there by an earlier attempt that was killed
         except FileNotFoundError:
-            if storage.disk.stat(path) is None:
+            if storage.backend.stat(path) is None:
                 return True  # deleted by somebody else meanwhile
             # Somebody empties the trash. The file must not stay: its rows would be there twice.
             if attempt == _ATTEMPTS - 1:
@@ -75,22 +75,22 @@ def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
 
 def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str | None:
     """Undo the move of a file that came under the name between the look and the move."""
-    moved = storage.disk.stat(target)
+    moved = storage.backend.stat(target)
     if moved is None or remove.is_still(moved):
         return None
     with suppress(FileExistsError):
-        storage.disk.move_new(target, path)
+        storage.backend.move_new(target, path)
     return f"{remove.path!r} was changed by another program meanwhile; it was kept."
 
 
 def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
     """Keep what is about to be replaced under its own name."""
-    if not keeps_trash(storage) or storage.disk.stat(path) is None:
+    if not keeps_trash(storage) or storage.backend.stat(path) is None:
         return
     target = storage.control.trashed(number, relative)
-    if storage.disk.stat(target) is None:
-        storage.disk.make_directories(os.path.dirname(target))
-        storage.disk.keep_copy(path, target)
+    if storage.backend.stat(target) is None:
+        storage.backend.make_directories(os.path.dirname(target))
+        storage.backend.keep_copy(path, target)
 
 
 def keeps_trash(storage: Storage) -> bool:
@@ -101,7 +101,7 @@ def keeps_trash(storage: Storage) -> bool:
 def drop_checksum(storage: Storage, path: str) -> None:
     """Remove the side file in which Hadoop keeps the checksum of a local file."""
     if storage.root.is_local:
-        storage.disk.discard(checksum_path(path))
+        storage.backend.discard(checksum_path(path))
 
 
 def checksum_path(path: str) -> str:
@@ -112,16 +112,16 @@ def checksum_path(path: str) -> str:
 
 def was_trashed(storage: Storage, number: int, relative: str) -> bool:
     """Whether a commit has already moved a file to the trash."""
-    return storage.disk.stat(storage.control.trashed(number, relative)) is not None
+    return storage.backend.stat(storage.control.trashed(number, relative)) is not None
 
 
 def purge_trash(storage: Storage, number: int) -> None:
     """Delete what is older than the retention, seen from the commit of this number."""
-    for name in storage.disk.names(storage.control.trash):
+    for name in storage.backend.names(storage.control.trash):
         path = storage.control.at("trash", name)
         if not name.isdigit() or _is_kept(storage, number, int(name), path):
             continue
-        storage.disk.discard_tree(path)
+        storage.backend.discard_tree(path)
 
 
 def _is_kept(storage: Storage, number: int, trashed: int, path: str) -> bool:

@@ -1,6 +1,6 @@
 """The few things a commit does with files, for local disks and for all other filesystems.
 
-:class:`LocalDisk` speaks to the operating system, :class:`RemoteDisk` to any fsspec filesystem.
+:class:`LocalBackend` speaks to the operating system, :class:`RemoteBackend` to any fsspec filesystem.
 Both promise the same, as far as the filesystem's capabilities go: a file that is created is whole
 or absent, and moving something that was already moved is told apart from moving it the first time.
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.fs.reads import Action
     from fsspeckit.storage.roots import Root
 
-__all__ = ["Disk", "LocalDisk", "ObjectDisk", "RemoteDisk"]
+__all__ = ["Backend", "LocalBackend", "ObjectStoreBackend", "RemoteBackend"]
 
 
 # --- The few things a commit does with files ---
@@ -48,7 +48,7 @@ TEMPORARY_PREFIX = ".new_"
 """How files are called while they are being written; never the name of anything complete."""
 
 
-class Disk(Protocol):
+class Backend(Protocol):
     """What a commit needs of a filesystem."""
 
     def read(self, path: str) -> bytes:
@@ -103,7 +103,7 @@ class Disk(Protocol):
         """Make a directory's entries survive a power failure."""
 
 
-class LocalDisk:
+class LocalBackend:
     """A disk of this machine."""
 
     def read(self, path: str) -> bytes:
@@ -325,7 +325,7 @@ def copy_file(source: str, target: str) -> None:
 _creating = threading.RLock()
 
 
-class RemoteDisk:
+class RemoteBackend:
     """Any fsspec filesystem that has directories; files are copied to move."""
 
     def __init__(self, filesystem: AbstractFileSystem, *, whole_seconds: bool = False) -> None:
@@ -459,7 +459,7 @@ _CHANGES: dict[str, tuple[str, Action]] = {
 }
 
 
-class ObjectDisk(RemoteDisk):
+class ObjectStoreBackend(RemoteBackend):
     """A store that has no directories."""
 
     def __init__(self, root: Root, capabilities: Capabilities) -> None:
