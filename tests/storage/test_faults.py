@@ -569,6 +569,7 @@ def test_an_interrupt_between_the_calls_after_the_record(tmp_path: Path, where: 
         sys.settrace(before)
     if where == "record":
         assert "commit 1 is committed" in caught.value.__notes__[0]
+        assert getattr(caught.value, "committed", None) == 1
     assert numbers(open_storage(root))[0] == [1]
     recover(root)
     assert read_plainly(root) == FLAT.new()

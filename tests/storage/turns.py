@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import listing, snapshot
+from fsspeckit.storage import listing, open_backend, snapshot
 from fsspeckit.storage.commit import finalize
-from fsspeckit.storage.storage import open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The history of a dataset: its commit records, told to people."""
+"""The history of a dataset: its commit records, for people to read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import CommitRecord, Completion
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["History", "HistoryEntry", "history", "history_of"]
-
 
 @dataclass(frozen=True)
 class HistoryEntry(Displayed):
-    """One commit; ``str()`` tells it in one line."""
+    """One commit; ``str()`` describes it in one line."""
 
     number: int
     """Its number, from 1."""
@@ -112,10 +110,10 @@ class HistoryEntry(Displayed):
 
 
 class History(Displayed, list[HistoryEntry]):
-    """The commits of a dataset, the oldest first: a list that can be looked at."""
+    """The commits of a dataset, the oldest first: a list that displays itself as a table."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The commits, as values that ``json`` can write."""
+        """Return the commits as values that ``json`` can write."""
         return {"commits": [entry.to_dict() for entry in self]}
 
     def __str__(self) -> str:

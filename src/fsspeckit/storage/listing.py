@@ -30,23 +30,8 @@ from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fsspeckit.storage.fs.capabilities import FileStatus
     from fsspeckit.storage.roots import Root
-
-__all__ = [
-    "DataFile",
-    "Listing",
-    "check_basename",
-    "check_mergeable",
-    "check_readable",
-    "check_relative",
-    "is_data_path",
-    "list_files",
-    "parents_of",
-    "unique_basename",
-]
-
-
-# --- Which files of a directory are data, and which directories a merge must refuse ---
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
@@ -283,15 +268,7 @@ def _add_local(
             "device, which cannot be read as Parquet. Hint: move it out of the dataset."
         )
         return
-    files.append(
-        DataFile(
-            entry.path,
-            status.size,
-            status.mtime_ns,
-            status.inode,
-            birth_ns=status.birth_ns,
-        )
-    )
+    files.append(local_file(entry.path, status))
 
 
 def _dangling(relative: str, entry: os.DirEntry[str]) -> str:
@@ -397,6 +374,11 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     }
 
 
+def local_file(path: str, status: FileStatus) -> DataFile:
+    """Describe a local file from what the kernel reports."""
+    return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
+
+
 def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:
     """A file as a remote filesystem describes it."""
     modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
@@ -410,9 +392,6 @@ def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False)
         None if seconds is None else int(seconds * 1_000_000_000),
         etag=None if etag is None else str(etag).strip('"'),
     )
-
-
-# --- Names of files below a root: safe, unique, and data ---
 
 
 def check_relative(path: str, *, what: str = "path") -> str:

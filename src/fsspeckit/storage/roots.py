@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-__all__ = [
-    "Root",
-    "check_credentials",
-    "hidden_in",
-    "open_root",
-    "passwords_of",
-    "without_credentials",
-]
-
-
-# --- Credentials in URLs: never shown, and refused where they cannot be told from the path ---
-
 # There the part before "@" is a container of the account that follows, not a user.
 _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az", "adl"})
 
@@ -144,9 +132,6 @@ def hidden_in(text: str, url: str) -> str:
     for password in passwords_of(url):
         shown = shown.replace(password, _HIDDEN)
     return shown
-
-
-# --- Where a dataset is: one canonical filesystem and path for every way to spell it ---
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,10 +1,6 @@
-"""From the commit point to the end: publish, mark complete, clean up; also used by recovery.
+"""Everything after the commit point: publish, check, mark complete and clean up.
 
-The invariant of a commit, checked before it is marked complete.
-
-The files of the dataset are those of the state before, without what the commit removes, with what
-it adds, and with what other programs added. A commit that left a replaced file in place would
-double its rows for every reader, so it must not report success.
+Recovery takes the same steps, and may instead abandon a commit that cannot be completed.
 """
 
 from __future__ import annotations
@@ -41,11 +37,6 @@ if TYPE_CHECKING:
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Publication", "abandon", "check_published", "complete", "publish", "try_build_swap"]
-
-
-# --- The invariant of a commit, checked before it is marked complete ---
-
 
 def check_published(
     storage: Storage,
@@ -53,20 +44,18 @@ def check_published(
     before: Snapshot | None = None,
     deleted: Collection[str] = (),
 ) -> list[str]:
-    """Compare the dataset with what a commit should have made of it.
+    """Compare the dataset with what a published commit should have made of it.
 
-    Args:
-        storage: The dataset.
-        record: The commit, whose files are all published.
-        before: The state that it was based on, where that is known.
-        deleted: New files that another program is known to have deleted since.
+    Its files must be those ``before``, without what the commit removes, with what it adds, and with
+    what other programs added. A commit that left a replaced file in place would double its rows for
+    every reader, so it must not report success. ``deleted`` are new files that another program is
+    known to have deleted since.
 
     Returns:
         Notes about files that other programs deleted meanwhile.
 
     Raises:
-        CommitIncompleteError: Naming replaced files that are still there, and new ones that are
-            not.
+        CommitIncompleteError: Naming the replaced files that still exist, and the missing new ones.
     """
     present = _present_files(storage)
     in_place = {add.final for add in record.adds}
@@ -90,7 +79,7 @@ def check_published(
 
 
 def _present_files(storage: Storage) -> dict[str, DataFile | None]:
-    """The files below the root by their relative paths, with their identity if it costs nothing."""
+    """List the files below the root by relative path, with their identity if it costs nothing."""
     if not storage.root.is_local:
         root = storage.root
         return {root.relative(file.path): file for file in list_files(root).files}
@@ -109,12 +98,9 @@ def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | Non
     return found is not None and remove.is_still(found)
 
 
-# --- From the commit point to the end ---
-
-
 @dataclass
 class Publication:
-    """How a commit was published, and what a person should know about that."""
+    """How a commit was published, and what a person should know about it."""
 
     published: Published = "plain"
     notes: list[str] = field(default_factory=list)
@@ -124,21 +110,21 @@ class Publication:
 def try_build_swap(
     storage: Storage,
     record: CommitRecord,
-    places: Sequence[str],
+    staging_dirs: Sequence[str],
     lock: WriterLock,
     notes: list[str],
 ) -> Swap | None:
-    """Build a shadow where the exchange is possible and of use; else None, with a note why."""
-    if not storage.capabilities.exchange or not lock.exclusive or changes_one_name(record):
+    """Build the new tree where a swap is possible and useful; else None, with a note why."""
+    if not storage.capabilities.exchange or not lock.exclusive or _changes_one_name(record):
         return None
     try:
-        return build_swap(storage, record, places)
+        return build_swap(storage, record, staging_dirs)
     except SwapRefused as refusal:
         notes.append(f"published without exchange: {refusal}.")
         return None
 
 
-def changes_one_name(record: CommitRecord) -> bool:
+def _changes_one_name(record: CommitRecord) -> bool:
     """Whether a plain publish is a single step anyway."""
     names = {add.final for add in record.adds} | {remove.path for remove in record.removes}
     return len(names) == 1
@@ -147,27 +133,19 @@ def changes_one_name(record: CommitRecord) -> bool:
 def publish(
     storage: Storage,
     record: CommitRecord,
-    places: Sequence[str],
+    staging_dirs: Sequence[str],
     swap: Swap | None,
     lock: WriterLock,
     before: Snapshot | None = None,
 ) -> Publication:
-    """Make a commit visible.
-
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
-        swap: The next state of a directory, if one was built.
-        lock: The lock.
-        before: The state that the commit is based on, where that is known.
+    """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly.
 
     Raises:
-        CommitIncompleteError: If a file that it replaces is still there, or a new one is not.
+        CommitIncompleteError: If a file that it replaces still exists, or a new one does not.
     """
     publication = Publication()
     deleted: set[str] = set()
-    # A writer that was stopped may wake up when others have long gone on.
+    # A writer that was suspended may wake up long after others have gone on.
     lock.check()
     if swap is not None:
         try:
@@ -177,9 +155,9 @@ def publish(
             discard_swap(storage, swap.name)
         else:
             publication.published = "exchange"
-            publication.notes += SwapCleanup(storage, record, swap).finish()
+            publication.notes += SwapCleanup(storage, record, swap).run()
     if publication.published == "plain":
-        publication.notes += publish_plain(storage, record, places, deleted)
+        publication.notes += publish_plain(storage, record, staging_dirs, deleted)
     notes = check_published(storage, record, before, deleted)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
@@ -212,7 +190,7 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
         _restore(storage, record.number, path, over=path in in_place)
     for add in record.adds:
         if add.final not in in_place:
-            publication.notes += _take_back(storage, add)
+            publication.notes += _remove_added(storage, add)
     drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
     return publication
 
@@ -226,7 +204,7 @@ def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
     return storage.backend.stat(kept) is None and storage.backend.stat(storage.path(path)) is None
 
 
-def _take_back(storage: Storage, add: Add) -> list[str]:
+def _remove_added(storage: Storage, add: Add) -> list[str]:
     """Remove a new file, unless another program has written another one under its name."""
     found = storage.backend.stat(storage.path(add.final))
     if found is not None and found.size != add.size:
@@ -236,7 +214,7 @@ def _take_back(storage: Storage, add: Add) -> list[str]:
 
 
 def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
-    """Take a replaced file out of the trash again, if it is there."""
+    """Move a replaced file back out of the trash, if it is there."""
     kept = storage.control.trashed(number, path)
     final = storage.path(path)
     if storage.backend.stat(kept) is None:

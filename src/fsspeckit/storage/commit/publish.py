@@ -1,30 +1,21 @@
-"""Publish by exchange: the next state of a directory is built beside it and swapped in at once.
+"""Publishing: the files of a commit appear one by one, or all at once by a swap of directories.
 
-The swap is a directory of hard links to everything that stays (hidden entries and foreign files
-too) plus the new files. One system call swaps it with the directory that readers know, so nobody
-ever lists half a commit. What is left of the old tree is the business of
-:mod:`fsspeckit.storage.commit.publish`.
+A plain publish works on every filesystem: new names in, then old names out. A program that lists
+the dataset in between sees both; it never sees neither. Each step can be repeated, so this is also
+how recovery rolls a commit forward: a file that is no longer staged was published, an old file that
+is gone was removed.
 
-The steps, and what an interruption leaves:
+A swap (``exchange`` in records) builds the new tree of a directory beside it: hard links to
+everything that stays, hidden entries and foreign files too, plus the new files. One system call
+swaps it with the directory that readers know, so nobody ever lists half a commit. What an
+interruption leaves:
 
 ``.dropped_…``, or ``.shadow_…`` without a manifest or with the new tree in it
     not swapped; it is only links and may go.
 ``.shadow_…`` holding the old tree
     swapped; a name that is missing in the old tree was deleted by another program.
 ``.old_…``
-    swapped and compared; names that are missing in the old tree were taken out by us.
-
-The tree that an exchange swapped out: follow what others did to it, then take it apart.
-
-The old tree is compared with what the shadow was made of, and what other programs did to it
-meanwhile is done to the new tree too. Then it is taken apart, name by name, never recursively: a
-file that we do not know is never destroyed.
-
-Plain publish: new names in, then old names out, one file after the other.
-
-Works on every filesystem. A program that lists the dataset in between sees both; it never sees
-neither. Each step can be repeated, so this is also how recovery rolls a commit forward: a staged
-file that is no longer staged was published, an old file that is no longer there was removed.
+    swapped and compared; names that are missing in the old tree were removed by us.
 """
 
 from __future__ import annotations
@@ -37,7 +28,7 @@ import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
 from fsspeckit.storage.commit.log import decode_document, encode_document
@@ -65,36 +56,19 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import Add, CommitRecord, Remove
     from fsspeckit.storage.storage import Storage
 
-__all__ = [
-    "Swap",
-    "SwapCleanup",
-    "SwapRefused",
-    "build_swap",
-    "check_writable",
-    "is_swapped_in",
-    "publish_plain",
-    "read_swap",
-    "remove_old_tree",
-    "swap_in",
-]
-
-
-# --- Plain publish: new names in, then old names out, one file after the other ---
-
+_MANIFEST_FORMAT = "fsspeckit-shadow"
+_MANIFEST_FIELDS = ("number", "directory", "inode", "replaces", "entries")
+_MAX_CLEANUP_PASSES = 3
 _CAP_FOWNER = 1 << 3
 _UNMAPPED_USER = 65534
 
 
 def publish_plain(
-    storage: Storage, record: CommitRecord, places: Sequence[str], deleted: set[str]
+    storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], deleted: set[str]
 ) -> list[str]:
     """Publish a commit file by file; may be repeated after it was interrupted.
 
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
-        deleted: Gets the new files that another program has deleted since they were published.
+    New files that another program has deleted since they were published are added to ``deleted``.
 
     Returns:
         Notes about what other programs did meanwhile.
@@ -103,7 +77,7 @@ def publish_plain(
         LostFileError: If a new file is neither staged nor published. Nothing was removed then.
     """
     replaced = {remove.path: remove for remove in record.removes}
-    notes = _publish_adds(storage, record, places, replaced, deleted)
+    notes = _publish_adds(storage, record, staging_dirs, replaced, deleted)
     in_place = {add.final for add in record.adds}
     for remove in record.removes:
         if remove.path not in in_place:
@@ -117,13 +91,13 @@ def publish_plain(
 def _publish_adds(
     storage: Storage,
     record: CommitRecord,
-    places: Sequence[str],
+    staging_dirs: Sequence[str],
     replaced: dict[str, Remove],
     deleted: set[str],
 ) -> list[str]:
     notes = []
     for add in record.adds:
-        staged = find_staged(storage, places, add.staged)
+        staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
         elif not _is_published(storage, add, replaced.get(add.final)):
@@ -160,7 +134,7 @@ def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
 
 
 def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
-    """Decide about a new file that is nowhere.
+    """Return a note about a new file that somebody deleted, or raise LostFileError.
 
     Old files are removed only after all new ones are in place. So if one was removed already, this
     file was published, and somebody deleted it since; otherwise it is lost.
@@ -175,12 +149,9 @@ def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
 def check_writable(
     storage: Storage, record: CommitRecord, may_remove: Iterable[str] | None = None
 ) -> None:
-    """Check that a commit may change what it changes, before it changes anything.
+    """Check that a commit has the permissions it needs, before it changes anything.
 
-    Args:
-        storage: The dataset.
-        record: The commit.
-        may_remove: The files that will be removed; None for those that the commit replaces.
+    The files that it will remove are ``may_remove``, or those that it replaces.
 
     Raises:
         PermissionError: Naming the directory or the file.
@@ -228,13 +199,9 @@ def _is_locked(place: str, is_link: bool, path: str) -> bool:
 
 
 def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
-    """Whether only its owners may remove files from a directory, and this process is not above it.
+    """Whether the sticky bit, as on ``/tmp``, keeps this process from removing a user's files.
 
-    That is what the sticky bit means, as on ``/tmp``.
-
-    Args:
-        directory: The directory.
-        owner: Whose file is meant; None for a file of anybody.
+    Without an ``owner``: the files of any user.
     """
     if not directory.st_mode & stat.S_ISVTX or directory.st_uid == os.geteuid():
         return False
@@ -292,21 +259,16 @@ def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> Non
     storage.backend.sync_directory(os.path.dirname(storage.root.path))
 
 
-# --- Publish by exchange ---
-
-FORMAT = "fsspeckit-shadow"
-
-
 class SwapRefused(Exception):
-    """No exchange is possible here; the reason is for the outcome's notes, never for the user."""
+    """A swap is not possible here; the reason goes to the notes of the commit."""
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A shadow as its manifest describes it."""
+    """A swap of directories, as its manifest describes it."""
 
     name: str
-    """Its entry in the control directory."""
+    """Its entry in the control directory: ``.shadow_…`` at first, ``.old_…`` in the end."""
 
     number: int
     """The commit it is for."""
@@ -315,22 +277,17 @@ class Swap:
     """The directory below the root that it replaces; empty for the root itself."""
 
     inode: int
-    """The number of the directory that holds the new state, wherever it is now."""
+    """The inode of the new tree, wherever it is now."""
 
     replaces: bool
     """Whether there was a directory before."""
 
     entries: dict[str, int]
-    """What it was made of: path below the directory (directories end in ``/``) and inode."""
+    """The old tree: path below the directory (directories end in ``/``) and inode."""
 
 
-def build_swap(storage: Storage, record: CommitRecord, places: Sequence[str]) -> Swap:
-    """Build the next state of the smallest directory that a commit changes.
-
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
+def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[str]) -> Swap:
+    """Build the new tree of the smallest directory that a commit changes.
 
     Raises:
         SwapRefused: If this cannot be done here, for whatever reason.
@@ -341,7 +298,7 @@ def build_swap(storage: Storage, record: CommitRecord, places: Sequence[str]) ->
         _refuse_mounts(storage.root.path)
         _refuse_links(storage, record)
         _refuse_own_working_directory(storage.root.path)
-        return _build(storage, record, name, places)
+        return _build(storage, record, name, staging_dirs)
     except SwapRefused:
         discard_swap(storage, name)
         raise
@@ -368,7 +325,7 @@ def _refuse_own_working_directory(root: str) -> None:
 
 
 def discard_swap(storage: Storage, name: str) -> None:
-    """Remove a shadow that was never swapped in: nothing but links and copies of ours."""
+    """Remove a new tree that was never swapped in: nothing but links and copies of ours."""
     place = storage.control.at(name)
     dropped = storage.control.at(name.replace(".shadow", ".dropped", 1))
     # What cannot be removed now is removed by the next writer's recovery.
@@ -379,7 +336,7 @@ def discard_swap(storage: Storage, name: str) -> None:
         storage.backend.discard_tree(dropped)
 
 
-def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[str]) -> Swap:
+def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequence[str]) -> Swap:
     directory = _smallest_directory(storage, record)
     if directory:  # else they are met when the root is linked
         _refuse_foreign_jobs(storage.root.path)
@@ -394,8 +351,8 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
         _link_tree(source, tree, "", names_left_out(record, directory), entries)
     elif directory:
         inherit_directory(tree, os.path.dirname(source))
-    _link_adds(storage, record, places, tree, directory)
-    removed = [below(directory, remove.path) for remove in record.removes]
+    _link_adds(storage, record, staging_dirs, tree, directory)
+    removed = [path_within(directory, remove.path) for remove in record.removes]
     drop_empty_directories(storage, tree, removed)
     swap = Swap(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
     _write_manifest(storage, swap)
@@ -405,15 +362,15 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
 
 
 def _directories_of(swap: Swap, record: CommitRecord) -> list[str]:
-    """The directories in a swap, those that it got for new files too; some may be gone again."""
+    """Return the directories of a new tree, also those of new files; some may be gone again."""
     linked = {name[:-1] for name in swap.entries if name[-1] == "/"}
-    added = (below(swap.directory, add.final) for add in record.adds)
+    added = (path_within(swap.directory, add.final) for add in record.adds)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
 
 def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
-    """The deepest directory below the root that holds every change; empty for the root."""
+    """Return the deepest directory below the root that holds every change; empty for the root."""
     paths = [add.final for add in record.adds] + [remove.path for remove in record.removes]
     for parent in {parent for path in paths for parent in parents_of(path)}:
         if os.path.islink(storage.path(parent)):
@@ -449,13 +406,13 @@ def _is_foreign_job(name: str) -> bool:
 
 
 def names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
-    """What the next state does not hold: path below the directory, and inode if that matters."""
-    inodes = {below(directory, remove.path): remove.inode for remove in record.removes}
+    """Return what the new tree leaves out: path below the directory, and inode if it matters."""
+    inodes = {path_within(directory, remove.path): remove.inode for remove in record.removes}
     return inodes | dict.fromkeys(map(checksum_path, inodes))
 
 
-def below(directory: str, relative: str) -> str:
-    """A path below the root as seen from a directory below the root."""
+def path_within(directory: str, relative: str) -> str:
+    """Return a path below the root as seen from a directory below the root."""
     return relative.removeprefix(f"{directory}/") if directory else relative
 
 
@@ -466,7 +423,7 @@ def _link_tree(
     left_out: dict[str, int | None],
     entries: dict[str, int],
 ) -> None:
-    """Make a directory of links to all entries of another one, and of those below it."""
+    """Fill a directory with links to all entries of another one, and of those below it."""
     status = os.stat(source)
     if is_sticky_for_others(status):
         raise SwapRefused(f"files of others could not be removed from {source!r}")
@@ -493,11 +450,11 @@ def _link_tree(
 
 
 def _link_adds(
-    storage: Storage, record: CommitRecord, places: Sequence[str], tree: str, directory: str
+    storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], tree: str, directory: str
 ) -> None:
     for add in record.adds:
-        target = f"{tree}/{below(directory, add.final)}"
-        staged = find_staged(storage, places, add.staged)
+        target = f"{tree}/{path_within(directory, add.final)}"
+        staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             make_data_directories(os.path.dirname(target), tree)
             syscalls.link(staged, target)
@@ -507,43 +464,27 @@ def _link_adds(
 
 
 def _write_manifest(storage: Storage, swap: Swap) -> None:
-    content = {
-        "number": swap.number,
-        "directory": swap.directory,
-        "inode": swap.inode,
-        "replaces": swap.replaces,
-        "entries": swap.entries,
-    }
-    place = storage.control.at(swap.name)
-    path = f"{place}/{MANIFEST_FILE}"
-    storage.backend.overwrite(path, _encode_manifest(content), sync=False)
+    content = {field: getattr(swap, field) for field in _MANIFEST_FIELDS}
+    path = storage.control.at(swap.name, MANIFEST_FILE)
+    # It names thousands of files: encoded once, with the checksum beside it.
+    body = json.dumps(content, separators=(",", ":"))
+    data = encode_document(_MANIFEST_FORMAT, {"body": body}, indent=None)
+    storage.backend.overwrite(path, data, sync=False)
     # Durable after the rename, with the tree: nobody acts on it before the record is written.
     storage.backend.sync_file(path)
 
 
-def _encode_manifest(content: dict[str, Any]) -> bytes:
-    """The manifest of thousands of files: encoded once, with the checksum beside it."""
-    body = json.dumps(content, separators=(",", ":"))
-    return encode_document(FORMAT, {"body": body}, indent=None)
-
-
 def read_swap(storage: Storage, name: str) -> Swap | None:
-    """Read a shadow's manifest; None if it has none, or none that is complete.
+    """Read the manifest of a swap; None if it has none.
 
     Raises:
-        CorruptRecordError: If it is damaged, and the shadow may have been swapped in.
+        CorruptRecordError: If it is damaged, and the new tree may have been swapped in.
     """
     path = storage.control.at(name, MANIFEST_FILE)
     try:
-        content = json.loads(decode_document(path, storage.backend.read(path), FORMAT)["body"])
-        return Swap(
-            name,
-            content["number"],
-            content["directory"],
-            content["inode"],
-            content["replaces"],
-            content["entries"],
-        )
+        document = decode_document(path, storage.backend.read(path), _MANIFEST_FORMAT)
+        content = json.loads(document["body"])
+        return Swap(name, *(content[field] for field in _MANIFEST_FIELDS))
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:
@@ -551,10 +492,10 @@ def read_swap(storage: Storage, name: str) -> Swap | None:
 
 
 def swap_in(storage: Storage, swap: Swap) -> None:
-    """Swap a shadow in: from here on everybody sees the new state.
+    """Swap the new tree in: from here on everybody sees the new state.
 
     Raises:
-        SwapRefused: If the filesystem does not do that; nothing has changed then.
+        SwapRefused: If the filesystem refuses; nothing has changed then.
     """
     place = storage.path(swap.directory)
     tree = storage.control.at(swap.name, TREE)
@@ -570,7 +511,7 @@ def swap_in(storage: Storage, swap: Swap) -> None:
 
 
 def is_swapped_in(storage: Storage, swap: Swap) -> bool:
-    """Whether a shadow was swapped in: then its place no longer holds the tree that was built."""
+    """Whether the new tree was swapped in: then it is no longer where it was built."""
     if swap.name.startswith(".old"):
         return True
     inode = inode_of(storage.control.at(swap.name, TREE))
@@ -578,7 +519,7 @@ def is_swapped_in(storage: Storage, swap: Swap) -> bool:
 
 
 def claim_swap(storage: Storage, swap: Swap) -> Swap:
-    """Give a shadow that was swapped in a new name, so that its paused owner finds it no more."""
+    """Rename a swap that happened, so that its suspended owner no longer finds it."""
     kind = swap.name.partition("_")[0]
     name = f"{kind}_{swap.number:010}_{uuid.uuid4().hex}"
     control = storage.control
@@ -587,20 +528,18 @@ def claim_swap(storage: Storage, swap: Swap) -> Swap:
 
 
 def inode_of(path: str) -> int | None:
-    """The number of the file that has a name; None if there is none."""
+    """Return the inode behind a name; None if there is none."""
     try:
         return os.lstat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-# --- The tree that an exchange swapped out ---
-
-_PASSES = 3
-
-
 class SwapCleanup:
-    """The tree that was swapped out, and how it is taken apart."""
+    """Removes the tree that was swapped out, after applying what others did to it meanwhile.
+
+    It is removed name by name, never recursively: a file that we do not know is never destroyed.
+    """
 
     def __init__(self, storage: Storage, record: CommitRecord, swap: Swap) -> None:
         self._storage = storage
@@ -608,7 +547,9 @@ class SwapCleanup:
         self._entries = swap.entries
         self._name = swap.name
         self._new = storage.path(swap.directory)
-        self._removes = {below(swap.directory, remove.path): remove for remove in record.removes}
+        self._removes = {
+            path_within(swap.directory, remove.path): remove for remove in record.removes
+        }
         self._left_out = names_left_out(record, swap.directory)
         self.notes: list[str] = []
 
@@ -616,26 +557,22 @@ class SwapCleanup:
     def _old(self) -> str:
         return self._storage.control.at(self._name, TREE)
 
-    def finish(self) -> list[str]:
-        """Do what other programs did to the old tree to the new one too, then take it apart.
-
-        Returns:
-            Notes about what other programs did.
-        """
+    def run(self) -> list[str]:
+        """Apply what other programs did to the old tree, remove it, and return notes about it."""
         if self._name.startswith(".shadow"):
             self._follow_foreign_changes()
             old_name = self._name.replace(".shadow", ".old", 1)
             control = self._storage.control
             self._storage.backend.rename_directory(control.at(self._name), control.at(old_name))
             # Durable before the first name is taken out of the old tree: a missing name would
-            # otherwise be taken for one that another program has deleted. And the exchange itself
+            # otherwise be taken for one that another program has deleted. And the swap itself
             # before anything is removed; one of its directories is enough.
             self._storage.backend.sync_directory(control.path)
             self._storage.backend.sync_directory(os.path.dirname(self._new))
             self._name = old_name
         try:
-            for _ in range(_PASSES):
-                if self._take_apart(self._old, ""):
+            for _ in range(_MAX_CLEANUP_PASSES):
+                if self._remove_tree(self._old, ""):
                     return self.notes
             self.notes.append("another program keeps writing into the directory as it was before.")
         except PermissionError as error:
@@ -647,19 +584,19 @@ class SwapCleanup:
         return self.notes
 
     def _follow_foreign_changes(self) -> None:
-        if inodes_below(self._old) == self._entries:
+        if {relative: entry.inode() for relative, entry in _walk(self._old)} == self._entries:
             return  # nearly always, and found out much faster than entry by entry
         gone = dict(self._entries)
         for relative, entry in _walk(self._old):
             if gone.pop(relative, None) != entry.inode():
-                self._bring_over(relative, entry)
+                self._carry_over(relative, entry)
         for relative in sorted(gone, reverse=True):  # what is in a directory before it
             self._follow_deletion(relative)
 
     def _check_not_taken_over(self) -> None:
-        """Stop a writer that was paused while another one recovered its commit.
+        """Stop a writer that was suspended while another one recovered its commit.
 
-        To it the old tree seems empty, and all files deleted: it must not follow that.
+        To it the old tree seems empty, and all files deleted: it must not repeat that.
         """
         if not os.path.lexists(self._storage.control.at(self._name, MANIFEST_FILE)):
             raise ConcurrentModificationError(
@@ -677,8 +614,8 @@ class SwapCleanup:
             self._storage.backend.discard(path)
             self.notes.append(f"{relative!r} was deleted by another program meanwhile.")
 
-    def _bring_over(self, relative: str, entry: os.DirEntry[str]) -> None:
-        """Move a foreign file into the new tree; whoever has it open goes on undisturbed."""
+    def _carry_over(self, relative: str, entry: os.DirEntry[str]) -> None:
+        """Move a foreign file into the new tree; programs that have it open do not notice."""
         target = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/") and os.path.isdir(target):
             return  # both have it; what is in it follows one by one
@@ -688,11 +625,11 @@ class SwapCleanup:
         except FileNotFoundError:
             return  # deleted meanwhile
         except FileExistsError:
-            self._settle(relative, entry.path, target)
+            self._resolve_conflict(relative, entry.path, target)
             return
         self.notes.append(f"{relative!r} was written by another program meanwhile; it was kept.")
 
-    def _settle(self, relative: str, path: str, target: str) -> None:
+    def _resolve_conflict(self, relative: str, path: str, target: str) -> None:
         """Decide between a foreign file of the old tree and one of the new tree."""
         current = inode_of(target)
         if current == inode_of(path):
@@ -709,8 +646,8 @@ class SwapCleanup:
                 f"its file is in the trash: {kept!r}."
             )
 
-    def _take_apart(self, directory: str, prefix: str) -> bool:
-        """Take out the names we know and carry over those we do not; whether it is gone then."""
+    def _remove_tree(self, directory: str, prefix: str) -> bool:
+        """Remove the names we know, carry over those we do not; return whether it is gone."""
         try:
             with os.scandir(directory) as found:
                 entries = list(found)
@@ -720,33 +657,33 @@ class SwapCleanup:
         for entry in entries:
             relative = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                self._take_apart_directory(f"{relative}/", entry)
+                self._remove_directory(f"{relative}/", entry)
             elif known.get(relative) != entry.inode():
-                self._bring_over(relative, entry)
+                self._carry_over(relative, entry)
             elif relative in removes:
                 self._remove(relative, removes[relative], entry)
             else:
                 discard(entry.path)
         return self._storage.backend.discard_directory(directory)
 
-    def _take_apart_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
+    def _remove_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
         if relative not in self._entries:
-            self._bring_over(relative, entry)
-        self._take_apart(entry.path, relative)
+            self._carry_over(relative, entry)
+        self._remove_tree(entry.path, relative)
 
     def _remove(self, relative: str, remove: Remove, entry: os.DirEntry[str]) -> None:
         note = remove_file(self._storage, self._number, remove, entry.path)
         if note is not None:
-            self._bring_over(relative, entry)
+            self._carry_over(relative, entry)
 
 
 def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Entries below a directory, those of a directory after itself; directories end in ``/``."""
+    """Yield the entries below a directory, parents first; directories end in ``/``."""
     try:
         with os.scandir(directory) as found:
             entries = list(found)
     except FileNotFoundError:
-        return
+        return  # what is missing will be seen by the comparison
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield f"{prefix}{entry.name}/", entry
@@ -755,24 +692,8 @@ def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[s
             yield prefix + entry.name, entry
 
 
-def inodes_below(directory: str, prefix: str = "") -> dict[str, int]:
-    """The numbers of all entries below a directory, as a manifest holds them."""
-    found: dict[str, int] = {}
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    found[f"{prefix}{entry.name}/"] = entry.inode()
-                    found |= inodes_below(entry.path, f"{prefix}{entry.name}/")
-                else:
-                    found[prefix + entry.name] = entry.inode()
-    except FileNotFoundError:
-        pass  # what is missing will be seen by the comparison
-    return found
-
-
 def remove_old_tree(storage: Storage, name: str) -> bool:
-    """Remove what is left of an old tree once its commit is marked complete; whether it is gone."""
+    """Remove the rest of an old tree once its commit is complete; return whether it is gone."""
     place = storage.control.at(name)
     if not storage.backend.discard_directory(f"{place}/{TREE}"):
         return False

@@ -1,7 +1,7 @@
-"""Recovery: completes what an earlier writer committed, removes what it did not.
+"""Recovery: complete what an earlier writer committed, remove what it did not.
 
 Every writer recovers before it takes its snapshot. A commit that is recorded but not marked
-complete is rolled forward; staging that no commit speaks of is deleted if its owner is gone. All of
+complete is rolled forward; staging that no commit refers to is deleted if its owner is gone. All of
 it can be killed anywhere and run again.
 """
 
@@ -65,11 +65,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import CommitRecord, Completion, Published
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["RecoveredCommit", "RecoveryReport", "recover", "recover_storage", "take_snapshot"]
-
-_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-_MOST_ALIVE_FIRST: tuple[ProcessState, ...] = ("running", "unknown", "gone")
+_FIRST_PAUSE_SECONDS = 0.02
+_MAX_PAUSE_SECONDS = 1.0
+_STATE_PRIORITY: tuple[ProcessState, ...] = ("running", "unknown", "gone")
 
 
 @dataclass(frozen=True)
@@ -122,26 +120,26 @@ class RecoveryReport(Displayed):
     def __bool__(self) -> bool:
         return bool(self.completed or self.discarded)
 
-    def __str__(self) -> str:
-        lines = [str(commit) for commit in self.completed]
-        lines += [f"discarded {name}" for name in self.discarded]
-        lines += [f"left {name}: its owner may be alive" for name in self.in_use]
-        return f"{self.path}: " + ("; ".join(lines) or "nothing to recover")
-
-    def _card(self) -> Card:
-        added = sum(len(commit.added) for commit in self.completed if not commit.abandoned)
-        removed = sum(len(commit.removed) for commit in self.completed if not commit.abandoned)
-        groups = (
-            FileGroup("added", "added", added),
-            FileGroup("removed", "removed", removed),
-        )
+    def _actions(self) -> list[tuple[str, str]]:
         done = [("commit", str(commit)) for commit in self.completed]
         done += [("leftover", f"discarded {name}") for name in self.discarded]
         done += [("staging", f"left {name}: its owner may be alive") for name in self.in_use]
+        return done
+
+    def __str__(self) -> str:
+        lines = "; ".join(line for _, line in self._actions())
+        return f"{self.path}: {lines or 'nothing to recover'}"
+
+    def _card(self) -> Card:
+        commits = [commit for commit in self.completed if not commit.abandoned]
+        groups = (
+            FileGroup("added", "added", sum(len(commit.added) for commit in commits)),
+            FileGroup("removed", "removed", sum(len(commit.removed) for commit in commits)),
+        )
         return Card(
             f"{self.path}: " + ("recovered" if self else "nothing to recover"),
             tuple(group for group in groups if group.count),
-            Listing.of(("what", "done"), done, tuple),
+            Listing.of(("what", "done"), self._actions(), tuple),
             tuple(note for commit in self.completed for note in commit.notes),
         )
 
@@ -183,7 +181,7 @@ def recover(
 
 def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
-    if not _leftovers(storage) and not pending_numbers(storage)[1]:
+    if not _has_leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.display_path)
     with hold_lock(storage) as lock:
         return recover_locked(storage, lock, abandon=abandon)
@@ -211,7 +209,7 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     """List the state after the last record, for a writer that is about to commit.
 
     Where the filesystem has no locks, another writer may record a commit at any moment. While it
-    is not published, the listing shows the state before it, and a change based on that would undo
+    is not published, the listing shows the state before it, and changes based on that would undo
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
@@ -275,15 +273,15 @@ class _TakenOverError(Exception):
 def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | None:
     """Wait while somebody else completes a commit; None if nobody does.
 
-    A writer that makes progress is given all the time it needs. One that may be alive, but makes
-    no progress for as long as this writer waits for a lock, is taken for gone: completing its
-    commit is safe even then.
+    A writer that makes progress gets all the time it needs. One that may be alive, but makes no
+    progress for as long as this writer waits for a lock, counts as gone: completing its commit is
+    safe even then.
 
     Raises:
         LockTimeoutError: If it is known to be alive, and makes no progress.
     """
     progress = _Progress(storage, record)
-    pause = _PAUSE
+    pause = _FIRST_PAUSE_SECONDS
     while (completion := read_completion(storage, record.number)) is None:
         owner = owner_of_commit(storage, record)
         if owner == "gone":
@@ -297,7 +295,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
                 )
             return None
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, _MAX_PAUSE_SECONDS)
     return completion
 
 
@@ -305,11 +303,11 @@ def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
     """Whether somebody is completing a commit: its writer, or the recovery of another one."""
     names = current_names(storage.backend.names(storage.control.path), record.staging)
     states = {owner_state(storage, name) for name in names}
-    return next((state for state in _MOST_ALIVE_FIRST if state in states), "gone")
+    return next((state for state in _STATE_PRIORITY if state in states), "gone")
 
 
 class _Progress:
-    """What can be seen from outside of a commit that is being completed."""
+    """The visible progress of a commit that another writer completes."""
 
     def __init__(self, storage: Storage, record: CommitRecord) -> None:
         self._storage = storage
@@ -327,16 +325,16 @@ class _Progress:
         return now >= self._deadline
 
     def _observe(self) -> tuple[object, ...]:
-        """The staged files that are left, and how many replaced files are gone, in their order."""
+        """Return the staged files that are left, and how many replaced files are gone, in order."""
         backend = self._storage.backend
-        places = staging_paths(self._storage, self._record.staging)
+        staging_dirs = staging_paths(self._storage, self._record.staging)
         removes = self._record.removes
         while (
             self._removed < len(removes)
             and backend.stat(self._storage.path(removes[self._removed].path)) is None
         ):
             self._removed += 1
-        return (*((place, *backend.names(place)) for place in places), self._removed)
+        return (*((place, *backend.names(place)) for place in staging_dirs), self._removed)
 
 
 def _roll_forward(
@@ -373,11 +371,11 @@ def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
 def _publication(
     storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool, place: str
 ) -> Publication:
-    """Publish what is left of a commit, or go back to the state before it if that is asked for."""
+    """Publish the rest of a commit, or go back to the state before it if ``abandon`` is set."""
     swap = _find_swapped_in(storage, record.number)
     try:
         if swap is not None:
-            notes = SwapCleanup(storage, record, swap).finish()
+            notes = SwapCleanup(storage, record, swap).run()
             return Publication("exchange", [*notes, *check_published(storage, record)])
         return _publish_again(storage, record, lock)
     except (LostFileError, OSError, CommitIncompleteError) as reason:
@@ -387,22 +385,22 @@ def _publication(
         if abandon and swap is None and alone:
             return finalize.abandon(storage, record, reason)
         if isinstance(reason, PermissionError):
-            check_writable(storage, record)  # says more, if that is the reason
+            check_writable(storage, record)  # its error explains more, if that is the reason
         raise
 
 
 @contextmanager
 def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
-    """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
+    """Rename a staging directory, so that late calls of its owner fail; yield its name."""
     names = storage.backend.names(storage.control.path)
-    places = current_names(names, record.staging)
+    staging_dirs = current_names(names, record.staging)
     target = new_claim_name(record.staging)
-    for place in places:
+    for place in staging_dirs:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
             storage.backend.rename_directory(storage.control.at(place), storage.control.at(target))
     with ExitStack() as stack:
-        if places and not storage.capabilities.kernel_lock:
+        if staging_dirs and not storage.capabilities.kernel_lock:
             try:
                 stack.enter_context(own_staging(storage, target))
             except FileNotFoundError as error:
@@ -411,7 +409,7 @@ def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
 
 
 def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
-    """The shadow of a commit that was swapped in; others of that commit are discarded."""
+    """Return the swap of a commit that happened; discard the commit's other new trees."""
     installed = None
     for name, kind, owner in tree_names(storage.backend.names(storage.control.path)):
         if owner != number:
@@ -425,18 +423,18 @@ def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
 
 
 def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> Publication:
-    places = staging_paths(storage, record.staging)
+    staging_dirs = staging_paths(storage, record.staging)
     notes: list[str] = []
     swap = None
     if record.publish == "exchange":
-        swap = try_build_swap(storage, record, places, lock, notes)
-    publication = publish(storage, record, places, swap, lock)
+        swap = try_build_swap(storage, record, staging_dirs, lock, notes)
+    publication = publish(storage, record, staging_dirs, swap, lock)
     publication.notes[:0] = notes
     return publication
 
 
-def _leftovers(storage: Storage) -> bool:
-    """Whether the control directory holds something that is nobody's."""
+def _has_leftovers(storage: Storage) -> bool:
+    """Whether the control directory holds something that belongs to nobody."""
     names = storage.backend.names(storage.control.path)
     return (
         bool(tree_names(names))
@@ -470,7 +468,7 @@ def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
 
 
 def _is_pending(storage: Storage, lock: WriterLock, name: str) -> bool:
-    """Whether a staging directory, or what it is called now, is that of a commit not complete."""
+    """Whether a staging directory, renamed or not, belongs to a commit that is not complete."""
     if lock.exclusive:
         return False
     staging = name.partition("~")[0]
@@ -484,6 +482,6 @@ def _sweep_tree(storage: Storage, name: str, kind: str, number: int) -> bool:
         return True
     swap = read_swap(storage, name)
     if swap is not None and storage.backend.names(storage.control.at(name, "tree")):
-        # Somebody kept writing into the directory as it was before the exchange.
-        SwapCleanup(storage, read_record(storage, number), swap).finish()
+        # Somebody kept writing into the directory as it was before the swap.
+        SwapCleanup(storage, read_record(storage, number), swap).run()
     return remove_old_tree(storage, name)

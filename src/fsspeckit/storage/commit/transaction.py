@@ -1,11 +1,9 @@
-"""The commit: many files change at once, or none do.
+"""The commit: all files change, or none do.
 
-Given a snapshot, staged files to add and files to remove, :func:`commit` makes the change happen
-completely or not at all, whatever dies and whoever else writes. It knows nothing of engines or
-merges. Three outcomes, told apart by type:
+Three outcomes, distinguished by type, whatever dies and whoever else writes:
 
-* it returns: the change is done;
-* :class:`~fsspeckit.errors.CommitPendingError`: the change is committed, and recovery completes it;
+* :func:`commit` returns: the files are changed;
+* :class:`~fsspeckit.errors.CommitPendingError`: committed, and recovery completes it;
 * any other error: nothing was changed.
 
     storage = open_storage(path)
@@ -31,6 +29,7 @@ from fsspeckit.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     LockTimeoutError,
+    mark_committed,
 )
 from fsspeckit.storage.commit.finalize import complete, publish, try_build_swap
 from fsspeckit.storage.commit.lock import hold_lock
@@ -58,14 +57,12 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["CommitOutcome", "FileChanges", "Replan", "commit"]
-
-_RETRIES = 3
+_MAX_RETRIES = 3
 
 
 @dataclass(frozen=True)
 class FileChanges:
-    """What a commit does."""
+    """The files that a commit adds and removes."""
 
     adds: Sequence[StagedFile] = ()
     """Staged files that become part of the dataset."""
@@ -75,7 +72,7 @@ class FileChanges:
 
 
 Replan = Callable[[Snapshot, Difference], FileChanges]
-"""Makes a new change from the dataset as it is now; called without the lock."""
+"""Makes new changes from the dataset as it is now; called without the lock."""
 
 
 @dataclass(frozen=True)
@@ -101,46 +98,46 @@ class CommitOutcome:
     """Promises that this filesystem cannot keep."""
 
     retries: int = 0
-    """How often the change had to be planned again."""
+    """How often the changes had to be planned again."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each phase took: verify, lock, swap, record, publish."""
+    """How long each phase took: verify, lock, shadow, record, publish."""
 
 
 def commit(
     storage: Storage,
     snapshot: Snapshot,
     stage: Stage,
-    change: FileChanges,
+    changes: FileChanges,
     facts: CommitFacts | Callable[[], CommitFacts] | None = None,
     *,
     replan: Replan | None = None,
-    retries: int = _RETRIES,
+    retries: int = _MAX_RETRIES,
 ) -> CommitOutcome:
-    """Publish a change of a dataset, completely or not at all.
+    """Publish changes of a dataset, completely or not at all.
 
     Args:
         storage: The dataset.
-        snapshot: What the change was planned on.
+        snapshot: What the changes were planned on.
         stage: Where the new files are.
-        change: The files to add and to remove.
-        facts: What the commit is about, for its record; or what gives it, asked again whenever the
-            change was planned again.
+        changes: The files to add and to remove.
+        facts: What the commit is about, for its record; or a function that returns it, called
+            for every attempt.
         replan: Called with the new snapshot and the difference if the dataset has changed since
-            the snapshot; gives the change to try next.
+            the snapshot; returns the changes to try next.
         retries: How often to plan again before giving up.
 
     Raises:
         ConcurrentModificationError: If the dataset has changed, or somebody else holds the lock;
             nothing was changed.
-        CommitPendingError: If the change is committed but could not be completed.
+        CommitPendingError: If the changes are committed but could not be completed.
         UnreadableFileError: If a staged file is not what its writer said; nothing was changed.
         OSError: What the filesystem raised; nothing was changed.
     """
     started = time.time()
     for attempt in range(retries + 1):
-        about = _known(facts, started)
-        transaction = _Transaction(storage, stage, snapshot, change, about, attempt)
+        about = _resolve_facts(facts, started)
+        transaction = _Transaction(storage, stage, snapshot, changes, about, attempt)
         result = transaction.run()
         if isinstance(result, CommitOutcome):
             return result
@@ -148,7 +145,7 @@ def commit(
         if replan is None:
             break
         if attempt < retries:
-            change = replan(snapshot, difference)
+            changes = replan(snapshot, difference)
     raise ConcurrentModificationError(
         f"{storage.root.display_path!r} was changed by somebody else meanwhile: "
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
@@ -156,20 +153,22 @@ def commit(
     )
 
 
-def _known(facts: CommitFacts | Callable[[], CommitFacts] | None, started: float) -> CommitFacts:
+def _resolve_facts(
+    facts: CommitFacts | Callable[[], CommitFacts] | None, started: float
+) -> CommitFacts:
     about = facts() if callable(facts) else facts or CommitFacts()
     return replace(about, started=started) if about.started is None else about
 
 
 class _Transaction:
-    """One attempt to commit one change."""
+    """One attempt to commit."""
 
     def __init__(
         self,
         storage: Storage,
         stage: Stage,
         snapshot: Snapshot,
-        change: FileChanges,
+        changes: FileChanges,
         facts: CommitFacts,
         attempt: int,
     ) -> None:
@@ -178,8 +177,8 @@ class _Transaction:
         self._snapshot = snapshot
         self._facts = facts
         self._attempt = attempt
-        self._change = change
-        self._removes = _removes(storage, snapshot, change.removes)
+        self._changes = changes
+        self._removes = _removes(storage, snapshot, changes.removes)
         self._notes: list[str] = list(snapshot.notes)
         self._seconds: dict[str, float] = {}
         self._clock = time.perf_counter()
@@ -190,10 +189,10 @@ class _Transaction:
         self._clock = now
 
     def run(self) -> CommitOutcome | tuple[Snapshot, Difference]:
-        """Commit, or tell what has changed since the snapshot."""
-        _check_finals(self._snapshot, self._change, self._removes)
+        """Commit, or return what has changed since the snapshot."""
+        _check_finals(self._snapshot, self._changes, self._removes)
         self._notes += self._storage.prepare()
-        adds = self._stage.prepare(self._change.adds)
+        adds = self._stage.prepare(self._changes.adds)
         self._phase("verify")
         if not adds and not self._removes:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
@@ -221,13 +220,13 @@ class _Transaction:
     def _commit(
         self, record: CommitRecord, lock: WriterLock
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
-        places = [self._stage.path]
+        staging_dirs = [self._stage.path]
         self._stage.check(record.adds)
         check_writable(self._storage, record)
-        swap = try_build_swap(self._storage, record, places, lock, self._notes)
+        swap = try_build_swap(self._storage, record, staging_dirs, lock, self._notes)
         record = replace(record, publish="plain" if swap is None else "exchange")
         self._phase("shadow")
-        # An interrupt may come at any moment from here on. Staged files that a record may speak of
+        # An interrupt may come at any moment from here on. Staged files that a record may refer to
         # are not ours to delete; if there is no record, recovery finds them without an owner.
         self._stage.owned_by_commit = True
         try:
@@ -236,31 +235,28 @@ class _Transaction:
                 current = settled_snapshot(self._storage, lock)
                 return current, self._snapshot.compare(current)
             self._phase("record")
-            completion = self._publish(record, places, swap, lock)
+            completion = self._publish(record, staging_dirs, swap, lock)
         except Exception:
             raise
-        except BaseException as interrupt:  # stays what it is, but says what it left
+        except BaseException as interrupt:  # keeps its type, but says what it left
             if self._was_recorded(record, interrupt):
-                interrupt.add_note(
-                    f"commit {record.number} is committed; recovery will complete it."
-                )
+                mark_committed(interrupt, record.number)
             raise
         self._phase("publish")
         if completion.abandoned:
             raise ConcurrentModificationError(
                 f"commit {record.number} of {self._storage.root.display_path!r} was abandoned by "
                 "another writer's recover(abandon=True) while it was published. None of its "
-                "changes are in "
-                "the dataset.\nHint: repeat the call."
+                "changes are in the dataset.\nHint: repeat the call."
             )
         return self._outcome(record, completion)
 
     def _publish(
-        self, record: CommitRecord, places: list[str], swap: Swap | None, lock: WriterLock
+        self, record: CommitRecord, staging_dirs: list[str], swap: Swap | None, lock: WriterLock
     ) -> Completion:
-        """Make a change visible that is committed: "nothing was changed" would be a lie now."""
+        """Make committed changes visible: "nothing was changed" would be a lie now."""
         try:
-            publication = publish(self._storage, record, places, swap, lock, self._snapshot)
+            publication = publish(self._storage, record, staging_dirs, swap, lock, self._snapshot)
             publication.notes[:0] = self._notes
             return complete(self._storage, record, publication)
         except Exception as error:
@@ -286,7 +282,7 @@ class _Transaction:
         return True
 
     def _was_recorded(self, record: CommitRecord, error: BaseException) -> bool:
-        """Whether a record is there although writing it failed. Unknown is an outcome too."""
+        """Whether a record exists although writing it failed. Unknown is an outcome too."""
         try:
             return read_record(self._storage, record.number).identifier == record.identifier
         except FileNotFoundError:
@@ -298,7 +294,7 @@ class _Transaction:
     def _completed_by_others(
         self, record: CommitRecord, error: Exception, lock: WriterLock
     ) -> Completion:
-        """What another writer's recovery makes of this commit, if publishing failed here."""
+        """Return what another writer's recovery made of this commit, if publishing failed here."""
         try:
             completion = read_completion(self._storage, record.number)
             if completion is None and not lock.exclusive and not self._stage.is_there():
@@ -329,7 +325,7 @@ class _Transaction:
 
 
 def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tuple[Remove, ...]:
-    """The files to remove, exactly as the snapshot saw them."""
+    """Return the files to remove, exactly as the snapshot saw them."""
     base = storage.root.path.rstrip("/") + "/"
     removes = {}
     for path in paths:
@@ -343,10 +339,10 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
     return tuple(removes.values())
 
 
-def _check_finals(snapshot: Snapshot, change: FileChanges, removes: Sequence[Remove]) -> None:
-    """Every new file has a name of its own, below the root, that no file which stays has."""
+def _check_finals(snapshot: Snapshot, changes: FileChanges, removes: Sequence[Remove]) -> None:
+    """Check that every new file has a name of its own below the root, free after the removes."""
     taken = snapshot.by_path.keys() - {remove.path for remove in removes}
-    for file in change.adds:
+    for file in changes.adds:
         check_relative(file.final, what="data file")
         if file.final in taken:
             raise InvalidArgumentError(

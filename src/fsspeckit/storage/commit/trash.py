@@ -1,7 +1,7 @@
-"""The trash: replaced files are moved there, not deleted, and stay for a while.
+"""The trash: where replaced files are kept for a while instead of being deleted.
 
-A name is only ever removed for the file that the plan has read. Somebody else may have put another
-file under that name since; that one stays where it is.
+A name is removed only if it still has the file that the plan has read. Somebody else may have put
+another file under that name since; that one stays where it is.
 """
 
 from __future__ import annotations
@@ -16,26 +16,18 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import Remove
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["purge_trash", "remove_file"]
-
-_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 
 
 def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str | None:
-    """Take a replaced file out of the dataset, into the trash where there is one.
+    """Move a replaced file out of the dataset, into the trash where there is one.
 
     The trash can only hold files of its own disk. Whether a file is on it shows when it is moved:
     partitions may be mounted, or be links to other disks, and even a mount of the same disk is
     another one to the kernel.
 
-    Args:
-        storage: Whose trash.
-        number: The commit that replaced it.
-        remove: The file as the plan saw it.
-        path: Where it is now.
-
     Returns:
-        A note if another file was found under that name, and left there.
+        A note if another file was found at ``path``, and left there.
     """
     found = storage.backend.stat(path)
     if found is None:
@@ -52,7 +44,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
 
 def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
     """Move a file to the trash; False if it cannot be moved there, or is there already."""
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         storage.backend.make_directories(os.path.dirname(target))
         try:
             storage.backend.move_on_same_disk(path, target)
@@ -62,7 +54,7 @@ def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
             if storage.backend.stat(path) is None:
                 return True  # deleted by somebody else meanwhile
             # Somebody empties the trash. The file must not stay: its rows would be there twice.
-            if attempt == _ATTEMPTS - 1:
+            if attempt == _MAX_ATTEMPTS - 1:
                 raise
         except OSError as error:
             if error.errno != errno.EXDEV:
@@ -74,7 +66,7 @@ def _move_to_trash(storage: Storage, path: str, target: str) -> bool:
 
 
 def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str | None:
-    """Undo the move of a file that came under the name between the look and the move."""
+    """Undo the move of a file that got the name between the check and the move."""
     moved = storage.backend.stat(target)
     if moved is None or remove.is_still(moved):
         return None
@@ -84,7 +76,7 @@ def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str |
 
 
 def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
-    """Keep what is about to be replaced under its own name."""
+    """Keep a file that is about to be replaced under its own name."""
     if not keeps_trash(storage) or storage.backend.stat(path) is None:
         return
     target = storage.control.trashed(number, relative)
@@ -105,7 +97,7 @@ def drop_checksum(storage: Storage, path: str) -> None:
 
 
 def checksum_path(path: str) -> str:
-    """The side file of a data file."""
+    """Return the path of the side file of a data file."""
     directory, _, name = path.rpartition("/")
     return f"{directory}/.{name}.crc" if directory else f".{name}.crc"
 
@@ -116,7 +108,7 @@ def was_trashed(storage: Storage, number: int, relative: str) -> bool:
 
 
 def purge_trash(storage: Storage, number: int) -> None:
-    """Delete what is older than the retention, seen from the commit of this number."""
+    """Delete what the retention no longer keeps after the commit of this number."""
     for name in storage.backend.names(storage.control.trash):
         path = storage.control.at("trash", name)
         if not name.isdigit() or _is_kept(storage, number, int(name), path):

@@ -14,8 +14,6 @@ from contextlib import suppress
 
 from fsspeckit.storage.fs import syscalls
 
-__all__ = ["copy_directory_attributes", "follow_directory", "follow_file", "make_data_directories"]
-
 _DEFAULT_ACL = "system.posix_acl_default"
 _ACCESS_ACL = "system.posix_acl_access"
 _NO_ATTRIBUTES = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENODATA, errno.ENOSYS)

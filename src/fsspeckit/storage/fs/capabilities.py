@@ -24,11 +24,6 @@ from fsspeckit.storage.fs import syscalls
 if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
 
-__all__ = ["Capabilities", "FileStatus", "capabilities_of", "file_status", "mount_points"]
-
-
-# --- What a filesystem can do for a commit, as flags ---
-
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -118,8 +113,6 @@ def capabilities_of(root: Root) -> Capabilities:
         return _CONDITIONAL
     return _OBJECT_STORE if root.protocol in _WITHOUT_DIRECTORIES else _UNKNOWN
 
-
-# --- What the kernel reports of a local file, more than :func:`os.stat` has ---
 
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     Meaning = Literal["missing", "denied", "other"]
     Action = Literal["read", "list", "write", "copy", "delete"]
 
-__all__ = [
-    "arrow_filesystem",
-    "meaning_of",
-    "naming_failure",
-    "open_input",
-    "read_range",
-    "read_tail",
-]
-
-
-# --- What an error of a filesystem means ---
-
 _STATUS: dict[str, Meaning] = {"401": "denied", "403": "denied", "404": "missing", "410": "missing"}
 _DENIED_CODES = (
     # S3
@@ -259,9 +247,6 @@ def _denied_hint(root: Root, spelled: str, action: Action) -> str:
     )
 
 
-# --- Files opened for pyarrow ---
-
-
 def open_input(root: Root, path: str, **options: Any) -> Any:
     """Open a file of a filesystem that is not local, for reading; a context manager.
 
@@ -323,9 +308,6 @@ class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no t
         # Without asking first whether it is a file: fsspec says no to that, too, where access is
         # denied.
         return pa.PythonFile(open_input(self._root, path), mode="r")
-
-
-# --- Parts of files: one open or one request for each read, on every filesystem ---
 
 
 def read_range(root: Root, path: str, start: int, length: int, phase: str = "reading") -> bytes:
