@@ -125,7 +125,7 @@ class StableFiles:
     """Whether the dataset is there at all."""
 
     obstacles: tuple[str, ...] = ()
-    """Why it cannot be read or merged as plain Parquet, one sentence each."""
+    """What forbids to read it as plain Parquet, one sentence each."""
 
 
 def stable_files(storage: Storage) -> StableFiles:
@@ -156,7 +156,7 @@ def stable_files(storage: Storage) -> StableFiles:
                 snapshot.number,
                 tuple(pinned),
                 snapshot.listing.exists or bool(files),
-                snapshot.listing.obstacles,
+                snapshot.listing.read_obstacles,
             )
     if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
         raise missing

@@ -58,16 +58,13 @@ def check_published(
         CommitIncompleteError: Naming the replaced files that still exist, and the missing new ones.
     """
     present = _present_files(storage)
-    in_place = {add.final for add in record.adds}
-    replaced = {remove.path for remove in record.removes} - in_place
+    replaced = set(record.removed) - set(record.added)
     left = [
         remove.path
         for remove in record.removes
         if remove.path in replaced and _is_left(storage, remove, present)
     ]
-    missing = [
-        add.final for add in record.adds if add.final not in present and add.final not in deleted
-    ]
+    missing = [path for path in record.added if path not in present and path not in deleted]
     if left or missing:
         raise CommitIncompleteError.found(record.number, storage.root.display_path, left, missing)
     stayed = () if before is None else before.by_path.keys() - replaced
@@ -126,8 +123,7 @@ def try_build_swap(
 
 def _changes_one_name(record: CommitRecord) -> bool:
     """Whether a plain publish is a single step anyway."""
-    names = {add.final for add in record.adds} | {remove.path for remove in record.removes}
-    return len(names) == 1
+    return len({*record.added, *record.removed}) == 1
 
 
 def publish(
@@ -174,7 +170,7 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
             still be completed; nothing was changed.
     """
     publication = Publication("plain", [f"abandoned: {_first_line(reason)}"], abandoned=True)
-    lost = [remove.path for remove in record.removes if _is_lost(storage, record, remove.path)]
+    lost = [path for path in record.removed if _is_lost(storage, record, path)]
     if lost and not isinstance(reason, LostFileError):
         raise LostFileError.cannot_go_back(record.number, lost[0])
     if lost:
@@ -183,15 +179,15 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
             for path in lost
         ]
         return publication
-    check_writable(storage, record, may_remove=[add.final for add in record.adds])
-    replaced = {remove.path for remove in record.removes}
-    in_place = {add.final for add in record.adds} & replaced
+    check_writable(storage, record, may_remove=record.added)
+    replaced = set(record.removed)
+    in_place = replaced.intersection(record.added)
     for path in replaced:
         _restore(storage, record.number, path, over=path in in_place)
     for add in record.adds:
         if add.final not in in_place:
             publication.notes += _remove_added(storage, add)
-    drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
+    drop_empty_directories(storage, storage.root.path, record.added)
     return publication
 
 

@@ -60,30 +60,20 @@ class Add:
     """Its path below the root."""
 
     rows: int | None
-    """How many rows it holds."""
-
     size: int
-    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A file that a commit removes, exactly as the plan saw it."""
+    """A file that a commit removes, exactly as the plan saw it; see ``DataFile``."""
 
     path: str
     """Its path below the root."""
 
     size: int
-    """Bytes."""
-
     mtime_ns: int | None = None
-    """Time of its last change."""
-
     inode: int | None = None
-    """Its number on a local disk."""
-
     etag: str | None = None
-    """Its version on an object store."""
 
     def is_still(self, file: DataFile) -> bool:
         """Whether a file under that name is still the one that the plan saw.
@@ -115,7 +105,6 @@ class CommitRecord:
     """When it was committed, in UTC."""
 
     facts: CommitFacts
-    """What it is about."""
 
     seconds: float
     """How long the work took until then."""
@@ -127,10 +116,17 @@ class CommitRecord:
     """The staging directory that holds the new files."""
 
     adds: tuple[Add, ...]
-    """The new files."""
-
     removes: tuple[Remove, ...]
-    """The files they replace."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The paths of the new files below the root."""
+        return tuple(add.final for add in self.adds)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The paths of the replaced files below the root."""
+        return tuple(remove.path for remove in self.removes)
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,6 @@ class Completion:
     """Whether it was given up, because files of it were lost, and its effects were undone."""
 
     notes: tuple[str, ...] = ()
-    """What a person should know."""
 
 
 def timestamp() -> str:

@@ -77,24 +77,7 @@ def publish_plain(
         LostFileError: If a new file is neither staged nor published. Nothing was removed then.
     """
     replaced = {remove.path: remove for remove in record.removes}
-    notes = _publish_adds(storage, record, staging_dirs, replaced, deleted)
-    in_place = {add.final for add in record.adds}
-    for remove in record.removes:
-        if remove.path not in in_place:
-            note = remove_file(storage, record.number, remove, storage.path(remove.path))
-            notes.extend([note] if note else [])
-    drop_empty_directories(storage, storage.root.path, (item.path for item in record.removes))
-    _sync_directories_of(storage, (item.path for item in record.removes))
-    return notes
-
-
-def _publish_adds(
-    storage: Storage,
-    record: CommitRecord,
-    staging_dirs: Sequence[str],
-    replaced: dict[str, Remove],
-    deleted: set[str],
-) -> list[str]:
+    added = set(record.added)
     notes = []
     for add in record.adds:
         staged = find_staged(storage, staging_dirs, add.staged)
@@ -103,7 +86,13 @@ def _publish_adds(
         elif not _is_published(storage, add, replaced.get(add.final)):
             notes.append(missing_add(storage, record, add))
             deleted.add(add.final)
-    _sync_directories_of(storage, (add.final for add in record.adds))
+    _sync_directories_of(storage, record.added)
+    for remove in record.removes:
+        if remove.path not in added:
+            note = remove_file(storage, record.number, remove, storage.path(remove.path))
+            notes.extend([note] if note else [])
+    drop_empty_directories(storage, storage.root.path, record.removed)
+    _sync_directories_of(storage, record.removed)
     return notes
 
 
@@ -139,8 +128,8 @@ def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
     Old files are removed only after all new ones are in place. So if one was removed already, this
     file was published, and somebody deleted it since; otherwise it is lost.
     """
-    in_place = {add.final for add in record.adds}
-    removed = (remove.path for remove in record.removes if remove.path not in in_place)
+    added = set(record.added)
+    removed = (path for path in record.removed if path not in added)
     if any(was_trashed(storage, record.number, path) for path in removed):
         return f"{add.final!r} was deleted by another program after it was published."
     raise LostFileError.missing(record.number, add.final)
@@ -158,15 +147,13 @@ def check_writable(
     """
     if not storage.root.is_local:
         return
-    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
+    files = record.added + record.removed
     for directory in sorted({_existing_parent(storage, file) for file in files}):
         if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
             reason = "the commit would change this directory, which is not writable"
             raise PermissionError(errno.EACCES, reason, directory)
-    if may_remove is None:
-        may_remove = (remove.path for remove in record.removes)
     mounted = mount_points()
-    for path in map(storage.path, may_remove):
+    for path in map(storage.path, record.removed if may_remove is None else may_remove):
         if path in mounted:
             reason = "the commit would remove this file, which is a mount point"
             raise PermissionError(errno.EBUSY, reason, path)
@@ -179,23 +166,19 @@ def _check_removable(path: str) -> None:
     directory = os.path.dirname(path)
     try:
         file, parent = os.lstat(path), os.stat(directory)
-        is_link = stat.S_ISLNK(file.st_mode)
-        locked = [place for place in (directory, path) if _is_locked(place, is_link, path)]
+        # Flags of the file that a link leads to do not matter: the link is what is removed.
+        checked = (directory,) if stat.S_ISLNK(file.st_mode) else (directory, path)
+        immutable = [place for place in checked if file_status(place).is_locked]
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             return
         raise
-    if locked:
+    if immutable:
         reason = f"the commit would remove {path!r}, but this is immutable or append-only"
-        raise PermissionError(errno.EPERM, reason, locked[0])
+        raise PermissionError(errno.EPERM, reason, immutable[0])
     if is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
         reason = "the commit would remove this file, which only its owner may do in that directory"
         raise PermissionError(errno.EPERM, reason, path)
-
-
-def _is_locked(place: str, is_link: bool, path: str) -> bool:
-    # Flags of the file that a link leads to do not matter: the link is what is removed.
-    return not (is_link and place == path) and file_status(place).is_locked
 
 
 def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
@@ -232,7 +215,7 @@ def _knows_all_users() -> bool:
 
 
 def _existing_parent(storage: Storage, file: str) -> str:
-    """The deepest directory above a file that is there."""
+    """Return the deepest existing directory above a file."""
     parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
     return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
 
@@ -251,9 +234,7 @@ def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> Non
     """Make the entries survive a power failure, also those of directories that were created."""
     if not storage.root.is_local:
         return
-    directories = {""}
-    for path in relative_paths:
-        directories.update(parents_of(path))
+    directories = {"", *(parent for path in relative_paths for parent in parents_of(path))}
     for directory in sorted(directories):
         storage.backend.sync_directory(storage.path(directory))
     storage.backend.sync_directory(os.path.dirname(storage.root.path))
@@ -309,9 +290,9 @@ def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[st
 
 def _refuse_links(storage: Storage, record: CommitRecord) -> None:
     """Refuse where a file to remove is a link: the old tree is compared by inodes of entries."""
-    for remove in record.removes:
-        if os.path.islink(storage.path(remove.path)):
-            raise SwapRefused(f"{remove.path!r} is a symbolic link")
+    for path in record.removed:
+        if os.path.islink(storage.path(path)):
+            raise SwapRefused(f"{path!r} is a symbolic link")
 
 
 def _refuse_own_working_directory(root: str) -> None:
@@ -352,8 +333,7 @@ def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequ
     elif directory:
         inherit_directory(tree, os.path.dirname(source))
     _link_adds(storage, record, staging_dirs, tree, directory)
-    removed = [path_within(directory, remove.path) for remove in record.removes]
-    drop_empty_directories(storage, tree, removed)
+    drop_empty_directories(storage, tree, (path_within(directory, path) for path in record.removed))
     swap = Swap(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
     _write_manifest(storage, swap)
     for made in ("", TREE, *_directories_of(swap, record)):
@@ -364,14 +344,14 @@ def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequ
 def _directories_of(swap: Swap, record: CommitRecord) -> list[str]:
     """Return the directories of a new tree, also those of new files; some may be gone again."""
     linked = {name[:-1] for name in swap.entries if name[-1] == "/"}
-    added = (path_within(swap.directory, add.final) for add in record.adds)
+    added = (path_within(swap.directory, path) for path in record.added)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
 
 def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
     """Return the deepest directory below the root that holds every change; empty for the root."""
-    paths = [add.final for add in record.adds] + [remove.path for remove in record.removes]
+    paths = record.added + record.removed
     for parent in {parent for path in paths for parent in parents_of(path)}:
         if os.path.islink(storage.path(parent)):
             raise SwapRefused(f"{parent!r} is a symbolic link")
@@ -657,24 +637,16 @@ class SwapCleanup:
         for entry in entries:
             relative = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                self._remove_directory(f"{relative}/", entry)
+                if f"{relative}/" not in known:
+                    self._carry_over(f"{relative}/", entry)
+                self._remove_tree(entry.path, f"{relative}/")
             elif known.get(relative) != entry.inode():
                 self._carry_over(relative, entry)
-            elif relative in removes:
-                self._remove(relative, removes[relative], entry)
-            else:
+            elif relative not in removes:
                 discard(entry.path)
+            elif remove_file(self._storage, self._number, removes[relative], entry.path):
+                self._carry_over(relative, entry)  # another program has changed it
         return self._storage.backend.discard_directory(directory)
-
-    def _remove_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
-        if relative not in self._entries:
-            self._carry_over(relative, entry)
-        self._remove_tree(entry.path, relative)
-
-    def _remove(self, relative: str, remove: Remove, entry: os.DirEntry[str]) -> None:
-        note = remove_file(self._storage, self._number, remove, entry.path)
-        if note is not None:
-            self._carry_over(relative, entry)
 
 
 def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -353,8 +353,8 @@ def _roll_forward(
     return RecoveredCommit(
         record.number,
         publication.published,
-        tuple(add.final for add in record.adds),
-        tuple(remove.path for remove in record.removes),
+        record.added,
+        record.removed,
         tuple(publication.notes),
         publication.abandoned,
     )

@@ -315,8 +315,8 @@ class _Transaction:
         return CommitOutcome(
             record.number,
             completion.published,
-            tuple(self._storage.path(add.final) for add in record.adds),
-            tuple(self._storage.path(remove.path) for remove in record.removes),
+            tuple(map(self._storage.path, record.added)),
+            tuple(map(self._storage.path, record.removed)),
             completion.notes,
             self._storage.capabilities.missing(),
             self._attempt,
