@@ -217,7 +217,10 @@ def entries_below(
             first = seen.setdefault((status.st_dev, status.st_ino), prefix)
             if first != prefix:
                 if unknown is not None and not prefix.startswith(first):
-                    unknown.append(_same_directory(prefix, first))
+                    unknown.append(
+                        f"{prefix!r} and {first!r} are the same directory, so every file in it "
+                        "would be changed twice. Hint: keep one of the two names."
+                    )
                 continue  # else a symbolic link that leads back up
             for entry in entries:  # as few steps as possible: the lock may be held
                 name = entry.name
@@ -280,13 +283,6 @@ def _dangling(relative: str, entry: os.DirEntry[str]) -> str:
         f"the symbolic link {relative!r} leads to {os.readlink(entry.path)!r}, which "
         "cannot be opened; the rows behind it are unknown. Hint: mount the disk that holds it, or "
         "move the link out of the dataset if its rows do not belong to it."
-    )
-
-
-def _same_directory(prefix: str, first: str) -> str:
-    return (
-        f"{prefix!r} and {first!r} are the same directory, so every file in it would be changed "
-        "twice. Hint: keep one of the two names."
     )
 
 

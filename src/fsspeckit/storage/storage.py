@@ -137,7 +137,7 @@ def staging_names(names: list[str]) -> list[str]:
     return [name for name in names if _STAGING.match(name)]
 
 
-def current_names(names: list[str], staging: str) -> list[str]:
+def renamed_staging(names: list[str], staging: str) -> list[str]:
     """Return the names that a staging directory has now, after recoveries have renamed it."""
     return [name for name in names if name == staging or name.startswith(f"{staging}~")]
 
@@ -162,7 +162,9 @@ def find_control_directory(
         CorruptRecordError: If the pointer in the default one cannot be understood.
     """
     default = _default(root)
-    pointed = None if default is None else _read_pointer(backend, default.at("location.json"))
+    pointed = None
+    if default is not None and backend.stat(pointer := default.at("location.json")) is not None:
+        pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if control_dir is None:
         if default is None:
             raise InvalidArgumentError(
@@ -171,9 +173,12 @@ def find_control_directory(
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
     given = _given(root, control_dir)
-    if pointed not in (None, given) or (pointed is None and _in_use(backend, default, given)):
-        raise _elsewhere(root, given, pointed or (default.path if default else ""))
-    return ControlDirectory(given), None if default and default.path == given else default
+    other = None if default is None or default.path == given else default
+    if pointed is None and other is not None and backend.names(other.commits):
+        pointed = other.path  # it is in use
+    if pointed is not None and pointed != given:
+        raise _elsewhere(root, given, pointed)
+    return ControlDirectory(given), other
 
 
 def leave_pointer(
@@ -253,16 +258,6 @@ def _check_same_filesystem(root: Root, control_dir: str) -> None:
             f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
             "filesystem."
         )
-
-
-def _in_use(backend: Backend, default: ControlDirectory | None, given: str) -> bool:
-    return default is not None and default.path != given and bool(backend.names(default.commits))
-
-
-def _read_pointer(backend: Backend, path: str) -> str | None:
-    if backend.stat(path) is None:
-        return None
-    return _read_document(backend, path, "fsspeckit-location", "control_dir")
 
 
 def _document(kind: str, **values: str) -> bytes:

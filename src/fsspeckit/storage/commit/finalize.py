@@ -23,10 +23,10 @@ from fsspeckit.storage.commit.publish import (
     remove_old_tree,
     swap_in,
 )
-from fsspeckit.storage.commit.trash import purge_trash
+from fsspeckit.storage.commit.trash import purge_trash, was_trashed
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.listing import entries_below, list_files
-from fsspeckit.storage.storage import current_names, staging_names, tree_names
+from fsspeckit.storage.storage import renamed_staging, staging_names, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -112,18 +112,14 @@ def try_build_swap(
     notes: list[str],
 ) -> Swap | None:
     """Build the new tree where a swap is possible and useful; else None, with a note why."""
-    if not storage.capabilities.exchange or not lock.exclusive or _changes_one_name(record):
+    changes_one_name = len({*record.added, *record.removed}) == 1  # one step anyway
+    if not storage.capabilities.exchange or not lock.exclusive or changes_one_name:
         return None
     try:
         return build_swap(storage, record, staging_dirs)
     except SwapRefused as refusal:
         notes.append(f"published without exchange: {refusal}.")
         return None
-
-
-def _changes_one_name(record: CommitRecord) -> bool:
-    """Whether a plain publish is a single step anyway."""
-    return len({*record.added, *record.removed}) == 1
 
 
 def publish(
@@ -169,8 +165,14 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
         LostFileError: If a file that the commit removed is not in the trash, and the commit could
             still be completed; nothing was changed.
     """
-    publication = Publication("plain", [f"abandoned: {_first_line(reason)}"], abandoned=True)
-    lost = [path for path in record.removed if _is_lost(storage, record, path)]
+    first_line = str(reason).partition("\n")[0]
+    publication = Publication("plain", [f"abandoned: {first_line}"], abandoned=True)
+    lost = [
+        path
+        for path in record.removed
+        if not was_trashed(storage, record.number, path)
+        and storage.backend.stat(storage.path(path)) is None
+    ]
     if lost and not isinstance(reason, LostFileError):
         raise LostFileError.cannot_go_back(record.number, lost[0])
     if lost:
@@ -189,15 +191,6 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
             publication.notes += _remove_added(storage, add)
     drop_empty_directories(storage, storage.root.path, record.added)
     return publication
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
-    kept = storage.control.trashed(record.number, path)
-    return storage.backend.stat(kept) is None and storage.backend.stat(storage.path(path)) is None
 
 
 def _remove_added(storage: Storage, add: Add) -> list[str]:
@@ -239,7 +232,7 @@ def complete(
     for name, kind, number in tree_names(names):
         if kind == "old" and number == record.number:
             remove_old_tree(storage, name)
-    for place in current_names(staging_names(names), record.staging):
+    for place in renamed_staging(staging_names(names), record.staging):
         storage.backend.discard_tree(storage.control.at(place))
     purge_trash(storage, record.number)
     return completion

@@ -58,6 +58,11 @@ def this_process() -> dict[str, Any]:
     }
 
 
+def owner_document() -> bytes:
+    """Encode the description of this process for a file that it owns."""
+    return (json.dumps(this_process()) + "\n").encode()
+
+
 def is_this_process(owner: dict[str, Any]) -> bool:
     """Whether a description is that of this process."""
     return owner.get("id") == _identifier
@@ -141,7 +146,8 @@ def hold_lock(storage: Storage) -> Iterator[WriterLock]:
         return
     try:
         with _locked_mount(storage):
-            _write_holder(descriptor, path)
+            syscalls.truncate(descriptor, path)
+            syscalls.write(descriptor, path, owner_document())
             yield WriterLock(path, descriptor)
     finally:
         os.close(descriptor)
@@ -213,11 +219,6 @@ def _is_open_file(descriptor: int, path: str) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _write_holder(descriptor: int, path: str) -> None:
-    syscalls.truncate(descriptor, path)
-    syscalls.write(descriptor, path, (json.dumps(this_process()) + "\n").encode())
 
 
 def _describe_holder(path: str) -> str:

@@ -255,36 +255,28 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
-    return CommitRecord(
+    record = CommitRecord(
         int(content["number"]),
         str(content["id"]),
         str(content["time"]),
         facts,
         float(content["seconds"]),
         content["publish"],
-        check_basename(content["staging"]),
-        tuple(_parse_add(add) for add in content["adds"]),
-        tuple(_parse_remove(remove) for remove in content["removes"]),
+        content["staging"],
+        tuple(Add(**_known_fields(Add, add)) for add in content["adds"]),
+        tuple(Remove(**_known_fields(Remove, remove)) for remove in content["removes"]),
     )
+    # A record that was tampered with must not reach outside of staging and root.
+    for name in (record.staging, *(add.staged for add in record.adds)):
+        check_basename(name)
+    for path in record.added + record.removed:
+        check_relative(path)
+    return record
 
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that this version knows: a later one may have added others."""
     return {field.name: content[field.name] for field in fields(kind) if field.name in content}
-
-
-def _parse_add(content: dict[str, Any]) -> Add:
-    add = Add(**_known_fields(Add, content))
-    # A record that was tampered with must not reach outside of staging and root.
-    check_basename(add.staged)
-    check_relative(add.final)
-    return add
-
-
-def _parse_remove(content: dict[str, Any]) -> Remove:
-    remove = Remove(**_known_fields(Remove, content))
-    check_relative(remove.path)
-    return remove
 
 
 def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:

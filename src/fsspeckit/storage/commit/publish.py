@@ -53,7 +53,7 @@ from fsspeckit.storage.storage import MANIFEST_FILE, TREE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from fsspeckit.storage.commit.log import Add, CommitRecord, Remove
+    from fsspeckit.storage.commit.log import Add, CommitRecord
     from fsspeckit.storage.storage import Storage
 
 _MANIFEST_FORMAT = "fsspeckit-shadow"
@@ -83,7 +83,9 @@ def publish_plain(
         staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
-        elif not _is_published(storage, add, replaced.get(add.final)):
+            continue
+        found, old = storage.backend.stat(storage.path(add.final)), replaced.get(add.final)
+        if found is None or (old is not None and old.is_still(found)):
             notes.append(missing_add(storage, record, add))
             deleted.add(add.final)
     _sync_directories_of(storage, record.added)
@@ -114,12 +116,6 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
         if found is None or found.size != add.size:
             raise  # not the copy that an earlier attempt made
         storage.backend.discard(staged)
-
-
-def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
-    """Whether a file that is no longer staged is in the dataset."""
-    found = storage.backend.stat(storage.path(add.final))
-    return found is not None and not (replaced is not None and replaced.is_still(found))
 
 
 def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
@@ -276,9 +272,7 @@ def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[st
     # A name of its own each time: whoever built an earlier one cannot swap this one in.
     name = storage.control.swap_name(record.number, uuid.uuid4().hex)
     try:
-        _refuse_mounts(storage.root.path)
-        _refuse_links(storage, record)
-        _refuse_own_working_directory(storage.root.path)
+        _refuse_unswappable(storage.root.path, record)
         return _build(storage, record, name, staging_dirs)
     except SwapRefused:
         discard_swap(storage, name)
@@ -288,15 +282,14 @@ def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[st
         raise SwapRefused(f"{error.strerror}: {error.filename!r}") from error
 
 
-def _refuse_links(storage: Storage, record: CommitRecord) -> None:
-    """Refuse where a file to remove is a link: the old tree is compared by inodes of entries."""
-    for path in record.removed:
-        if os.path.islink(storage.path(path)):
+def _refuse_unswappable(root: str, record: CommitRecord) -> None:
+    """Refuse a dataset of which something would stay behind in the old tree."""
+    for place in sorted(mount_points()):
+        if place.startswith(f"{root}/"):
+            raise SwapRefused(f"another disk is mounted at {place!r}")
+    for path in record.removed:  # the old tree is compared by the inodes of its entries
+        if os.path.islink(f"{root.rstrip('/')}/{path}"):
             raise SwapRefused(f"{path!r} is a symbolic link")
-
-
-def _refuse_own_working_directory(root: str) -> None:
-    """Refuse where this process works inside the dataset: it would stay in the old tree."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -372,13 +365,6 @@ def _refuse_foreign_jobs(directory: str) -> None:
     for name in os.listdir(directory):
         if _is_foreign_job(name):
             raise SwapRefused(f"another program is writing into {name!r}")
-
-
-def _refuse_mounts(directory: str) -> None:
-    """A disk that is mounted below would stay behind in the old tree, even if it is empty."""
-    for place in sorted(mount_points()):
-        if place.startswith(f"{directory}/"):
-            raise SwapRefused(f"another disk is mounted at {place!r}")
 
 
 def _is_foreign_job(name: str) -> bool:

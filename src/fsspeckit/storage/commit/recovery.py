@@ -41,6 +41,7 @@ from fsspeckit.storage.commit.publish import (
     remove_old_tree,
 )
 from fsspeckit.storage.commit.staging import (
+    current_names,
     own_staging,
     owner_is_gone,
     owner_state,
@@ -50,7 +51,6 @@ from fsspeckit.storage.commit.staging import (
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
-    current_names,
     new_claim_name,
     open_storage,
     staging_names,
@@ -191,18 +191,14 @@ def take_snapshot(storage: Storage) -> Snapshot:
     """Take a snapshot of a dataset, after recovering what an earlier writer left."""
     notes: list[str] = []
     while True:
-        notes += _notes_of(recover_storage(storage))
+        notes += [
+            f"commit {commit.number} was interrupted and is complete now: {note}"
+            for commit in recover_storage(storage).completed
+            for note in commit.notes
+        ]
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return replace(snapshot, notes=tuple(notes))
-
-
-def _notes_of(report: RecoveryReport) -> list[str]:
-    return [
-        f"commit {commit.number} was interrupted and is complete now: {note}"
-        for commit in report.completed
-        for note in commit.notes
-    ]
 
 
 def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
@@ -301,8 +297,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
 
 def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
     """Whether somebody is completing a commit: its writer, or the recovery of another one."""
-    names = current_names(storage.backend.names(storage.control.path), record.staging)
-    states = {owner_state(storage, name) for name in names}
+    states = {owner_state(storage, name) for name in current_names(storage, record.staging)}
     return next((state for state in _STATE_PRIORITY if state in states), "gone")
 
 
@@ -362,10 +357,7 @@ def _roll_forward(
 
 def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
     """Whether a staging directory has the name that this recovery gave it, or is gone."""
-    return current_names(storage.backend.names(storage.control.path), record.staging) in (
-        [],
-        [place],
-    )
+    return current_names(storage, record.staging) in ([], [place])
 
 
 def _publication(
@@ -392,15 +384,14 @@ def _publication(
 @contextmanager
 def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
     """Rename a staging directory, so that late calls of its owner fail; yield its name."""
-    names = storage.backend.names(storage.control.path)
-    staging_dirs = current_names(names, record.staging)
+    names = current_names(storage, record.staging)
     target = new_claim_name(record.staging)
-    for place in staging_dirs:
+    for name in names:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
-            storage.backend.rename_directory(storage.control.at(place), storage.control.at(target))
+            storage.backend.rename_directory(storage.control.at(name), storage.control.at(target))
     with ExitStack() as stack:
-        if staging_dirs and not storage.capabilities.kernel_lock:
+        if names and not storage.capabilities.kernel_lock:
             try:
                 stack.enter_context(own_staging(storage, target))
             except FileNotFoundError as error:
@@ -410,16 +401,16 @@ def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
 
 def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
     """Return the swap of a commit that happened; discard the commit's other new trees."""
-    installed = None
+    swapped_in = None
     for name, kind, owner in tree_names(storage.backend.names(storage.control.path)):
         if owner != number:
             continue
         swap = None if kind == "dropped" else read_swap(storage, name)
         if swap is not None and is_swapped_in(storage, swap):
-            installed = claim_swap(storage, swap)
+            swapped_in = claim_swap(storage, swap)
         else:
             discard_swap(storage, name)
-    return installed
+    return swapped_in
 
 
 def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> Publication:

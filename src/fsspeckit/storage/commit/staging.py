@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.commit.lock import (
     is_this_process,
+    owner_document,
     state_of,
-    this_process,
     try_lock_if_supported,
 )
 from fsspeckit.storage.commit.log import Add
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 from fsspeckit.storage.listing import check_data_name, check_relative, parents_of, unique_basename
-from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, current_names
+from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, renamed_staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -222,7 +222,7 @@ def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
     _alive.add(stage.path)
     try:
         storage.backend.make_directories(stage.path)
-        storage.backend.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
+        storage.backend.overwrite(f"{stage.path}/{OWNER_FILE}", owner_document())
     except FileNotFoundError:  # a recovery removed the empty directory as a leftover
         stage.discard()
         return None
@@ -230,10 +230,6 @@ def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
         stage.discard()
         raise
     return stage
-
-
-def _owner_document() -> bytes:
-    return (json.dumps(this_process()) + "\n").encode()
 
 
 def _create_locked(storage: Storage, identifier: str) -> Stage | None:
@@ -251,7 +247,7 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
         # False if a recovery is checking it just now. Where nobody can lock, nobody considers an
         # unlocked file abandoned.
         if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
-            syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
+            syscalls.write(owner, f"{opening}/{OWNER_FILE}", owner_document())
             storage.backend.rename_directory(opening, storage.control.at(name))
             return Stage(storage, name, owner)
     except FileNotFoundError:
@@ -309,7 +305,7 @@ def own_staging(storage: Storage, name: str) -> Iterator[None]:
     place = storage.control.at(name)
     _alive.add(place)
     try:
-        storage.backend.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
+        storage.backend.overwrite(f"{place}/{OWNER_FILE}", owner_document())
         yield
     finally:
         _alive.discard(place)
@@ -341,10 +337,14 @@ def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool])
     return True
 
 
+def current_names(storage: Storage, staging_name: str) -> list[str]:
+    """Return the names that a staging directory has now, after recoveries have renamed it."""
+    return renamed_staging(storage.backend.names(storage.control.path), staging_name)
+
+
 def staging_paths(storage: Storage, staging_name: str) -> list[str]:
-    """Return the paths a staging directory has now, after recoveries have renamed it."""
-    names = current_names(storage.backend.names(storage.control.path), staging_name)
-    return [storage.control.at(name) for name in names]
+    """Return the paths that a staging directory has now, after recoveries have renamed it."""
+    return [storage.control.at(name) for name in current_names(storage, staging_name)]
 
 
 def find_staged(storage: Storage, staging_dirs: Sequence[str], staged: str) -> str | None:

@@ -5,13 +5,6 @@ Three outcomes, distinguished by type, whatever dies and whoever else writes:
 * :func:`commit` returns: the files are changed;
 * :class:`~fsspeckit.errors.CommitPendingError`: committed, and recovery completes it;
 * any other error: nothing was changed.
-
-    storage = open_storage(path)
-    snapshot = take_snapshot(storage)
-    with staging(storage) as stage:
-        file = stage.new_file()
-        ...                                      # write Parquet to file.path
-        commit(storage, snapshot, stage, FileChanges([file], ["part-0.parquet"]))
 """
 
 from __future__ import annotations

@@ -118,16 +118,9 @@ class FileStatus(NamedTuple):
     """One file or directory, symbolic links followed."""
 
     mode: int
-    """Type and permissions."""
-
     size: int
-    """Bytes."""
-
     mtime_ns: int
-    """Time of the last modification."""
-
     inode: int
-    """Its number on the disk."""
 
     birth_ns: int | None = None
     """When it was created, where the filesystem records that.

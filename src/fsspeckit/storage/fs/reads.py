@@ -146,7 +146,7 @@ def _is_specific(error: BaseException) -> bool:
 
 def _meaning_of_one(error: BaseException) -> Meaning | None:
     codes = [str(code) for code in _codes(error)]
-    if "InvalidObjectState" in codes or _cause_has(error, "InvalidObjectState"):
+    if "InvalidObjectState" in (*codes, *map(str, _codes(error.__cause__))):
         return "other"  # an archived object: s3fs says PermissionError, but no permission helps
     if isinstance(error, FileNotFoundError):
         return "missing"
@@ -155,23 +155,14 @@ def _meaning_of_one(error: BaseException) -> Meaning | None:
     for code in (*codes, type(error).__name__):
         if code in _CODES:
             return _CODES[code]
-    if _is_bare_head(error, codes):
-        return "denied"
+    if "400" in codes and str(getattr(error, "operation_name", "")).startswith("Head"):
+        return "denied"  # S3 refused a request whose answer has no body, and so no reason
     if type(error) is OSError and error.errno is None:
         return next((meaning for text, meaning in _TEXTS if text.search(str(error))), None)
     return None
 
 
-def _cause_has(error: BaseException, code: str) -> bool:
-    return error.__cause__ is not None and code in map(str, _codes(error.__cause__))
-
-
-def _is_bare_head(error: BaseException, codes: list[str]) -> bool:
-    """Whether S3 refused a request whose answer has no body, and so no reason."""
-    return "400" in codes and str(getattr(error, "operation_name", "")).startswith("Head")
-
-
-def _codes(error: BaseException) -> Iterator[Any]:
+def _codes(error: BaseException | None) -> Iterator[Any]:
     """Yield the codes and HTTP status of an error, wherever its library keeps them."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):
