@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from fsspeckit.storage import stable_files
-from fsspeckit.storage.storage import open_storage
+from fsspeckit.storage import open_storage, stable_files
 
 if TYPE_CHECKING:
     from tests.storage.scenario import Scenario, State

@@ -37,6 +37,7 @@ from fsspeckit.errors import (
     UnreadableFileError,
 )
 from fsspeckit.storage import (
+    DataFile,
     FileChanges,
     commit,
     history,
@@ -51,7 +52,6 @@ from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import numbers, read_record
 from fsspeckit.storage.commit.staging import staging_paths
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.listing import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 STEP = 1 if os.environ.get("TORTURE") else 4
 BOTH = pytest.mark.parametrize("publish", ["auto", "plain"])

@@ -33,6 +33,7 @@ from fsspeckit.storage import (
     StagedFile,
     Storage,
     commit,
+    list_files,
     open_storage,
     recover_storage,
     staging,
@@ -40,7 +41,6 @@ from fsspeckit.storage import (
 )
 from fsspeckit.storage.commit import recovery
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     long_object_stores,

@@ -20,12 +20,12 @@ from fsspeckit.storage import (
     commit,
     history,
     history_of,
+    list_files,
     open_storage,
     recover_storage,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
     KEY,

@@ -36,6 +36,7 @@ from fsspeckit.storage import (
     history,
     history_of,
     open_storage,
+    read_range,
     recover_storage,
     stable_files,
     staging,
@@ -45,7 +46,6 @@ from fsspeckit.storage.commit import lock, recovery
 from fsspeckit.storage.commit.lock import state_of, this_process
 from fsspeckit.storage.commit.log import numbers
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.reads import read_range
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage import Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Storage
 
 SCENARIOS = pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE], ids=lambda item: item.name

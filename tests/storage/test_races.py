@@ -25,21 +25,20 @@ from fsspeckit.errors import (
 from fsspeckit.storage import (
     FileChanges,
     commit,
+    create_stage,
     open_storage,
     recover_storage,
     staging,
     take_snapshot,
 )
 from fsspeckit.storage.commit.lock import hold_lock
-from fsspeckit.storage.commit.staging import create_stage
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fsspeckit.storage import Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Storage
 
 
 def open_use_and_discard(storage: Storage) -> None:

@@ -24,11 +24,11 @@ from fsspeckit.storage import (
     FileChanges,
     commit,
     open_storage,
+    recover,
     stable_files,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.recovery import recover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

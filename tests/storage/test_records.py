@@ -18,6 +18,7 @@ from fsspeckit.storage import (
     CommitFacts,
     FileChanges,
     Retention,
+    check_data_name,
     commit,
     history,
     open_storage,
@@ -25,14 +26,10 @@ from fsspeckit.storage import (
     stable_files,
     staging,
     take_snapshot,
-)
-from fsspeckit.storage.commit.log import encode_document
-from fsspeckit.storage.listing import (
-    check_basename,
-    check_data_name,
-    check_relative,
     unique_basename,
 )
+from fsspeckit.storage.commit.log import encode_document
+from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer

@@ -30,19 +30,19 @@ from fsspeckit.storage import (
     StagedFile,
     commit,
     open_storage,
+    pending_numbers,
     recover_storage,
     stable_files,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.commit.log import read_record
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage import Snapshot, Stage, Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Snapshot, Stage, Storage
 
 TORTURE = bool(os.environ.get("TORTURE"))
 PARTITIONS = ("", "p=0", "p=1", "q=1/r=2")

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from fsspeckit.storage import Storage
+    from fsspeckit.storage import Root, Storage
     from fsspeckit.storage.listing import Listing
-    from fsspeckit.storage.roots import Root
 
 
 class Turns:

@@ -36,7 +36,7 @@ from fsspeckit.storage.fs import syscalls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 _STEPS = {
     "lock": r"flock .*/lock$",

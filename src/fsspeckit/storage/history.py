@@ -117,10 +117,10 @@ class History(Displayed, list[HistoryEntry]):
         return {"commits": [entry.to_dict() for entry in self]}
 
     def __str__(self) -> str:
-        shown = self[-MOST_LINES:]
-        left_out = len(self) - len(shown)
+        last = self[-MOST_LINES:]
+        left_out = len(self) - len(last)
         before = [f"{counted(left_out, 'commit')} before"] if left_out else []
-        return "\n".join([*before, *map(str, shown)]) or "no commits"
+        return "\n".join([*before, *map(str, last)]) or "no commits"
 
     def _card(self) -> Card:
         def line(entry: HistoryEntry) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def history_of(storage: Storage) -> History:
         except CorruptRecordError as error:
             damaged.append(error)
     if damaged:
-        # A list with gaps would be taken for the whole history.
+        # A list with gaps would look like the whole history.
         first, *others = damaged
         for other in others:
             first.add_note(str(other))

@@ -121,7 +121,7 @@ def passwords_of(url: str) -> tuple[str, ...]:
     return tuple(sorted(forms, key=len, reverse=True))
 
 
-def hide_credentials(text: str, url: str) -> str:
+def _hide_credentials(text: str, url: str) -> str:
     """Return a text about a URL without its credentials, even where it shows only the password."""
     redacted = without_credentials(text)
     for password in passwords_of(url):
@@ -241,7 +241,7 @@ def _from_url(text: str, options: dict[str, Any]) -> Root:
             raise
         raise InvalidArgumentError(
             f"path {without_credentials(text)!r} cannot be opened: "
-            f"{hide_credentials(str(error), text)}.\n"
+            f"{_hide_credentials(str(error), text)}.\n"
             "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
         ) from (None if passwords_of(text) else error)
     root = _on_filesystem(stripped, filesystem)

@@ -152,7 +152,7 @@ def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
     return [(name, found[1], int(found[2])) for name in names if (found := _TREES.match(name))]
 
 
-def find_control_directory(
+def _find_control_directory(
     root: Root, backend: Backend, control_dir: str | os.PathLike[str] | None = None
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
     """Find the control directory of a dataset, and the default one if that is another.
@@ -181,7 +181,7 @@ def find_control_directory(
     return ControlDirectory(given), other
 
 
-def leave_pointer(
+def _leave_pointer(
     root: Root, backend: Backend, control: ControlDirectory, default: str
 ) -> str | None:
     """Make every writer find a control directory that is not the default; a note if impossible."""
@@ -360,7 +360,7 @@ class Storage:
             self.backend.make_directories(self.control.commits)
         if self.default_control is None:
             return self._mount_notes()
-        note = leave_pointer(self.root, self.backend, self.control, self.default_control)
+        note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
         return () if note is None else (note,)
 
     def _mount_notes(self) -> tuple[str, ...]:
@@ -409,7 +409,7 @@ def open_storage(
         )
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
-    control, default = find_control_directory(root, backend, control_dir)
+    control, default = _find_control_directory(root, backend, control_dir)
     storage = Storage(
         root,
         control,

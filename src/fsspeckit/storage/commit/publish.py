@@ -86,7 +86,7 @@ def publish_plain(
             continue
         found, old = storage.backend.stat(storage.path(add.final)), replaced.get(add.final)
         if found is None or (old is not None and old.is_still(found)):
-            notes.append(missing_add(storage, record, add))
+            notes.append(_missing_add(storage, record, add))
             deleted.add(add.final)
     _sync_directories_of(storage, record.added)
     for remove in record.removes:
@@ -118,7 +118,7 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
         storage.backend.discard(staged)
 
 
-def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
+def _missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
     """Return a note about a new file that somebody deleted, or raise LostFileError.
 
     Old files are removed only after all new ones are in place. So if one was removed already, this
@@ -172,12 +172,12 @@ def _check_removable(path: str) -> None:
     if immutable:
         reason = f"the commit would remove {path!r}, but this is immutable or append-only"
         raise PermissionError(errno.EPERM, reason, immutable[0])
-    if is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
+    if _is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
         reason = "the commit would remove this file, which only its owner may do in that directory"
         raise PermissionError(errno.EPERM, reason, path)
 
 
-def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
+def _is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
     """Whether the sticky bit, as on ``/tmp``, keeps this process from removing a user's files.
 
     Without an ``owner``: the files of any user.
@@ -322,11 +322,13 @@ def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequ
     syscalls.make_directory(tree)
     entries: dict[str, int] = {}
     if replaces:
-        _link_tree(source, tree, "", names_left_out(record, directory), entries)
+        _link_tree(source, tree, "", _names_left_out(record, directory), entries)
     elif directory:
         inherit_directory(tree, os.path.dirname(source))
     _link_adds(storage, record, staging_dirs, tree, directory)
-    drop_empty_directories(storage, tree, (path_within(directory, path) for path in record.removed))
+    drop_empty_directories(
+        storage, tree, (_path_within(directory, path) for path in record.removed)
+    )
     swap = Swap(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
     _write_manifest(storage, swap)
     for made in ("", TREE, *_directories_of(swap, record)):
@@ -337,7 +339,7 @@ def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequ
 def _directories_of(swap: Swap, record: CommitRecord) -> list[str]:
     """Return the directories of a new tree, also those of new files; some may be gone again."""
     linked = {name[:-1] for name in swap.entries if name[-1] == "/"}
-    added = (path_within(swap.directory, path) for path in record.added)
+    added = (_path_within(swap.directory, path) for path in record.added)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
@@ -371,13 +373,13 @@ def _is_foreign_job(name: str) -> bool:
     return name == "_temporary" or name.startswith(".spark-staging")
 
 
-def names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
+def _names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
     """Return what the new tree leaves out: path below the directory, and inode if it matters."""
-    inodes = {path_within(directory, remove.path): remove.inode for remove in record.removes}
+    inodes = {_path_within(directory, remove.path): remove.inode for remove in record.removes}
     return inodes | dict.fromkeys(map(checksum_path, inodes))
 
 
-def path_within(directory: str, relative: str) -> str:
+def _path_within(directory: str, relative: str) -> str:
     """Return a path below the root as seen from a directory below the root."""
     return relative.removeprefix(f"{directory}/") if directory else relative
 
@@ -391,7 +393,7 @@ def _link_tree(
 ) -> None:
     """Fill a directory with links to all entries of another one, and of those below it."""
     status = os.stat(source)
-    if is_sticky_for_others(status):
+    if _is_sticky_for_others(status):
         raise SwapRefused(f"files of others could not be removed from {source!r}")
     with os.scandir(source) as found:
         for entry in found:  # as few steps as possible: this runs for every file of a dataset
@@ -419,14 +421,14 @@ def _link_adds(
     storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], tree: str, directory: str
 ) -> None:
     for add in record.adds:
-        target = f"{tree}/{path_within(directory, add.final)}"
+        target = f"{tree}/{_path_within(directory, add.final)}"
         staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             make_data_directories(os.path.dirname(target), tree)
             syscalls.link(staged, target)
         elif not os.path.lexists(target):
             # What recovery of a plain publish finds in place was linked with the rest.
-            missing_add(storage, record, add)
+            _missing_add(storage, record, add)
 
 
 def _write_manifest(storage: Storage, swap: Swap) -> None:
@@ -480,7 +482,7 @@ def is_swapped_in(storage: Storage, swap: Swap) -> bool:
     """Whether the new tree was swapped in: then it is no longer where it was built."""
     if swap.name.startswith(".old"):
         return True
-    inode = inode_of(storage.control.at(swap.name, TREE))
+    inode = _inode_of(storage.control.at(swap.name, TREE))
     return not swap.replaces if inode is None else inode != swap.inode
 
 
@@ -493,7 +495,7 @@ def claim_swap(storage: Storage, swap: Swap) -> Swap:
     return replace(swap, name=name)
 
 
-def inode_of(path: str) -> int | None:
+def _inode_of(path: str) -> int | None:
     """Return the inode behind a name; None if there is none."""
     try:
         return os.lstat(path).st_ino
@@ -514,9 +516,9 @@ class SwapCleanup:
         self._name = swap.name
         self._new = storage.path(swap.directory)
         self._removes = {
-            path_within(swap.directory, remove.path): remove for remove in record.removes
+            _path_within(swap.directory, remove.path): remove for remove in record.removes
         }
-        self._left_out = names_left_out(record, swap.directory)
+        self._left_out = _names_left_out(record, swap.directory)
         self.notes: list[str] = []
 
     @property
@@ -530,8 +532,8 @@ class SwapCleanup:
             old_name = self._name.replace(".shadow", ".old", 1)
             control = self._storage.control
             self._storage.backend.rename_directory(control.at(self._name), control.at(old_name))
-            # Durable before the first name is taken out of the old tree: a missing name would
-            # otherwise be taken for one that another program has deleted. And the swap itself
+            # Durable before the first name is removed from the old tree: a missing name would
+            # otherwise look like one that another program has deleted. And the swap itself
             # before anything is removed; one of its directories is enough.
             self._storage.backend.sync_directory(control.path)
             self._storage.backend.sync_directory(os.path.dirname(self._new))
@@ -576,7 +578,7 @@ class SwapCleanup:
         path = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/"):
             self._storage.backend.discard_directory(path)
-        elif inode_of(path) == self._entries[relative]:
+        elif _inode_of(path) == self._entries[relative]:
             self._storage.backend.discard(path)
             self.notes.append(f"{relative!r} was deleted by another program meanwhile.")
 
@@ -597,8 +599,8 @@ class SwapCleanup:
 
     def _resolve_conflict(self, relative: str, path: str, target: str) -> None:
         """Decide between a foreign file of the old tree and one of the new tree."""
-        current = inode_of(target)
-        if current == inode_of(path):
+        current = _inode_of(target)
+        if current == _inode_of(path):
             self._storage.backend.discard(path)
         elif current == self._entries.get(relative):
             syscalls.rename(path, target)

@@ -184,7 +184,7 @@ def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryRepor
     if not _has_leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.display_path)
     with hold_lock(storage) as lock:
-        return recover_locked(storage, lock, abandon=abandon)
+        return _recover_locked(storage, lock, abandon=abandon)
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
@@ -209,13 +209,13 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
-        recover_locked(storage, lock)
+        _recover_locked(storage, lock)
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return snapshot
 
 
-def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
+def _recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset whose lock this process holds."""
     completed = []
     for number in pending_numbers(storage)[1]:
@@ -279,7 +279,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
     progress = _Progress(storage, record)
     pause = _FIRST_PAUSE_SECONDS
     while (completion := read_completion(storage, record.number)) is None:
-        owner = owner_of_commit(storage, record)
+        owner = _owner_of_commit(storage, record)
         if owner == "gone":
             return read_completion(storage, record.number)  # it may have ended just now
         if progress.has_stopped():
@@ -295,7 +295,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
     return completion
 
 
-def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
+def _owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
     """Whether somebody is completing a commit: its writer, or the recovery of another one."""
     states = {owner_state(storage, name) for name in current_names(storage, record.staging)}
     return next((state for state in _STATE_PRIORITY if state in states), "gone")

@@ -129,9 +129,10 @@ def commit(
     """
     started = time.time()
     for attempt in range(retries + 1):
-        about = _resolve_facts(facts, started)
-        transaction = _Transaction(storage, stage, snapshot, changes, about, attempt)
-        result = transaction.run()
+        about = facts() if callable(facts) else facts or CommitFacts()
+        if about.started is None:
+            about = replace(about, started=started)
+        result = _Transaction(storage, stage, snapshot, changes, about, attempt).run()
         if isinstance(result, CommitOutcome):
             return result
         snapshot, difference = result
@@ -146,34 +147,21 @@ def commit(
     )
 
 
-def _resolve_facts(
-    facts: CommitFacts | Callable[[], CommitFacts] | None, started: float
-) -> CommitFacts:
-    about = facts() if callable(facts) else facts or CommitFacts()
-    return replace(about, started=started) if about.started is None else about
-
-
+@dataclass
 class _Transaction:
     """One attempt to commit."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        stage: Stage,
-        snapshot: Snapshot,
-        changes: FileChanges,
-        facts: CommitFacts,
-        attempt: int,
-    ) -> None:
-        self._storage = storage
-        self._stage = stage
-        self._snapshot = snapshot
-        self._facts = facts
-        self._attempt = attempt
-        self._changes = changes
-        self._removes = _removes(storage, snapshot, changes.removes)
-        self._notes: list[str] = list(snapshot.notes)
-        self._seconds: dict[str, float] = {}
+    _storage: Storage
+    _stage: Stage
+    _snapshot: Snapshot
+    _changes: FileChanges
+    _facts: CommitFacts
+    _attempt: int
+    _seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._removes = _removes(self._storage, self._snapshot, self._changes.removes)
+        self._notes = list(self._snapshot.notes)
         self._clock = time.perf_counter()
 
     def _phase(self, name: str) -> None:
@@ -261,15 +249,15 @@ class _Transaction:
             lock.check()
             write_record(self._storage, record)
         except BaseException as error:
-            is_taken = isinstance(error, FileExistsError)
+            number_is_taken = isinstance(error, FileExistsError)
             if self._was_recorded(record, error):
-                if is_taken:
+                if number_is_taken:
                     return True  # the answer to the first request was lost, and it was repeated
                 self._raise_pending(record, error)
             if swap is not None:
                 discard_swap(self._storage, swap.name)
             self._stage.owned_by_commit = False
-            if is_taken:
+            if number_is_taken:
                 return False
             raise
         return True
@@ -334,11 +322,11 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
 
 def _check_finals(snapshot: Snapshot, changes: FileChanges, removes: Sequence[Remove]) -> None:
     """Check that every new file has a name of its own below the root, free after the removes."""
-    taken = snapshot.by_path.keys() - {remove.path for remove in removes}
+    used = snapshot.by_path.keys() - {remove.path for remove in removes}
     for file in changes.adds:
         check_relative(file.final, what="data file")
-        if file.final in taken:
+        if file.final in used:
             raise InvalidArgumentError(
                 f"{file.final!r} cannot be added: the dataset already has a file of that name."
             )
-        taken.add(file.final)
+        used.add(file.final)

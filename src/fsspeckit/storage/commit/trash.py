@@ -36,7 +36,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
         return f"{remove.path!r} was changed by another program after it was read; it was kept."
     drop_checksum(storage, path)
     target = storage.control.trashed(number, remove.path)
-    if not keeps_trash(storage) or not _move_to_trash(storage, path, target):
+    if not _keeps_trash(storage) or not _move_to_trash(storage, path, target):
         storage.backend.discard(path)
         return None
     return _put_back(storage, remove, target, path)
@@ -77,7 +77,7 @@ def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str |
 
 def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
     """Keep a file that is about to be replaced under its own name."""
-    if not keeps_trash(storage) or storage.backend.stat(path) is None:
+    if not _keeps_trash(storage) or storage.backend.stat(path) is None:
         return
     target = storage.control.trashed(number, relative)
     if storage.backend.stat(target) is None:
@@ -85,7 +85,7 @@ def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> No
         storage.backend.keep_copy(path, target)
 
 
-def keeps_trash(storage: Storage) -> bool:
+def _keeps_trash(storage: Storage) -> bool:
     """Whether replaced files are kept for a while, where they can be moved to the trash."""
     return storage.capabilities.trash and storage.retention.commits >= 1
 

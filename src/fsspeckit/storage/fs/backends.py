@@ -149,7 +149,7 @@ class _LocalBackend:
         directory = os.path.dirname(path)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         try:
-            write_file(temporary, data, sync=sync)
+            _write_file(temporary, data, sync=sync)
             yield temporary
         except BaseException:
             with suppress(OSError):
@@ -193,7 +193,7 @@ class _LocalBackend:
         except OSError as error:
             if error.errno != errno.EXDEV and error.errno not in NOT_SUPPORTED:
                 raise
-            copy_file(source, target)
+            _copy_file(source, target)
 
     def discard(self, path: str) -> bool:
         try:
@@ -201,7 +201,7 @@ class _LocalBackend:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            # The checksum of a file with a long name: what the disk cannot name is not there.
+            # A name that is too long, as of a checksum file, cannot exist either.
             if error.errno == errno.ENAMETOOLONG:
                 return False
             raise
@@ -242,7 +242,7 @@ class _LocalBackend:
             _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def write_file(path: str, data: bytes, *, sync: bool = True) -> None:
+def _write_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Write a new local file and make it durable."""
     descriptor = syscalls.create(path)
     try:
@@ -286,7 +286,7 @@ def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
     with suppress(FileNotFoundError):
         syscalls.unlink(incoming)
     try:
-        copy_file(source, incoming)
+        _copy_file(source, incoming)
         syscalls.rename(incoming, target)
     except Exception:
         with suppress(OSError):  # half a copy on a disk that is full, for example
@@ -295,7 +295,7 @@ def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
     syscalls.unlink(source)
 
 
-def copy_file(source: str, target: str) -> None:
+def _copy_file(source: str, target: str) -> None:
     """Copy a local file with its permissions and make the copy durable."""
     status = os.stat(source)
     descriptor = syscalls.create(target)
@@ -360,8 +360,7 @@ class _RemoteBackend:
             raise _already_exists(target)
         self.move_over(source, target)
 
-    def move_on_same_disk(self, source: str, target: str) -> None:
-        self.move_new(source, target)
+    move_on_same_disk = move_new  # there is only one disk
 
     def move_over(self, source: str, target: str) -> None:
         self.keep_copy(source, target)
@@ -509,7 +508,7 @@ class _ObjectStoreBackend(_RemoteBackend):
         return not list_objects(self._root, path)
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Give the objects below a prefix of our own another one, one after the other."""
+        """Move the objects below a prefix of ours to another one, one after the other."""
         for key in list_objects(self._root, source):
             with suppress(FileNotFoundError):  # published or removed by its owner just now
                 self.move_over(key, f"{target}/{key.rpartition('/')[2]}")

@@ -32,7 +32,7 @@ class Capabilities:
     """A file changes its name in one step."""
 
     kernel_lock: bool
-    """A lock that the system gives back when its process dies."""
+    """A lock that the system releases when its process dies."""
 
     exchange: bool
     """Two directories can be swapped in one step."""
@@ -50,7 +50,7 @@ class Capabilities:
     """The store itself refuses a put under a name that is taken, if asked to."""
 
     whole_seconds: bool = False
-    """Only times tell objects apart, and only those of a listing have fractions of a second."""
+    """Only times distinguish objects, and only a listing reports fractions of a second."""
 
     def missing(self) -> tuple[str, ...]:
         """Return one sentence for each promise that this filesystem cannot keep."""
