@@ -81,17 +81,13 @@ _TEXTS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     ),
 )
 
+# By the builtin type that Python itself gives to an error of each number.
 _ERRNO: dict[type, int] = {
-    FileExistsError: errno.EEXIST,
-    NotADirectoryError: errno.ENOTDIR,
-    IsADirectoryError: errno.EISDIR,
-    TimeoutError: errno.ETIMEDOUT,
-    InterruptedError: errno.EINTR,
-    BlockingIOError: errno.EAGAIN,
-    BrokenPipeError: errno.EPIPE,
-    ConnectionAbortedError: errno.ECONNABORTED,
-    ConnectionRefusedError: errno.ECONNREFUSED,
-    ConnectionResetError: errno.ECONNRESET,
+    type(OSError(number, "")): number
+    for number in (
+        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ETIMEDOUT, errno.EINTR, errno.EAGAIN),
+        *(errno.EPIPE, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET),
+    )
 }
 
 _S3 = {
