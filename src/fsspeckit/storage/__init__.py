@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from fsspeckit.storage.commit.log import CommitFacts, pending_numbers
 from fsspeckit.storage.commit.recovery import (
+    RecoveredCommit,
     RecoveryReport,
     recover,
     recover_storage,
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
-from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, commit
+from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
 from fsspeckit.storage.fs.backends import open_backend
+from fsspeckit.storage.fs.capabilities import Capabilities
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
     naming_failure,
@@ -24,7 +26,7 @@ from fsspeckit.storage.fs.reads import (
     read_tail,
 )
 from fsspeckit.storage.fs.syscalls import Call
-from fsspeckit.storage.history import HistoryEntry, history, history_of
+from fsspeckit.storage.history import History, HistoryEntry, history, history_of
 from fsspeckit.storage.listing import (
     DATA_SUFFIXES,
     DataFile,
@@ -38,6 +40,7 @@ from fsspeckit.storage.listing import (
 from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
 from fsspeckit.storage.snapshot import (
     Difference,
+    PinnedFile,
     Snapshot,
     StableFiles,
     list_snapshot,
@@ -55,14 +58,19 @@ __all__ = [
     "DATA_SUFFIXES",
     "STAGED_SUFFIX",
     "Call",
+    "Capabilities",
     "CommitFacts",
     "CommitOutcome",
     "DataFile",
     "Difference",
     "FileChanges",
+    "History",
     "HistoryEntry",
+    "PinnedFile",
     "PublishMode",
+    "RecoveredCommit",
     "RecoveryReport",
+    "Replan",
     "Retention",
     "Root",
     "Snapshot",
