@@ -295,7 +295,7 @@ class Retention:
 
 @dataclass(frozen=True, repr=False)
 class Storage:
-    """One dataset, as every other part of storage takes it."""
+    """One dataset, with everything that storage needs to know about it."""
 
     root: Root
     """Where the dataset is."""

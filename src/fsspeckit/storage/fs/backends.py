@@ -421,7 +421,7 @@ class _RemoteBackend:
 class _ObjectStoreBackend(_RemoteBackend):
     """A store that has keys and puts instead of directories and renames.
 
-    A prefix is not a directory. It is there as long as a key begins with it, nobody creates or
+    A prefix is not a directory. It exists as long as a key begins with it, nobody creates or
     removes it, and credentials may be limited to what is below it. So nothing here asks about
     a bucket, and every listing is one of whole keys below a prefix: a listing of one level also
     names prefixes below which a bucket keeps only deleted versions.
@@ -494,7 +494,7 @@ class _ObjectStoreBackend(_RemoteBackend):
         raise _already_exists(path)
 
     def make_directories(self, path: str) -> None:
-        """Nothing to do: a prefix is there when an object is below it."""
+        """Nothing to do: a prefix exists when an object is below it."""
 
     def discard_directory(self, path: str) -> bool:
         """Nothing to do: a prefix goes with its last object."""

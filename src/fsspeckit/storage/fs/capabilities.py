@@ -26,7 +26,7 @@ class Capabilities:
     """Of two writers that create the same record, one fails for certain."""
 
     whole_put: bool
-    """A file is there with all of its bytes, or not at all."""
+    """A file exists with all of its bytes, or not at all."""
 
     atomic_rename: bool
     """A file changes its name in one step."""
@@ -44,7 +44,7 @@ class Capabilities:
     """The files are made to survive a power failure (fsync, or the store's own promise)."""
 
     directories: bool = True
-    """Directories are entries of their own: a file can be created only in one that is there."""
+    """Directories are entries of their own: a file can be created only in one that exists."""
 
     conditional_put: bool = False
     """The store itself refuses a put under a name that is taken, if asked to."""

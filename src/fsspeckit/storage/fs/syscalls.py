@@ -87,7 +87,7 @@ def make_directory(path: str, mode: int = 0o777) -> None:
 
 
 def create(path: str, mode: int = 0o666) -> int:
-    """Create a file that is not there yet and open it for writing."""
+    """Create a file that does not exist yet and open it for writing."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     return int(_run(Call("create", (path,)), os.open, path, flags, mode))
 
@@ -136,7 +136,7 @@ def rename(source: str, target: str) -> None:
 
 
 def rename_new(source: str, target: str) -> None:
-    """Rename to a name that is not there yet.
+    """Rename to a name that does not exist yet.
 
     Raises:
         FileExistsError: If the target is there.
