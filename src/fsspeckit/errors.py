@@ -38,6 +38,12 @@ class FsspeckitError(Exception):
     """The base of every error raised on purpose."""
 
 
+def mark_committed(interrupt: BaseException, number: int) -> None:
+    """Note on an interrupt that commit ``number`` was recorded before it."""
+    interrupt.committed = number  # type: ignore[attr-defined]
+    interrupt.add_note(f"commit {number} is committed; recovery will complete it.")
+
+
 class InvalidArgumentError(FsspeckitError, ValueError):
     """An argument has a value that is never right, whatever the data."""
 

@@ -76,7 +76,7 @@ def test_work_starts_again_while_others_remove_files(storage: Storage, times: in
             return len(snapshot.listing.files)
         tries += 1
         (file,) = snapshot.listing.files
-        storage.disk.discard(file.path)
+        storage.backend.discard(file.path)
         pq.write_table(_rows(tries), f"{storage.root.path}/{tries}.parquet")
         raise FileNotFoundError(file.path)
 

@@ -92,7 +92,7 @@ def test_the_plan_is_the_same_with_and_without(dataset: str) -> None:
     wanted = source(*range(0, 1000, 37), 2000)
     known = io.plan_merge(wanted, dataset, "upsert", ["id"])
     storage = open_storage(dataset)
-    storage.disk.discard(storage.control.footers)
+    storage.backend.discard(storage.control.footers)
     fresh = io.plan_merge(wanted, dataset, "upsert", ["id"])
     assert known.files == fresh.files
     assert not os.path.exists(storage.control.footers), "a plan writes nothing"

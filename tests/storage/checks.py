@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from fsspeckit.storage import stable_files
-from fsspeckit.storage.storage import open_storage
+from fsspeckit.storage import open_storage, stable_files
 
 if TYPE_CHECKING:
     from tests.storage.scenario import Scenario, State
@@ -35,7 +34,7 @@ def read_consistently(storage: Storage) -> State:
     """Read all rows as our own readers do."""
     rows: State = []
     for pinned in stable_files(storage).files:
-        rows += _rows(storage.disk.read(pinned.file.path))
+        rows += _rows(storage.backend.read(pinned.file.path))
     return sorted(rows)
 
 
@@ -85,7 +84,7 @@ def assert_tidy(root: str) -> None:
     if not os.path.isdir(control):
         return
     assert set(os.listdir(control)) <= {"commits", "lock", "trash"}, os.listdir(control)
-    names = set(storage.disk.names(storage.control.commits))
+    names = set(storage.backend.names(storage.control.commits))
     records = {name for name in names if not name.endswith(".done.json")}
     assert names == records | {name.replace(".json", ".done.json") for name in records}
     for directory, _, files in os.walk(control):

@@ -19,14 +19,13 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem
 from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite, run_commit
 
-from fsspeckit.storage import recover_storage
+from fsspeckit.storage import open_storage, recover_storage
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 DIED = 77
 

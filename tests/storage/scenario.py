@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.storage import (
-    Change,
     CommitFacts,
     CommitOutcome,
+    FileChanges,
     Stage,
     StagedFile,
     Storage,
@@ -172,7 +172,7 @@ def put(storage: Storage, file: StagedFile, data: bytes) -> StagedFile:
 
 def stage_change(
     scenario: Scenario, storage: Storage, stage: Stage, version: str = "new"
-) -> Change:
+) -> FileChanges:
     """Stage the files of a scenario's change."""
     files = []
     for name in scenario.replaced:
@@ -182,7 +182,7 @@ def stage_change(
     for directory, start in scenario.added.items():
         file = stage.new_file("" if directory == "." else directory)
         files.append(put(storage, file, parquet_bytes(start, version)))
-    return Change(files, [*scenario.replaced, *scenario.dropped])
+    return FileChanges(files, [*scenario.replaced, *scenario.dropped])
 
 
 def run_commit(
@@ -217,7 +217,7 @@ def rewrite(
         for number in range(extra):
             file = stage.new_file()
             files.append(put(storage, file, parquet_bytes(1000 + 10 * number, version)))
-        return commit(storage, snapshot, stage, Change(files, replaced), FACTS)
+        return commit(storage, snapshot, stage, FileChanges(files, replaced), FACTS)
 
 
 def first_id(path: str) -> int:

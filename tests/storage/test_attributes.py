@@ -10,7 +10,7 @@ import pytest
 from tests.storage.checks import read_plainly
 from tests.storage.scenario import PARTITIONED, fresh, parquet_bytes, put, run_commit
 
-from fsspeckit.storage import Change, commit, open_storage, staging, take_snapshot
+from fsspeckit.storage import FileChanges, commit, open_storage, staging, take_snapshot
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add(root: str, directory: str, publish: Any, like: str | None = None) -> str
             put(storage, stage.new_file(directory, like=like), parquet_bytes(start, "x"))
             for start in (700, 800)
         ]
-        return commit(storage, snapshot, stage, Change(files)).added[0]
+        return commit(storage, snapshot, stage, FileChanges(files)).added[0]
 
 
 @BOTH

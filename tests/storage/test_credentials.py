@@ -13,13 +13,8 @@ from fsspec.registry import _registry
 import fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import open_storage
-from fsspeckit.storage.roots import (
-    check_credentials,
-    open_root,
-    passwords_of,
-    without_credentials,
-)
+from fsspeckit.storage import open_root, open_storage, passwords_of, without_credentials
+from fsspeckit.storage.roots import check_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -37,7 +37,8 @@ from fsspeckit.errors import (
     UnreadableFileError,
 )
 from fsspeckit.storage import (
-    Change,
+    DataFile,
+    FileChanges,
     commit,
     history,
     open_storage,
@@ -47,11 +48,10 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import numbers, read_record
-from fsspeckit.storage.commit.staging import staged_places
+from fsspeckit.storage.commit.staging import staging_paths
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.listing import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 STEP = 1 if os.environ.get("TORTURE") else 4
 BOTH = pytest.mark.parametrize("publish", ["auto", "plain"])
@@ -486,7 +486,7 @@ def test_a_staged_file_that_is_no_parquet(tmp_path: Path) -> None:
     with staging(storage) as stage:
         torn = put(storage, stage.new_file(), parquet_bytes(0, "new")[:-20])
         with pytest.raises(UnreadableFileError, match="not readable as Parquet"):
-            commit(storage, snapshot, stage, Change([torn]))
+            commit(storage, snapshot, stage, FileChanges([torn]))
     assert read_plainly(storage.root.path) == FLAT.old()
 
 
@@ -500,7 +500,7 @@ def test_a_staged_file_that_is_not_what_its_writer_said(
         file = put(storage, stage.new_file(), parquet_bytes(0, "new"))
         wrong = replace(file, rows=value) if field == "rows" else replace(file, size=value)
         with pytest.raises(UnreadableFileError, match=f"instead of {value}"):
-            commit(storage, snapshot, stage, Change([wrong]))
+            commit(storage, snapshot, stage, FileChanges([wrong]))
 
 
 class Interrupting:
@@ -569,6 +569,7 @@ def test_an_interrupt_between_the_calls_after_the_record(tmp_path: Path, where: 
         sys.settrace(before)
     if where == "record":
         assert "commit 1 is committed" in caught.value.__notes__[0]
+        assert getattr(caught.value, "committed", None) == 1
     assert numbers(open_storage(root))[0] == [1]
     recover(root)
     assert read_plainly(root) == FLAT.new()
@@ -584,9 +585,9 @@ def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:
     root = fresh(FLAT, str(tmp_path / "x"))
     storage = open_storage(root, lock_timeout=0.05)
     storage.prepare()
-    with locked(storage), pytest.raises(LockTimeoutError, match=f"process {os.getpid()} on"):
+    with hold_lock(storage), pytest.raises(LockTimeoutError, match=f"process {os.getpid()} on"):
         run_commit(FLAT, root, lock_timeout=0.05)
-    with locked(storage):
+    with hold_lock(storage):
         Path(storage.control.lock).write_bytes(b"garbage")
         with pytest.raises(LockTimeoutError, match="did not say"):
             run_commit(FLAT, root, lock_timeout=0.05)
@@ -651,7 +652,7 @@ def test_abandoning_keeps_what_another_program_wrote(
     record = read_record(storage, 1)
     published = next(add for add in record.adds if os.path.exists(storage.path(add.final)))
     Path(storage.path(published.final)).write_bytes(parquet_bytes(5000, "theirs", rows=50))
-    for place in staged_places(storage, record.staging):
+    for place in staging_paths(storage, record.staging):
         for name in os.listdir(place):
             os.unlink(f"{place}/{name}")
     report = recover(root, abandon=True)
@@ -679,7 +680,7 @@ def test_a_disk_without_locks_and_a_lost_file(tmp_path: Path, fork_server: ForkS
     """Nobody can know whether the owner is alive; that must not be waited for again and again."""
     root = killed_while_publishing(fork_server, tmp_path / "x")
     storage = open_storage(root, lock_timeout=0.1)
-    for place in staged_places(storage, read_record(storage, 1).staging):
+    for place in staging_paths(storage, read_record(storage, 1).staging):
         for name in os.listdir(place):
             if name.endswith(".staged"):
                 os.unlink(f"{place}/{name}")

@@ -22,9 +22,8 @@ from tests.storage.scenario import (
 )
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
-from fsspeckit.storage import recover, recover_storage
+from fsspeckit.storage import open_storage, recover, recover_storage
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 BOTH = pytest.mark.parametrize("publish", ["auto", "plain"])
 THEIRS = parquet_bytes(900, "theirs")

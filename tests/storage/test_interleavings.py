@@ -26,13 +26,14 @@ from tests.storage.turns import Turns, step_listings, stepped
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
 from fsspeckit.storage import (
-    Change,
     Difference,
+    FileChanges,
     Snapshot,
     Stage,
     StagedFile,
     Storage,
     commit,
+    list_files,
     open_storage,
     recover_storage,
     staging,
@@ -40,7 +41,6 @@ from fsspeckit.storage import (
 )
 from fsspeckit.storage.commit import recovery
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     long_object_stores,
@@ -144,16 +144,16 @@ def read_names(storage: Storage, snapshot: Snapshot) -> list[str]:
 
 def begin(storage: Storage) -> None:
     """Make the dataset: one file with an empty list."""
-    storage.disk.make_directories(storage.root.path)
+    storage.backend.make_directories(storage.root.path)
     storage.root.filesystem.pipe_file(storage.path("names.parquet"), b"[]")
 
 
 def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
     """Take the whole way of a change, planned again as often as needed."""
 
-    def change(stage: Stage, snapshot: Snapshot) -> Change:
+    def change(stage: Stage, snapshot: Snapshot) -> FileChanges:
         names = read_names(storage, snapshot)
-        return Change(
+        return FileChanges(
             [write_names(storage, stage.new_file(), [*names, name])], list(snapshot.by_path)
         )
 
@@ -161,7 +161,9 @@ def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
         snapshot = take_snapshot(storage)
         with staging(storage) as stage:
 
-            def replan(current: Snapshot, difference: Difference, stage: Stage = stage) -> Change:
+            def replan(
+                current: Snapshot, difference: Difference, stage: Stage = stage
+            ) -> FileChanges:
                 return change(stage, current)
 
             try:

@@ -21,10 +21,9 @@ from tests.storage.forkserver import DIED
 from tests.storage.scenario import FLAT, PARTITIONED, SCENARIOS, fresh, run_commit
 
 from fsspeckit.errors import CommitPendingError, FsspeckitError
-from fsspeckit.storage import recover_storage
+from fsspeckit.storage import open_storage, recover_storage
 from fsspeckit.storage.commit.log import numbers
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 TORTURE = bool(os.environ.get("TORTURE"))
 MODES = {"exchange": "auto", "plain": "plain"}

@@ -22,9 +22,8 @@ from tests.storage.scenario import FLAT, PARTITIONED, fresh, run_commit
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import CommitIncompleteError, LostFileError
-from fsspeckit.storage import history, open_storage, recover
+from fsspeckit.storage import history, open_storage, pending_numbers, recover
 from fsspeckit.storage.commit import trash
-from fsspeckit.storage.commit.log import pending_numbers
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:

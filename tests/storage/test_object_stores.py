@@ -16,16 +16,16 @@ from tests.storage.scenario import FLAT, parquet_bytes, put, stage_change
 
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import (
-    Change,
+    FileChanges,
     commit,
     history,
     history_of,
+    list_files,
     open_storage,
     recover_storage,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.listing import list_files
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
     KEY,
@@ -105,17 +105,17 @@ def failing(
 @EVERY_OBJECT_STORE
 def test_of_two_creations_the_second_finds_the_name_taken(storage: Storage) -> None:
     path = storage.control.record(1)
-    storage.disk.create(path, b"first")
+    storage.backend.create(path, b"first")
     with pytest.raises(FileExistsError) as caught:
-        storage.disk.create(path, b"second")
+        storage.backend.create(path, b"second")
     assert caught.value.filename == path
     assert path in str(caught.value)
-    assert storage.disk.read(path) == b"first"
+    assert storage.backend.read(path) == b"first"
 
 
 def test_a_creation_is_one_request(plain: Moto, there: Storage) -> None:
     with plain.recording() as asked:
-        there.disk.create(there.control.record(1), b"record")
+        there.backend.create(there.control.record(1), b"record")
     assert [request.action for request in asked] == ["PutObject"]
 
 
@@ -127,8 +127,8 @@ def test_a_creation_whose_response_was_lost_finds_its_own_object(
         plain.following(failing("PutObject", 500, "InternalError", times=1, after=True)),
         pytest.raises(FileExistsError, match="0000000001"),
     ):
-        there.disk.create(path, b"mine")
-    assert there.disk.read(path) == b"mine"
+        there.backend.create(path, b"mine")
+    assert there.backend.read(path) == b"mine"
 
 
 def test_a_commit_whose_record_was_put_but_not_answered_goes_on(
@@ -139,7 +139,7 @@ def test_a_commit_whose_record_was_put_but_not_answered_goes_on(
     lost = failing("PutObject", 500, "InternalError", key="0000000001.json", times=1, after=True)
     with plain.following(lost), staging(there) as stage:
         file = put(there, stage.new_file(), parquet_bytes(0, "new"))
-        outcome = commit(there, snapshot, stage, Change([file], ["a.parquet"]))
+        outcome = commit(there, snapshot, stage, FileChanges([file], ["a.parquet"]))
     assert (outcome.number, outcome.retries) == (1, 0)
     assert read_consistently(there) == [(0, "new"), (1, "new")]
     assert [entry.state for entry in history_of(there)] == ["complete"]
@@ -148,8 +148,8 @@ def test_a_commit_whose_record_was_put_but_not_answered_goes_on(
 def test_a_creation_beside_another_one_is_tried_again(plain: Moto, there: Storage) -> None:
     path = there.control.record(1)
     with plain.following(failing("PutObject", 409, "ConditionalRequestConflict", times=1)):
-        there.disk.create(path, b"mine")
-    assert there.disk.read(path) == b"mine"
+        there.backend.create(path, b"mine")
+    assert there.backend.read(path) == b"mine"
 
 
 def test_a_conflict_that_stays_means_that_the_name_is_taken(plain: Moto, there: Storage) -> None:
@@ -158,7 +158,7 @@ def test_a_conflict_that_stays_means_that_the_name_is_taken(plain: Moto, there: 
         plain.following(failing("PutObject", 409, "ConditionalRequestConflict")),
         pytest.raises(FileExistsError) as caught,
     ):
-        there.disk.create(path, b"mine")
+        there.backend.create(path, b"mine")
     assert caught.value.filename == path
 
 
@@ -167,7 +167,7 @@ def test_a_put_that_fails_for_another_reason_is_no_taken_name(plain: Moto, there
         plain.following(failing("PutObject", 400, "InvalidRequest")),
         pytest.raises(OSError, match="injected") as caught,
     ):
-        there.disk.create(there.control.record(1), b"mine")
+        there.backend.create(there.control.record(1), b"mine")
     assert not isinstance(caught.value, FileExistsError)
 
 
@@ -189,7 +189,7 @@ def test_a_listing_that_is_refused_is_no_empty_dataset(plain: Moto, there: Stora
     with plain.following(failing("ListObjectsV2", 403, "AccessDenied")):
         for question in (
             lambda: list_files(there.root),
-            lambda: there.disk.names(there.control.commits),
+            lambda: there.backend.names(there.control.commits),
             lambda: history(there.root.to_user_path(there.root.path), there.root.filesystem),
         ):
             with pytest.raises(PermissionError, match="s3:ListBucket"):
@@ -201,13 +201,13 @@ def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storag
     with plain.following(
         failing("HeadObject", 403, "AccessDenied"), failing("GetObject", 403, "AccessDenied")
     ):
-        for question in (there.disk.stat, there.disk.read, there.disk.discard):
+        for question in (there.backend.stat, there.backend.read, there.backend.discard):
             with pytest.raises(PermissionError, match="s3:GetObject") as caught:
                 question(path)
             assert f"s3://{path}" in str(caught.value)
-        assert there.disk.stat(there.path("b.parquet")) is None
+        assert there.backend.stat(there.path("b.parquet")) is None
         with pytest.raises(FileNotFoundError, match=r"b\.parquet"):
-            there.disk.read(there.path("b.parquet"))
+            there.backend.read(there.path("b.parquet"))
 
 
 class GcsWords(MemoryFileSystem):  # type: ignore[misc]
@@ -231,7 +231,7 @@ def test_an_object_that_may_not_be_deleted(plain: Moto, there: Storage) -> None:
         plain.following(failing("DeleteObject", 403, "AccessDenied")),
         pytest.raises(PermissionError, match="s3:DeleteObject"),
     ):
-        there.disk.discard(there.path("a.parquet"))
+        there.backend.discard(there.path("a.parquet"))
 
 
 def test_the_guide_shows_the_policy_that_the_tests_use() -> None:
@@ -254,8 +254,8 @@ def test_a_bucket_that_is_not_there_is_not_created(server: ObjectStore) -> None:
 def test_a_prefix_with_deleted_objects_only_is_not_there(server: ObjectStore) -> None:
     storage = opened(server, server.make_bucket(versioned=True))
     with staging(storage) as stage:
-        assert storage.disk.names(storage.control.path) == [stage.name]
-    assert storage.disk.names(storage.control.path) == []
+        assert storage.backend.names(storage.control.path) == [stage.name]
+    assert storage.backend.names(storage.control.path) == []
     assert not recover_storage(storage)
 
 

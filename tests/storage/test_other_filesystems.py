@@ -31,11 +31,12 @@ from tests.storage.scenario import (
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError, LostFileError
 from fsspeckit.storage import (
-    Change,
+    FileChanges,
     commit,
     history,
     history_of,
     open_storage,
+    read_range,
     recover_storage,
     stable_files,
     staging,
@@ -45,7 +46,6 @@ from fsspeckit.storage.commit import lock, recovery
 from fsspeckit.storage.commit.lock import state_of, this_process
 from fsspeckit.storage.commit.log import numbers
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.reads import read_range
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
     from tests.storage.scenario import Scenario
 
-    from fsspeckit.storage import Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Storage
 
 SCENARIOS = pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE], ids=lambda item: item.name
@@ -89,7 +88,7 @@ def change_it(scenario: Scenario, storage: Storage) -> Any:
 
 
 def assert_no_leftovers(storage: Storage) -> None:
-    assert storage.disk.names(storage.control.path) in ([], ["commits"])
+    assert storage.backend.names(storage.control.path) in ([], ["commits"])
     found = storage.root.filesystem.find(storage.control.path, detail=True)
     files = [name for name, info in found.items() if info["type"] == "file"]
     assert not [name for name in files if not name.endswith(".json")]
@@ -233,7 +232,7 @@ def test_staging_of_a_living_owner_is_left_alone(memory: str) -> None:
         put(storage, stage.new_file(), parquet_bytes(0, "new"))
         report = recover_storage(storage)
         assert not report
-        assert storage.disk.names(stage.path)
+        assert storage.backend.names(stage.path)
 
 
 def described(**differences: Any) -> bytes:
@@ -278,7 +277,7 @@ def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: b
         storage.root.filesystem.pipe_file(storage.control.at(name, "owner.json"), owner)
     report = recover_storage(storage)
     assert (name in report.discarded) is gone
-    assert bool(storage.disk.names(storage.control.at(name))) is not gone
+    assert bool(storage.backend.names(storage.control.at(name))) is not gone
 
 
 def test_a_process_that_is_hidden_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +319,7 @@ def test_a_commit_that_others_completed_is_not_abandoned(
         snapshot = take_snapshot(storage)
         with staging(storage) as stage:
             added = put(storage, stage.new_file(), parquet_bytes(900, "later"))
-            commit(storage, snapshot, stage, Change([added]))
+            commit(storage, snapshot, stage, FileChanges([added]))
 
     interfering = Interfering(at, complete_and_go_on)
     with suppress(ConcurrentModificationError), syscalls.observed(interfering):
@@ -437,11 +436,11 @@ def test_two_writers_on_an_object_store(bucket: Callable[[str], Storage]) -> Non
             def __call__(self, call: Call) -> Iterator[None]:
                 if not self.done and call.paths[-1].endswith("0000000001.json"):
                     self.done = True
-                    commit(storage, snapshot, second, Change([two]))
+                    commit(storage, snapshot, second, FileChanges([two]))
                 yield
 
         with syscalls.observed(Overtaking()), pytest.raises(ConcurrentModificationError):
-            commit(storage, snapshot, first, Change([one]))
+            commit(storage, snapshot, first, FileChanges([one]))
     rows = read_consistently(storage)
     assert rows == sorted([*FLAT.old(), (800, "two"), (801, "two")])
     assert len(history_of(storage)) == 1
@@ -468,7 +467,7 @@ def test_credentials_are_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     with staging(storage) as stage:
         file = put(storage, stage.new_file(), parquet_bytes(0, "x"))
         with syscalls.observed(Failing()), pytest.raises(CommitPendingError) as caught:
-            commit(storage, snapshot, stage, Change([file]))
+            commit(storage, snapshot, stage, FileChanges([file]))
     report = recover_storage(storage)
     texts = [repr(storage), repr(storage.root), str(caught.value), str(report), repr(report)]
     texts += [repr(history_of(storage)), caplog.text]
@@ -482,6 +481,6 @@ def test_credentials_are_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_remote_file_where_a_directory_should_be(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path / "data"), ArrowFSWrapper(LocalFileSystem()))
-    assert storage.disk.stat(str(tmp_path)) is None
-    assert storage.disk.names(str(tmp_path / "nothing")) == []
-    assert storage.disk.discard(str(tmp_path / "nothing")) is False
+    assert storage.backend.stat(str(tmp_path)) is None
+    assert storage.backend.names(str(tmp_path / "nothing")) == []
+    assert storage.backend.discard(str(tmp_path / "nothing")) is False

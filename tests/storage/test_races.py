@@ -23,23 +23,22 @@ from fsspeckit.errors import (
     InvalidArgumentError,
 )
 from fsspeckit.storage import (
-    Change,
+    FileChanges,
     commit,
+    create_stage,
     open_storage,
     recover_storage,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.lock import locked
-from fsspeckit.storage.commit.staging import create_stage
+from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from fsspeckit.storage import Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Storage
 
 
 def open_use_and_discard(storage: Storage) -> None:
@@ -134,11 +133,11 @@ def test_the_trash_cannot_be_filled(tmp_path: Path) -> None:
 def test_a_lock_that_was_deleted_is_noticed(tmp_path: Path) -> None:
     storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
     storage.prepare()
-    with locked(storage) as held:
-        held.check()
+    with hold_lock(storage) as lock:
+        lock.check()
         os.unlink(storage.control.lock)
         with pytest.raises(ConcurrentModificationError, match="was deleted while it was held"):
-            held.check()
+            lock.check()
 
 
 class Removing:
@@ -163,7 +162,7 @@ def test_the_file_that_is_replaced_goes_while_its_successor_is_prepared(tmp_path
     with staging(storage) as stage:
         files = [stage.new_file(like=name) for name in ("f0.parquet", "f1.parquet")]
         staged = [put(storage, file, parquet_bytes(0, "new")) for file in files]
-        change = Change(staged, ["f0.parquet", "f1.parquet"])
+        change = FileChanges(staged, ["f0.parquet", "f1.parquet"])
         with (
             syscalls.observed(Removing(f"{root}/f1.parquet")),
             pytest.raises(ConcurrentModificationError, match=r"gone: 'f1\.parquet'"),
@@ -193,7 +192,7 @@ def test_two_writers_choose_a_control_directory_at_once(tmp_path: Path, kind: st
         create_stage(opened[1])
     with staging(opened[0]) as stage:
         file = put(opened[0], stage.new_file(), parquet_bytes(70, "new"))
-        assert commit(opened[0], snapshots[0], stage, Change([file])).number == 1
+        assert commit(opened[0], snapshots[0], stage, FileChanges([file])).number == 1
 
 
 def test_a_task_that_still_writes_leaves_no_staging_directory(quick_disk: str) -> None:

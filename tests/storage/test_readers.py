@@ -20,8 +20,15 @@ from tests.storage.forkserver import DIED
 from tests.storage.reader import READERS
 from tests.storage.scenario import FLAT, PARTITIONED, build, fresh, rewrite, run_commit
 
-from fsspeckit.storage import Change, commit, open_storage, stable_files, staging, take_snapshot
-from fsspeckit.storage.commit.recovery import recover
+from fsspeckit.storage import (
+    FileChanges,
+    commit,
+    open_storage,
+    recover,
+    stable_files,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,6 +196,6 @@ def test_an_empty_change_writes_nothing(tmp_path: Path) -> None:
     storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
-        outcome = commit(storage, snapshot, stage, Change())
+        outcome = commit(storage, snapshot, stage, FileChanges())
     assert (outcome.number, outcome.published) == (0, None)
     assert stable_files(storage).number == 0

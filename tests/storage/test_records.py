@@ -15,9 +15,10 @@ from tests.storage.scenario import FLAT, PARTITIONED, fresh, parquet_bytes, put,
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage import (
-    Change,
     CommitFacts,
+    FileChanges,
     Retention,
+    check_data_name,
     commit,
     history,
     open_storage,
@@ -25,14 +26,10 @@ from fsspeckit.storage import (
     stable_files,
     staging,
     take_snapshot,
-)
-from fsspeckit.storage.commit.log import sealed
-from fsspeckit.storage.listing import (
-    check_basename,
-    check_data_name,
-    check_relative,
     unique_basename,
 )
+from fsspeckit.storage.commit.log import encode_document
+from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
@@ -66,7 +63,7 @@ def test_history_tells_the_commits(root: str) -> None:
     with staging(storage) as stage:
         file = put(storage, stage.new_file(), parquet_bytes(700, "new"))
         facts = CommitFacts("spark", "overwrite", ("a", "b"), {"inserted": 2}, started=None)
-        commit(storage, snapshot, stage, Change([file], list(snapshot.by_path)), facts)
+        commit(storage, snapshot, stage, FileChanges([file], list(snapshot.by_path)), facts)
     first, second = history(root)
     assert (first.number, first.engine, first.strategy) == (1, "pyarrow", "upsert")
     assert (first.key_columns, first.counts) == (("id",), {"updated": 8, "inserted": 4})
@@ -92,7 +89,7 @@ def test_history_tells_what_recovery_did(root: str, fork_server: ForkServer) -> 
 def damage(content: bytes) -> dict[str, bytes]:
     """Ways in which a record goes bad."""
     document = json.loads(content)
-    newer = json.loads(sealed("fsspeckit-commit", {}))
+    newer = json.loads(encode_document("fsspeckit-commit", {}))
     outside = {**document, "removes": [{**document["removes"][0], "path": "../other.parquet"}]}
     return {
         "empty": b"",
@@ -117,7 +114,7 @@ def _resealed(document: dict[str, Any]) -> bytes:
         for key, value in document.items()
         if key not in ("checksum", "format", "version")
     }
-    return sealed("fsspeckit-commit", kept)
+    return encode_document("fsspeckit-commit", kept)
 
 
 KINDS = [
@@ -226,7 +223,7 @@ def test_a_newer_version_is_a_clear_error(root: str) -> None:
 def test_a_damaged_mark_of_completion(root: str, content: dict[str, Any]) -> None:
     run_commit(FLAT, root)
     path = Path(open_storage(root).control.done(1))
-    path.write_bytes(sealed("fsspeckit-commit-done", content))
+    path.write_bytes(encode_document("fsspeckit-commit-done", content))
     with pytest.raises(CorruptRecordError, match=r"0000000001\.done\.json"):
         history(root)
 
@@ -238,7 +235,7 @@ def test_a_damaged_manifest_stops_recovery(root: str, fork_server: ForkServer) -
     control = Path(open_storage(root).control.path)
     manifest = next(control.glob(".shadow_*/manifest.json"))
     good = manifest.read_bytes()
-    for bad in (good[:50], sealed("fsspeckit-shadow", {"body": "{}"})):
+    for bad in (good[:50], encode_document("fsspeckit-shadow", {"body": "{}"})):
         manifest.write_bytes(bad)
         with pytest.raises(CorruptRecordError, match="manifest"):
             recover(root)
@@ -300,14 +297,14 @@ def test_changes_that_make_no_sense(root: str) -> None:
         outside = put(storage, stage.new_file(), parquet_bytes(0, "new"))
         wrong = type(file)(f"{root}/f1.parquet", file.final)
         for change, message in [
-            (Change([file], ["nothing.parquet"]), "not a data file of the snapshot"),
-            (Change([file, file]), "already has a file of that name"),
-            (Change([taken]), "already has a file of that name"),
-            (Change([wrong]), "not in the staging directory"),
+            (FileChanges([file], ["nothing.parquet"]), "not a data file of the snapshot"),
+            (FileChanges([file, file]), "already has a file of that name"),
+            (FileChanges([taken]), "already has a file of that name"),
+            (FileChanges([wrong]), "not in the staging directory"),
         ]:
             with pytest.raises(InvalidArgumentError, match=message):
                 commit(storage, snapshot, stage, change)
-        commit(storage, snapshot, stage, Change([outside], [f"{root}/f0.parquet"]))
+        commit(storage, snapshot, stage, FileChanges([outside], [f"{root}/f0.parquet"]))
     assert not os.path.exists(f"{root}/f0.parquet")
 
 
@@ -319,7 +316,7 @@ def test_trash_is_kept_for_three_commits(root: str) -> None:
         with staging(storage) as stage:
             file = put(storage, stage.new_file(), parquet_bytes(number, "new"))
             victim = sorted(snapshot.by_path)[0]
-            commit(storage, snapshot, stage, Change([file], [victim]))
+            commit(storage, snapshot, stage, FileChanges([file], [victim]))
     assert sorted(os.listdir(control / "trash")) == ["0000000003", "0000000004", "0000000005"]
 
 
@@ -338,6 +335,6 @@ def test_trash_by_retention(
         snapshot = take_snapshot(storage)
         with staging(storage) as stage:
             file = put(storage, stage.new_file("p=0"), parquet_bytes(number, "new"))
-            commit(storage, snapshot, stage, Change([file], [sorted(snapshot.by_path)[-1]]))
+            commit(storage, snapshot, stage, FileChanges([file], [sorted(snapshot.by_path)[-1]]))
     trash = Path(storage.control.trash)
     assert (sorted(os.listdir(trash)) if trash.exists() else []) == kept

@@ -15,8 +15,8 @@ from pyarrow import fs as arrow_fs
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage.fs.reads import meaning_of, naming_failure
-from fsspeckit.storage.roots import open_root
+from fsspeckit.storage import naming_failure, open_root
+from fsspeckit.storage.fs.reads import meaning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

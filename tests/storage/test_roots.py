@@ -18,16 +18,23 @@ from tests.storage.checks import read_plainly
 from tests.storage.scenario import FLAT, ONE_PARTITION, build, run_commit
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, UnsupportedLayoutError
-from fsspeckit.storage import open_storage, take_snapshot
+from fsspeckit.storage import (
+    DataFile,
+    check_mergeable,
+    list_files,
+    open_root,
+    open_storage,
+    read_range,
+    read_tail,
+    take_snapshot,
+)
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.reads import read_range, read_tail
-from fsspeckit.storage.listing import DataFile, check_mergeable, is_data_path, list_files
-from fsspeckit.storage.roots import open_root
+from fsspeckit.storage.listing import is_data_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 
 @pytest.fixture

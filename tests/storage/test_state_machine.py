@@ -26,23 +26,23 @@ from tests.storage.figures import count
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError, LostFileError
 from fsspeckit.storage import (
-    Change,
+    FileChanges,
     StagedFile,
     commit,
     open_storage,
+    pending_numbers,
     recover_storage,
     stable_files,
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.commit.log import read_record
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage import Snapshot, Stage, Storage
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call, Snapshot, Stage, Storage
 
 TORTURE = bool(os.environ.get("TORTURE"))
 PARTITIONS = ("", "p=0", "p=1", "q=1/r=2")
@@ -142,7 +142,7 @@ class Directory(RuleBasedStateMachine):
 
     def change(
         self, stage: Stage, snapshot: Snapshot, draw: Any
-    ) -> tuple[Change, dict[str, bytes]]:
+    ) -> tuple[FileChanges, dict[str, bytes]]:
         """Stage a random change; gives it, and the state that it leads to."""
         names = sorted(snapshot.by_path)
         removes = draw.draw(st.sets(st.sampled_from(names)) if names else st.just(set()))
@@ -153,7 +153,7 @@ class Directory(RuleBasedStateMachine):
             adds.append(self.staged(file, state))
         for name in sorted(removes)[:1] if draw.draw(st.booleans()) else ():
             adds.append(self.staged(stage.new_copy(name), state))
-        return Change(adds, sorted(removes)), state
+        return FileChanges(adds, sorted(removes)), state
 
     def staged(self, file: StagedFile, state: dict[str, bytes]) -> StagedFile:
         data = self.content()

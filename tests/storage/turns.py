@@ -7,18 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import listing, snapshot
+from fsspeckit.storage import listing, open_backend, snapshot
 from fsspeckit.storage.commit import finalize
-from fsspeckit.storage.storage import open_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
 
-    from fsspeckit.storage import Storage
+    from fsspeckit.storage import Root, Storage
     from fsspeckit.storage.listing import Listing
-    from fsspeckit.storage.roots import Root
 
 
 class Turns:
@@ -76,18 +74,18 @@ class Turns:
                 self._changed.notify_all()
 
 
-class SteppedDisk:
+class SteppedBackend:
     """A local disk that waits for its turn before each of its calls.
 
     The system calls that change something take turns themselves (:func:`syscalls.observed`).
     """
 
-    def __init__(self, disk: Any, turns: Turns) -> None:
-        self._disk = disk
+    def __init__(self, backend: Any, turns: Turns) -> None:
+        self._backend = backend
         self._turns = turns
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._disk, name)
+        method = getattr(self._backend, name)
 
         def in_turn(*arguments: Any, **options: Any) -> Any:
             with self._turns(name):
@@ -128,16 +126,16 @@ def stepped(storage: Storage, turns: Turns, lock_timeout: float) -> Storage:
     """A storage whose calls take turns."""
     changed = replace(storage, lock_timeout=lock_timeout)
     if storage.root.is_local:
-        disk: Any = SteppedDisk(storage.disk, turns)
-        return replace(changed, disk=disk)
+        backend: Any = SteppedBackend(storage.backend, turns)
+        return replace(changed, backend=backend)
     filesystem: Any = SteppedFilesystem(storage.root.filesystem, turns)
     root = replace(storage.root, filesystem=filesystem)
-    stepped_disk: Any = open_disk(root)
+    stepped_backend: Any = open_backend(root)
     if not storage.capabilities.conditional_put:
         # It holds a lock of this process meanwhile: nobody else's turn may come.
-        create = stepped_disk.create
-        stepped_disk.create = lambda path, data: _in_one_turn(turns, create, path, data)
-    return replace(changed, root=root, disk=stepped_disk)
+        create = stepped_backend.create
+        stepped_backend.create = lambda path, data: _in_one_turn(turns, create, path, data)
+    return replace(changed, root=root, backend=stepped_backend)
 
 
 def _in_one_turn(turns: Turns, call: Callable[..., object], *arguments: Any) -> None:

@@ -21,8 +21,8 @@ from tests.storage.scenario import FACTS, first_id, parquet_bytes, put
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError, LockTimeoutError
 from fsspeckit.storage import (
-    Change,
     Difference,
+    FileChanges,
     Snapshot,
     Stage,
     Storage,
@@ -36,7 +36,7 @@ from fsspeckit.storage.fs import syscalls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fsspeckit.storage.fs.syscalls import Call
+    from fsspeckit.storage import Call
 
 _STEPS = {
     "lock": r"flock .*/lock$",
@@ -100,7 +100,7 @@ class Halting:
             sys.stdin.readline()
 
 
-def make_change(plan: Plan, storage: Storage, stage: Stage, snapshot: Snapshot) -> Change:
+def make_change(plan: Plan, storage: Storage, stage: Stage, snapshot: Snapshot) -> FileChanges:
     """Replace the file that holds an id, or add one, whatever the files are called now."""
     removes = [
         relative
@@ -109,7 +109,7 @@ def make_change(plan: Plan, storage: Storage, stage: Stage, snapshot: Snapshot) 
     ]
     start = plan.adds if plan.replaces is None else plan.replaces
     file = put(storage, stage.new_file(), parquet_bytes(start, plan.version))
-    return Change([file], removes)
+    return FileChanges([file], removes)
 
 
 def write(plan: Plan, at_snapshot: Callable[[], object] | None = None) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def write(plan: Plan, at_snapshot: Callable[[], object] | None = None) -> dict[s
         if at_snapshot is not None:
             at_snapshot()
 
-        def replan(current: Snapshot, difference: Difference) -> Change:
+        def replan(current: Snapshot, difference: Difference) -> FileChanges:
             return make_change(plan, storage, stage, current)
 
         try:

@@ -1,7 +1,7 @@
 """Everything that touches a filesystem: where a dataset is, what is in it, how it changes.
 
-The way of a change: :func:`open_storage`, :func:`take_snapshot`, :func:`staging`, :func:`commit`.
-Readers ask :func:`stable_files`. :func:`recover` and :func:`history` are for people.
+A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`staging` and
+:func:`commit`. Readers call :func:`stable_files`; people call :func:`recover` and :func:`history`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fsspeckit.storage.commit.recovery import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
-from fsspeckit.storage.commit.transaction import Change, CommitOutcome, Replan, commit
+from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
+from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.capabilities import Capabilities
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
@@ -50,7 +51,6 @@ from fsspeckit.storage.storage import (
     PublishMode,
     Retention,
     Storage,
-    open_disk,
     open_storage,
 )
 
@@ -59,11 +59,11 @@ __all__ = [
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
-    "Change",
     "CommitFacts",
     "CommitOutcome",
     "DataFile",
     "Difference",
+    "FileChanges",
     "History",
     "HistoryEntry",
     "PinnedFile",
@@ -91,7 +91,7 @@ __all__ = [
     "list_files",
     "list_snapshot",
     "naming_failure",
-    "open_disk",
+    "open_backend",
     "open_input",
     "open_root",
     "open_storage",

@@ -1,4 +1,4 @@
-"""The history of a dataset: its commit records, told to people."""
+"""The history of a dataset: its commit records, for people to read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import CommitRecord, Completion
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["History", "HistoryEntry", "history", "history_of"]
-
 
 @dataclass(frozen=True)
 class HistoryEntry(Displayed):
-    """One commit; ``str()`` tells it in one line."""
+    """One commit; ``str()`` describes it in one line."""
 
     number: int
     """Its number, from 1."""
@@ -112,17 +110,17 @@ class HistoryEntry(Displayed):
 
 
 class History(Displayed, list[HistoryEntry]):
-    """The commits of a dataset, the oldest first: a list that can be looked at."""
+    """The commits of a dataset, the oldest first: a list that displays itself as a table."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The commits, as values that ``json`` can write."""
+        """Return the commits as values that ``json`` can write."""
         return {"commits": [entry.to_dict() for entry in self]}
 
     def __str__(self) -> str:
-        shown = self[-MOST_LINES:]
-        left_out = len(self) - len(shown)
+        last = self[-MOST_LINES:]
+        left_out = len(self) - len(last)
         before = [f"{counted(left_out, 'commit')} before"] if left_out else []
-        return "\n".join([*before, *map(str, shown)]) or "no commits"
+        return "\n".join([*before, *map(str, last)]) or "no commits"
 
     def _card(self) -> Card:
         def line(entry: HistoryEntry) -> tuple[str, ...]:
@@ -180,7 +178,7 @@ def history_of(storage: Storage) -> History:
         except CorruptRecordError as error:
             damaged.append(error)
     if damaged:
-        # A list with gaps would be taken for the whole history.
+        # A list with gaps would look like the whole history.
         first, *others = damaged
         for other in others:
             first.add_note(str(other))
@@ -196,8 +194,8 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         strategy=record.facts.strategy,
         key_columns=record.facts.key_columns,
         counts=record.facts.counts,
-        added=tuple(add.final for add in record.adds),
-        removed=tuple(remove.path for remove in record.removes),
+        added=record.added,
+        removed=record.removed,
         seconds=record.seconds if completion is None else completion.seconds,
         published=record.publish if completion is None else completion.published,
         complete=completion is not None,

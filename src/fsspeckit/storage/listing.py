@@ -1,13 +1,8 @@
-"""Which files of a directory are data, and which directories a merge must refuse.
+"""Which files below a root are data, what forbids to merge them, and which names are safe.
 
 Readers disagree about hidden names: Spark and PyArrow skip them, DuckDB and Polars read them. The
 one rule here: a data file ends in a Parquet suffix and neither it nor a directory above it, below
 the root, starts with ``.`` or ``_``. All else is never data and never touched.
-
-Names of files below a root: safe, unique, and data.
-
-Partition values and name templates come from users. A name that they make up must stay below the
-root, and must be data for every reader.
 """
 
 from __future__ import annotations
@@ -30,29 +25,12 @@ from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fsspeckit.storage.fs.capabilities import FileStatus
     from fsspeckit.storage.roots import Root
-
-__all__ = [
-    "DataFile",
-    "Listing",
-    "check_basename",
-    "check_mergeable",
-    "check_readable",
-    "check_relative",
-    "is_data_path",
-    "list_files",
-    "parents_of",
-    "unique_basename",
-]
-
-
-# --- Which files of a directory are data, and which directories a merge must refuse ---
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _HIDDEN = (".", "_")
-_SUMMARY = "the summary file"
-_SUMMARY_FILE = "_metadata"  # `_common_metadata` holds a schema, and no offsets
 
 
 class DataFile(NamedTuple):
@@ -68,7 +46,7 @@ class DataFile(NamedTuple):
     """Bytes."""
 
     mtime_ns: int | None = None
-    """Time of the last change, where the filesystem tells it."""
+    """Time of the last change, where the filesystem reports it."""
 
     inode: int | None = None
     """The file's number on a local disk."""
@@ -102,10 +80,13 @@ class Listing:
     """The data files, sorted by path."""
 
     obstacles: tuple[str, ...] = ()
-    """What makes the directory unfit for a merge, one sentence each."""
+    """What forbids a merge, one sentence each."""
 
     exists: bool = True
-    """Whether the root is there at all."""
+    """Whether the root exists at all."""
+
+    read_obstacles: tuple[str, ...] = ()
+    """Those of the obstacles that also forbid reading."""
 
 
 def is_hidden(name: str) -> bool:
@@ -134,8 +115,14 @@ def list_files(root: Root) -> Listing:
     else:
         others = list(_walk_remote(root, files))
     files.sort(key=itemgetter(0))  # by path
-    obstacles = {obstacle for other in others if (obstacle := _obstacle(other))}
-    return Listing(tuple(files), tuple(sorted({*obstacles, *unknown})), bool(others))
+    unreadable, stale = set(unknown), set()
+    for other in others:
+        if obstacle := _read_obstacle(other):
+            unreadable.add(obstacle)
+        elif obstacle := _summary_obstacle(other):
+            stale.add(obstacle)
+    obstacles = tuple(sorted(unreadable | stale))
+    return Listing(tuple(files), obstacles, bool(others), tuple(sorted(unreadable)))
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:
@@ -152,22 +139,19 @@ def check_mergeable(listing: Listing, root: Root) -> None:
 
 
 def check_readable(obstacles: Sequence[str], root: Root) -> None:
-    """Refuse a directory whose rows are not those of its data files.
-
-    A summary file is in the way of a merge only.
+    """Refuse a directory with obstacles to reading: its rows are not those of its data files.
 
     Raises:
         UnsupportedLayoutError: Naming what was found and what to do instead.
     """
-    found = [obstacle for obstacle in obstacles if not obstacle.startswith(_SUMMARY)]
-    if found:
+    if obstacles:
         raise UnsupportedLayoutError(
-            f"{root.display_path!r} cannot be read as plain Parquet: " + " ".join(found)
+            f"{root.display_path!r} cannot be read as plain Parquet: " + " ".join(obstacles)
         )
 
 
-def _obstacle(relative: str) -> str | None:
-    """One sentence about an entry that forbids merging, or None; directories end in ``/``."""
+def _read_obstacle(relative: str) -> str | None:
+    """Return a sentence about an entry that forbids reading, or None; directories end in ``/``."""
     parts = relative.split("/")
     for part in parts[:-1]:
         if part in _TABLE_FORMATS:
@@ -180,16 +164,21 @@ def _obstacle(relative: str) -> str | None:
                 f"the partition directory {part!r} is data for Spark and hidden for PyArrow. "
                 "Hint: rename the partition column so that it does not start with '_'."
             )
-    if parts[-1] == _SUMMARY_FILE:
-        return (
-            f"{_SUMMARY} {relative!r} would hold wrong offsets afterwards. "
-            "Hint: delete it; readers do not need it."
-        )
     if parts[0] == "metadata" and parts[-1].endswith(".metadata.json"):
         return (
             f"{relative!r} makes it an Iceberg table. Hint: use that format's own reader and MERGE."
         )
     return None
+
+
+def _summary_obstacle(relative: str) -> str | None:
+    """Return a sentence about a summary file, which forbids only merging, or None."""
+    if relative.rpartition("/")[2] != "_metadata":  # `_common_metadata` holds no offsets
+        return None
+    return (
+        f"the summary file {relative!r} would hold wrong offsets afterwards. "
+        "Hint: delete it; readers do not need it."
+    )
 
 
 def _check_directory(root: Root) -> None:
@@ -198,11 +187,11 @@ def _check_directory(root: Root) -> None:
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     if os.path.isfile(path):
-        raise is_a_file(root, path)
+        raise _is_a_file(root, path)
 
 
-def is_a_file(root: Root, path: str) -> NotADirectoryError:
-    """The error about a dataset where there is a file."""
+def _is_a_file(root: Root, path: str) -> NotADirectoryError:
+    """Return the error about a dataset whose path is a file."""
     text = f"{root.to_user_path(path)!r} is a file, and a dataset is a directory."
     return NotADirectoryError(errno.ENOTDIR, f"{text}\nHint: name a directory.")
 
@@ -212,8 +201,8 @@ def entries_below(
 ) -> Iterator[tuple[str, os.DirEntry[str], bool]]:
     """Walk a local directory: relative path and entry of each name, and whether it is a directory.
 
-    Hidden directories are not entered, nor any directory twice; a second name of one makes a
-    sentence in ``unknown``.
+    Hidden directories are not entered, nor any directory twice; a second name of one adds
+    a sentence to ``unknown``.
     """
     seen: dict[tuple[int, int], str] = {}
     pending = [("", root)]
@@ -228,7 +217,10 @@ def entries_below(
             first = seen.setdefault((status.st_dev, status.st_ino), prefix)
             if first != prefix:
                 if unknown is not None and not prefix.startswith(first):
-                    unknown.append(_same_directory(prefix, first))
+                    unknown.append(
+                        f"{prefix!r} and {first!r} are the same directory, so every file in it "
+                        "would be changed twice. Hint: keep one of the two names."
+                    )
                 continue  # else a symbolic link that leads back up
             for entry in entries:  # as few steps as possible: the lock may be held
                 name = entry.name
@@ -241,7 +233,7 @@ def entries_below(
 def _walk_local(root: str, files: list[DataFile], unknown: list[str]) -> Iterator[str]:
     """Add the data files below a local directory to a list; yield all other names, and the root.
 
-    What may hold rows but cannot be read is not absent: it makes a sentence in ``unknown``.
+    What may hold rows but cannot be read adds a sentence to ``unknown``.
     """
     if not os.path.lexists(root):
         return
@@ -283,15 +275,7 @@ def _add_local(
             "device, which cannot be read as Parquet. Hint: move it out of the dataset."
         )
         return
-    files.append(
-        DataFile(
-            entry.path,
-            status.size,
-            status.mtime_ns,
-            status.inode,
-            birth_ns=status.birth_ns,
-        )
-    )
+    files.append(local_file(entry.path, status))
 
 
 def _dangling(relative: str, entry: os.DirEntry[str]) -> str:
@@ -299,13 +283,6 @@ def _dangling(relative: str, entry: os.DirEntry[str]) -> str:
         f"the symbolic link {relative!r} leads to {os.readlink(entry.path)!r}, which "
         "cannot be opened; the rows behind it are unknown. Hint: mount the disk that holds it, or "
         "move the link out of the dataset if its rows do not belong to it."
-    )
-
-
-def _same_directory(prefix: str, first: str) -> str:
-    return (
-        f"{prefix!r} and {first!r} are the same directory, so every file in it would be changed "
-        "twice. Hint: keep one of the two names."
     )
 
 
@@ -322,7 +299,7 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
             continue  # an object that stands for the directory
         if path == base:
             if info.get("type") == "file":
-                raise is_a_file(root, path)
+                raise _is_a_file(root, path)
         elif info.get("type") == "directory":
             yield f"{relative.rstrip('/')}/"
         elif is_data_path(relative):
@@ -332,10 +309,7 @@ def _walk_remote(root: Root, files: list[DataFile]) -> Iterator[str]:
 
 
 def _find_entries(root: Root) -> dict[str, dict[str, Any]]:
-    """Everything below a root, and the root itself if it is there.
-
-    A directory that cannot be listed is an error, and not empty.
-    """
+    """Find everything below a root, and the root itself; a directory without access is an error."""
     root.filesystem.invalidate_cache(root.path)
     options: dict[str, Any] = {}
     if type(root.filesystem).find is AbstractFileSystem.find:
@@ -348,32 +322,31 @@ def _find_entries(root: Root) -> dict[str, dict[str, Any]]:
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    """A directory that is not there (any more) is empty."""
+    """Treat a directory that does not exist (any more) as empty."""
     if meaning_of(error) != "missing":
         raise error
 
 
 def _find_objects(root: Root) -> dict[str, dict[str, Any]]:
-    """The objects below a root; if there are none, the object that has its name."""
+    """Find the objects below a root; if there are none, the object that has its name."""
     found = list_objects(root, root.path)
     if found or "/" not in root.path.strip("/"):
         return found
-    with suppress(FileNotFoundError, PermissionError):  # it may be no business of these credentials
+    with suppress(
+        FileNotFoundError, PermissionError
+    ):  # these credentials may not be allowed to ask
         info = root.filesystem.info(root.path)
         return {} if info.get("type") == "directory" else {root.path: info}
     return {}
 
 
 def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[str, Any]]:
-    """List the objects below a directory of an object store, by their path.
+    """List the objects below a directory of an object store whose names begin with ``start``.
 
-    Args:
-        root: Whose filesystem.
-        directory: A path on it. Nothing outside of it is asked for.
-        start: What the part below the directory must begin with.
+    Nothing outside of the directory is asked for: credentials may be limited to it.
 
     Raises:
-        FileNotFoundError: If not even the bucket is there.
+        FileNotFoundError: If not even the bucket exists.
         PermissionError: Naming the directory and the permission.
     """
     wanted = f"{directory.rstrip('/')}/{start}"
@@ -381,10 +354,10 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     filesystem = root.filesystem
     filesystem.invalidate_cache(directory)
     # Given a prefix, fsspec asks for nothing else, neither for the object nor for the bucket.
-    place, prefix = (parent, f"{name}/{start}") if parent else (name, start)
+    above, prefix = (parent, f"{name}/{start}") if parent else (name, start)
     with naming_failure(root, directory, "listing", "list"):
         try:
-            found: dict[str, dict[str, Any]] = filesystem.find(place, prefix=prefix, detail=True)
+            found: dict[str, dict[str, Any]] = filesystem.find(above, prefix=prefix, detail=True)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{root.to_user_path(directory)!r} cannot be listed: {error}.\n"
@@ -397,8 +370,13 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     }
 
 
+def local_file(path: str, status: FileStatus) -> DataFile:
+    """Describe a local file from what the kernel reports."""
+    return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
+
+
 def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:
-    """A file as a remote filesystem describes it."""
+    """Describe a file from what a remote filesystem reports."""
     modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
     etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
     seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
@@ -412,15 +390,8 @@ def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False)
     )
 
 
-# --- Names of files below a root: safe, unique, and data ---
-
-
 def check_relative(path: str, *, what: str = "path") -> str:
-    """Return a path below the root unchanged.
-
-    Raises:
-        InvalidArgumentError: If it is absolute, empty, or could leave the root.
-    """
+    """Return a path below the root, or raise InvalidArgumentError if it could leave the root."""
     separators = {os.sep, os.altsep} - {"/", None}
     unsafe = any(part in ("", ".", "..") for part in path.split("/"))
     if unsafe or "\0" in path or any(str(char) in path for char in separators):
@@ -429,18 +400,14 @@ def check_relative(path: str, *, what: str = "path") -> str:
 
 
 def check_basename(name: str, *, what: str = "file name") -> str:
-    """Return the name of one file or directory unchanged.
-
-    Raises:
-        InvalidArgumentError: If it holds a separator or a NUL, or is ``.`` or ``..``.
-    """
+    """Return the name of one file or directory, or raise InvalidArgumentError if it is unsafe."""
     if name in ("", ".", "..") or any(char in name for char in "\0/\\"):
         raise _unsafe(what, name, "it must be one name without separators, NUL or '..'")
     return name
 
 
 def check_data_name(path: str) -> str:
-    """Return the relative path of a data file unchanged.
+    """Return the relative path of a data file.
 
     Raises:
         InvalidArgumentError: If it could leave the root, or readers would not see it as data.
@@ -455,14 +422,14 @@ def check_data_name(path: str) -> str:
 
 
 def unique_basename(basename: str = "part.parquet") -> str:
-    """A name like the given one that no file ever had before."""
+    """Return a name like the given one that no file ever had before."""
     check_basename(basename)
     stem, suffix = os.path.splitext(basename)
     return f"{stem}-{uuid.uuid4().hex}{suffix}"
 
 
 def parents_of(relative: str) -> list[str]:
-    """The directories above a relative path, deepest first, without the root."""
+    """Return the directories above a relative path, deepest first, without the root."""
     parts = relative.split("/")[:-1]
     return ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
 

@@ -1,10 +1,9 @@
-"""Where a dataset is: one canonical filesystem and path for every way to spell it.
+"""Where a dataset is: one canonical filesystem and path for every way to write its URL.
 
 Relative paths, ``~``, ``file://``, trailing slashes and symbolic links, ``DirFileSystem`` and
 pyarrow filesystems all end in the same :class:`Root`, so that everything derived from it (control
-directory, lock, records) is the same for every writer.
-
-Credentials in URLs: never shown, and refused where they cannot be told from the path.
+directory, lock, records) is the same for every writer. Credentials in a URL are never shown, and
+refused where nobody can say where they end.
 """
 
 from __future__ import annotations
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fsspec import AbstractFileSystem
-
-__all__ = [
-    "Root",
-    "check_credentials",
-    "hidden_in",
-    "open_root",
-    "passwords_of",
-    "without_credentials",
-]
-
-
-# --- Credentials in URLs: never shown, and refused where they cannot be told from the path ---
 
 # There the part before "@" is a container of the account that follows, not a user.
 _CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az", "adl"})
@@ -75,42 +62,38 @@ _UNCLEAR = re.compile(r"[\s/?#\[\]]")
 
 
 def without_credentials(text: str) -> str:
-    """A text with the users and passwords of all its URLs left out."""
-    return _CREDENTIALS.sub(_shown, text) if "://" in text else text
+    """Return a text without the users and passwords of its URLs."""
+    return _CREDENTIALS.sub(_drop_user, text) if "://" in text else text
 
 
-def _shown(found: re.Match[str]) -> str:
+def _drop_user(found: re.Match[str]) -> str:
     scheme, user = found["scheme"], found["user"]
     is_container = scheme.lower() in _CONTAINER_SCHEMES and not set(user) & {":", "@"}
     return found[0] if is_container else f"{scheme}://"
 
 
 def check_credentials(url: str) -> None:
-    """Refuse a URL whose credentials no filesystem would find, or that have no clear end.
-
-    Raises:
-        InvalidArgumentError: Without the password.
-    """
+    """Refuse a URL whose credentials no filesystem would find, or that have no clear end."""
     found = _URL.fullmatch(url)
     if found is None:
         return
     scheme, password = found["scheme"], found["password"]
-    shown = f"{scheme}://{_HIDDEN}@{found['rest']}"
+    redacted = f"{scheme}://{_HIDDEN}@{found['rest']}"
     if _is_port(scheme, password):
         return
     if password is None:
         if scheme.lower() in _USERLESS_SCHEMES:
-            raise _not_taken(shown, scheme)
+            raise _unsupported_credentials(redacted, scheme)
         return
     if _UNCLEAR.search(password):
         raise InvalidArgumentError(
-            f"path {shown!r} has an '@' after a ':' and one of '/', '?', '#', '[', ']' or a space: "
-            "it cannot be told where a password ends.\n"
+            f"path {redacted!r} has an '@' after a ':' and one of '/', '?', '#', '[', ']' or a "
+            "space: it is unclear where a password ends.\n"
             "Hint: pass user and password in storage_options, or write such characters as %2F and "
             "so on, and an '@' of the path as %40."
         )
     if scheme not in _USER_SCHEMES:
-        raise _not_taken(shown, scheme)
+        raise _unsupported_credentials(redacted, scheme)
 
 
 def _is_port(scheme: str, password: str | None) -> bool:
@@ -118,15 +101,15 @@ def _is_port(scheme: str, password: str | None) -> bool:
     return password is not None and scheme in _PORT_SCHEMES and bool(_PORT.match(password))
 
 
-def _not_taken(shown: str, scheme: str) -> InvalidArgumentError:
+def _unsupported_credentials(redacted: str, scheme: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"path {shown!r} has a user or a password, which {scheme!r} does not take from a URL.\n"
+        f"path {redacted!r} has a user or a password, which {scheme!r} does not take from a URL.\n"
         "Hint: pass them in storage_options, as the filesystem names them: key and secret for s3."
     )
 
 
 def passwords_of(url: str) -> tuple[str, ...]:
-    """The password of a URL in every form in which a message may show it; longest first."""
+    """Return the password of a URL in every form that a message may show; longest first."""
     found = _URL.fullmatch(url)
     if found is None or _is_port(found["scheme"], found["password"]):
         return ()
@@ -138,20 +121,17 @@ def passwords_of(url: str) -> tuple[str, ...]:
     return tuple(sorted(forms, key=len, reverse=True))
 
 
-def hidden_in(text: str, url: str) -> str:
-    """A text about a URL without its credentials, also where it shows the password alone."""
-    shown = without_credentials(text)
+def _hide_credentials(text: str, url: str) -> str:
+    """Return a text about a URL without its credentials, even where it shows only the password."""
+    redacted = without_credentials(text)
     for password in passwords_of(url):
-        shown = shown.replace(password, _HIDDEN)
-    return shown
-
-
-# --- Where a dataset is: one canonical filesystem and path for every way to spell it ---
+        redacted = redacted.replace(password, _HIDDEN)
+    return redacted
 
 
 @dataclass(frozen=True, repr=False)
 class Root:
-    """A dataset's place, canonical inside and in the caller's own words outside."""
+    """Where a dataset is: a canonical path inside, the caller's spelling outside."""
 
     filesystem: AbstractFileSystem
     """The innermost fsspec filesystem that holds the dataset."""
@@ -191,17 +171,14 @@ class Root:
         return _strip(self.filesystem, stripped)
 
     def to_user_path(self, path: str) -> str:
-        """Turn a canonical path into the caller's spelling, without user and password.
-
-        It is fit for the caller's filesystem, and for messages.
-        """
+        """Return a path as the caller spells it, without credentials."""
         if self.inner_prefix:
             return self.outer_prefix + path.removeprefix(self.inner_prefix).lstrip("/")
         # Some filesystems have URLs as their paths.
         return f"{self.outer_prefix}{without_credentials(path)}"
 
     def relative(self, path: str) -> str:
-        """The part of a canonical path below the root."""
+        """Return the part of a canonical path below the root."""
         return path.removeprefix(self.path).lstrip("/")
 
     @property
@@ -263,7 +240,8 @@ def _from_url(text: str, options: dict[str, Any]) -> Root:
         if "://" not in text:
             raise
         raise InvalidArgumentError(
-            f"path {without_credentials(text)!r} cannot be opened: {hidden_in(str(error), text)}.\n"
+            f"path {without_credentials(text)!r} cannot be opened: "
+            f"{_hide_credentials(str(error), text)}.\n"
             "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
         ) from (None if passwords_of(text) else error)
     root = _on_filesystem(stripped, filesystem)
@@ -274,9 +252,9 @@ def _from_url(text: str, options: dict[str, Any]) -> Root:
 
 
 def _prefixes(text: str, path: str) -> tuple[str, str]:
-    """What the path and what the URL have in front of their common part."""
-    shown = without_credentials(text)
-    parts = urlsplit(shown)
+    """Return what the path and what the URL have in front of their common part."""
+    redacted = without_credentials(text)
+    parts = urlsplit(redacted)
     base = f"{parts.scheme}://"
     container, at, _ = parts.netloc.partition("@")
     if at and f"{path}/".startswith(f"{container}/"):
@@ -286,7 +264,7 @@ def _prefixes(text: str, path: str) -> tuple[str, str]:
 
 
 def _on_filesystem(path: str, filesystem: Any) -> Root:
-    inner, prefix = _unwrapped(_as_fsspec(filesystem))
+    inner, prefix = _unwrap(_as_fsspec(filesystem))
     if prefix is not None:
         full = f"{prefix.rstrip('/')}/{path.strip('/')}".rstrip("/")
         resolved = _canonical_path(inner, full)
@@ -294,8 +272,8 @@ def _on_filesystem(path: str, filesystem: Any) -> Root:
     return Root(inner, _canonical_path(inner, path))
 
 
-def _unwrapped(filesystem: AbstractFileSystem) -> tuple[AbstractFileSystem, str | None]:
-    """Look through nested DirFileSystems: the innermost filesystem and the prefix inside it."""
+def _unwrap(filesystem: AbstractFileSystem) -> tuple[AbstractFileSystem, str | None]:
+    """Unwrap nested DirFileSystems: return the innermost filesystem and the prefix inside it."""
     prefix: str | None = None
     while isinstance(filesystem, DirFileSystem):
         outer = filesystem.path.rstrip("/")

@@ -1,10 +1,7 @@
-"""A snapshot: what a dataset consisted of at one moment, and what has changed since.
+"""Snapshots: the data files of a dataset at one moment, for writers and for readers.
 
-Reading a dataset while somebody writes: the files of one consistent state.
-
-Our own readers list, read the commits and list again. A commit that is not complete is looked
-through: its removed files are left out and its new ones are read from where they are, staged or
-published. So what they read is consistent in the publish window, and after a crash.
+A reader needs a consistent state even while a commit is published, and after a crash: it applies
+commits that are not complete itself (:func:`stable_files`).
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, LostFileError
 from fsspeckit.storage.commit.log import pending_numbers, read_record
-from fsspeckit.storage.commit.staging import find_staged, staged_places
+from fsspeckit.storage.commit.staging import find_staged, staging_paths
 from fsspeckit.storage.listing import Listing, list_files
 
 if TYPE_CHECKING:
@@ -23,12 +20,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Difference", "PinnedFile", "Snapshot", "StableFiles", "stable_files"]
-
-
-# --- A snapshot: what a dataset consisted of at one moment, and what has changed since ---
-
-_ATTEMPTS = 100
+_MAX_LISTINGS = 100
+_MAX_READ_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Difference:
 
     def __str__(self) -> str:
         kinds = (("added", self.added), ("changed", self.changed), ("gone", self.gone))
-        return "; ".join(f"{kind}: {_shown(paths)}" for kind, paths in kinds if paths)
+        return "; ".join(f"{kind}: {_join_paths(paths)}" for kind, paths in kinds if paths)
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ class Snapshot:
     """The canonical path of the dataset."""
 
     notes: tuple[str, ...] = ()
-    """What a person should know of commits that were completed before it was taken."""
+    """What a person should know about commits that were completed before it was taken."""
 
     @cached_property
     def by_path(self) -> dict[str, DataFile]:
@@ -75,7 +68,7 @@ class Snapshot:
         return {file.path[skip:]: file for file in self.listing.files}
 
     def compare(self, later: Snapshot) -> Difference:
-        """Tell what happened between this snapshot and a later one."""
+        """Return what happened between this snapshot and a later one."""
         if self.listing.files == later.listing.files:
             return Difference()
         mine, theirs = self.by_path, later.by_path
@@ -91,8 +84,8 @@ class Snapshot:
 
 
 def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
-    """List a dataset between two looks at its commits; also gives the commits not complete."""
-    for _ in range(_ATTEMPTS):
+    """List a dataset while no commit is recorded; also return the commits not complete."""
+    for _ in range(_MAX_LISTINGS):
         before = pending_numbers(storage)
         listing = list_files(storage.root)
         if pending_numbers(storage) == before:
@@ -102,14 +95,9 @@ def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
     )
 
 
-def _shown(paths: tuple[str, ...]) -> str:
+def _join_paths(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
     return ", ".join(map(repr, paths[:5])) + more
-
-
-# --- Reading a dataset while somebody writes: the files of one consistent state ---
-
-_READ_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +119,21 @@ class StableFiles:
     """The commit that made the state; 0 if there is none."""
 
     files: tuple[PinnedFile, ...]
-    """The data files, sorted by their place below the root."""
+    """The data files, sorted by their path below the root."""
 
     exists: bool = True
     """Whether the dataset is there at all."""
 
     obstacles: tuple[str, ...] = ()
-    """What makes it unfit to be plain Parquet, one sentence each."""
+    """What forbids to read it as plain Parquet, one sentence each."""
 
 
 def stable_files(storage: Storage) -> StableFiles:
     """List the data files of a consistent state; changes nothing.
 
-    A file may still be gone when it is opened, if a commit has replaced it since: list again then.
+    Of a commit that is not complete, the removed files are left out and the new ones are read from
+    where they are, staged or published. A file may still be gone when it is opened, if a commit
+    has replaced it since: list again then.
 
     Raises:
         ConcurrentModificationError: If the dataset changes faster than it can be listed.
@@ -151,12 +141,12 @@ def stable_files(storage: Storage) -> StableFiles:
         CorruptRecordError: If a record cannot be understood.
     """
     missing: LostFileError | None = None
-    for _ in range(_READ_ATTEMPTS):
+    for _ in range(_MAX_READ_ATTEMPTS):
         snapshot, pending = list_snapshot(storage)
         files = snapshot.by_path
         try:
             for number in pending:
-                files = _look_through(storage, read_record(storage, number), files)
+                files = _apply_pending(storage, read_record(storage, number), files)
         except LostFileError as error:
             missing = error  # or moved just now
             continue
@@ -166,7 +156,7 @@ def stable_files(storage: Storage) -> StableFiles:
                 snapshot.number,
                 tuple(pinned),
                 snapshot.listing.exists or bool(files),
-                snapshot.listing.obstacles,
+                snapshot.listing.read_obstacles,
             )
     if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
         raise missing
@@ -175,10 +165,10 @@ def stable_files(storage: Storage) -> StableFiles:
     )
 
 
-def _look_through(
+def _apply_pending(
     storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
 ) -> dict[str, DataFile]:
-    """The files as they will be once a commit is complete.
+    """Return the files as they will be once a commit is complete.
 
     Raises:
         LostFileError: If a new file is nowhere; it may have been moved just now.
@@ -187,12 +177,12 @@ def _look_through(
     for remove in record.removes:
         if remove.path in files and remove.is_still(files[remove.path]):
             del files[remove.path]
-    places = staged_places(storage, record.staging)
+    staging_dirs = staging_paths(storage, record.staging)
     for add in record.adds:
         if add.final in files:
             continue
-        staged = find_staged(storage, places, add.staged)
-        found = storage.disk.stat(storage.path(add.final) if staged is None else staged)
+        staged = find_staged(storage, staging_dirs, add.staged)
+        found = storage.backend.stat(storage.path(add.final) if staged is None else staged)
         if found is None:
             raise LostFileError.missing(record.number, add.final)
         files[add.final] = found

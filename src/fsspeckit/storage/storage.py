@@ -1,9 +1,7 @@
-"""A dataset's storage: where it is, what its filesystem can do, and how commits are published.
+"""One open dataset: its root, its filesystem, and the names in its control directory.
 
-The control directory: the one place that knows where it is and what its entries are called.
-
-It sits beside the dataset, ``<parent>/.<name>.fsspeckit/``, because several readers take hidden
-files below a root for data::
+The control directory sits beside the dataset, ``<parent>/.<name>.fsspeckit/``, because several
+readers take hidden files below a root for data::
 
     .events.fsspeckit/
         lock                         locked by the writer that publishes
@@ -15,13 +13,13 @@ files below a root for data::
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
         .staging_<id>/               files of a writer, complete but not visible yet
         .opening_<id>/               a staging directory that nobody uses yet
-        .shadow_<number>_<id>/       the next state of a directory, before it is swapped in
-        .old_<number>_<id>/          the previous state, after it was swapped out
-        .dropped_<number>_<id>/      a shadow that was not needed, while it is deleted
+        .shadow_<number>_<id>/       the new tree of a directory, before it is swapped in
+        .old_<number>_<id>/          the old tree, after it was swapped out
+        .dropped_<number>_<id>/      a new tree that was not needed, while it is deleted
         trash/0000000007/            what commit 7 replaced
 
-No file of ours in it ends in a Parquet suffix, so a reader of the parent finds no staged and no
-trashed file. (A shadow and an old tree hold final names, for as long as one commit publishes.)
+None of our files in it ends in a Parquet suffix, so a reader of the parent finds no staged and no
+trashed file. (New and old trees hold final names, for as long as one commit publishes.)
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
-from fsspeckit.storage.fs.backends import Disk, LocalDisk, ObjectDisk, RemoteDisk
+from fsspeckit.storage.fs.backends import Backend, open_backend
 from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
@@ -45,22 +43,9 @@ from fsspeckit.storage.roots import Root, open_root
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "ControlDirectory",
-    "PublishMode",
-    "Retention",
-    "Storage",
-    "find_control_directory",
-    "open_disk",
-    "open_storage",
-]
-
-
-# --- The control directory ---
-
 STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
-_LONGEST_NAME = 255
+_MAX_NAME_BYTES = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
@@ -75,10 +60,10 @@ class ControlDirectory:
     """Names inside one control directory."""
 
     path: str
-    """Its canonical path."""
+    """The canonical path."""
 
     def at(self, *parts: str) -> str:
-        """The path of an entry."""
+        """Return the path of an entry."""
         return "/".join((self.path, *parts))
 
     @property
@@ -97,15 +82,15 @@ class ControlDirectory:
         return self.at("commits")
 
     def record(self, number: int) -> str:
-        """The record of a commit."""
+        """Return the path of a commit record."""
         return self.at("commits", f"{number:010}.json")
 
     def damaged(self, number: int) -> str:
-        """Where a record is kept that could not be read."""
+        """Return the path where a record is kept that could not be read."""
         return self.at("commits", f"{number:010}.damaged.json")
 
     def done(self, number: int) -> str:
-        """The mark that a commit is complete."""
+        """Return the path of the mark that a commit is complete."""
         return self.at("commits", f"{number:010}.done.json")
 
     @property
@@ -114,70 +99,72 @@ class ControlDirectory:
         return self.at("trash")
 
     def trash_of(self, number: int) -> str:
-        """The directory of what one commit replaced."""
+        """Return the directory of what one commit replaced."""
         return self.at("trash", f"{number:010}")
 
     def trashed(self, number: int, relative: str) -> str:
-        """Where a replaced file goes: under its name, or one made of it where that is too long."""
+        """Return where a replaced file goes: under its name, hashed where that is too long."""
         directory, slash, name = relative.rpartition("/")
-        if len(os.fsencode(name)) > _LONGEST_NAME - len(TRASH_SUFFIX):
+        if len(os.fsencode(name)) > _MAX_NAME_BYTES - len(TRASH_SUFFIX):
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
         return f"{self.trash_of(number)}/{directory}{slash}{name}{TRASH_SUFFIX}"
 
     @staticmethod
     def staging_name(identifier: str) -> str:
-        """The name of a writer's staging directory."""
+        """Name the staging directory of a writer."""
         return f".staging_{identifier}"
 
     @staticmethod
     def opening_name(identifier: str) -> str:
-        """The name of a staging directory until its owner has locked it."""
+        """Name a staging directory until its owner has locked it."""
         return f".opening_{identifier}"
 
     @staticmethod
-    def shadow_name(number: int, identifier: str) -> str:
-        """The name of the directory that holds the next state."""
+    def swap_name(number: int, identifier: str) -> str:
+        """Name the directory that holds the new tree of a commit."""
         return f".shadow_{number:010}_{identifier}"
 
 
 def numbers_in(names: list[str]) -> tuple[list[int], set[int]]:
-    """The numbers of the records, ascending, and of those marked complete."""
+    """Return the numbers of the records, ascending, and of those marked complete."""
     records = [int(match[1]) for name in names if (match := _RECORD.match(name))]
     done = {int(match[1]) for name in names if (match := _DONE.match(name))}
     return sorted(records), done
 
 
 def staging_names(names: list[str]) -> list[str]:
-    """The staging directories among the entries of a control directory."""
+    """Return the staging directories among the entries of a control directory."""
     return [name for name in names if _STAGING.match(name)]
 
 
-def places_of(names: list[str], staging: str) -> list[str]:
-    """The names that a staging directory has now, after recoveries have renamed it."""
+def renamed_staging(names: list[str], staging: str) -> list[str]:
+    """Return the names that a staging directory has now, after recoveries have renamed it."""
     return [name for name in names if name == staging or name.startswith(f"{staging}~")]
 
 
-def next_place(staging: str) -> str:
-    """A name for a staging directory that nobody else knows or will take."""
+def new_claim_name(staging: str) -> str:
+    """Return a name for a staging directory that nobody else knows or will choose."""
     return f"{staging}~{1 + secrets.randbelow(10**15)}"
 
 
 def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
-    """Shadows and old trees among the entries: name, kind, commit number."""
+    """Return the new and old trees among the entries: name, kind, commit number."""
     return [(name, found[1], int(found[2])) for name in names if (found := _TREES.match(name))]
 
 
-def find_control_directory(
-    root: Root, disk: Disk, control_dir: str | os.PathLike[str] | None = None
+def _find_control_directory(
+    root: Root, backend: Backend, control_dir: str | os.PathLike[str] | None = None
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
-    """Find the control directory of a dataset, and the default place where it is not the default.
+    """Find the control directory of a dataset, and the default one if that is another.
 
     Raises:
-        InvalidArgumentError: If there is no place for it, or writers would not agree about it.
-        CorruptRecordError: If the pointer at the default place cannot be understood.
+        InvalidArgumentError: If there is no directory for it, or writers would not agree about it.
+        CorruptRecordError: If the pointer in the default one cannot be understood.
     """
     default = _default(root)
-    pointed = None if default is None else _read_pointer(disk, default.at("location.json"))
+    pointed = None
+    if default is not None and backend.stat(pointer := default.at("location.json")) is not None:
+        pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if control_dir is None:
         if default is None:
             raise InvalidArgumentError(
@@ -186,38 +173,39 @@ def find_control_directory(
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
     given = _given(root, control_dir)
-    if pointed not in (None, given) or (pointed is None and _in_use(disk, default, given)):
-        raise _elsewhere(root, given, pointed or (default.path if default else ""))
-    return ControlDirectory(given), None if default and default.path == given else default
+    other = None if default is None or default.path == given else default
+    if pointed is None and other is not None and backend.names(other.commits):
+        pointed = other.path  # it is in use
+    if pointed is not None and pointed != given:
+        raise _elsewhere(root, given, pointed)
+    return ControlDirectory(given), other
 
 
-def leave_pointer(root: Root, disk: Disk, control: ControlDirectory, default: str) -> str | None:
-    """Make every writer find a control directory that is not at the default place.
-
-    Returns:
-        A note where the default place cannot be written, else None.
-    """
-    _claim(root, disk, control)
+def _leave_pointer(
+    root: Root, backend: Backend, control: ControlDirectory, default: str
+) -> str | None:
+    """Make every writer find a control directory that is not the default; a note if impossible."""
+    _claim(root, backend, control)
     pointer = f"{default}/location.json"
     try:
-        _create_once(disk, pointer, _document("fsspeckit-location", control_dir=control.path))
+        _create_once(backend, pointer, _document("fsspeckit-location", control_dir=control.path))
     except PermissionError:
         return (
             "no pointer could be left beside the dataset: every writer must pass the same "
             f"control_dir={control.path!r}."
         )
-    pointed = _read_document(disk, pointer, "fsspeckit-location", "control_dir")
+    pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if pointed != control.path:
         raise _elsewhere(root, control.path, pointed)
     return None
 
 
-def _create_once(disk: Disk, path: str, data: bytes) -> None:
-    """Create a file that stays as the first of several writers has made it."""
-    if disk.stat(path) is None:
-        disk.make_directories(path.rpartition("/")[0])
+def _create_once(backend: Backend, path: str, data: bytes) -> None:
+    """Create a file that stays as the first of several writers wrote it."""
+    if backend.stat(path) is None:
+        backend.make_directories(path.rpartition("/")[0])
         with suppress(FileExistsError):
-            disk.create(path, data)
+            backend.create(path, data)
 
 
 def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
@@ -228,11 +216,11 @@ def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
     )
 
 
-def _claim(root: Root, disk: Disk, control: ControlDirectory) -> None:
-    """Make sure that a given control directory serves one dataset only."""
+def _claim(root: Root, backend: Backend, control: ControlDirectory) -> None:
+    """Make sure that a control directory given by the caller serves one dataset only."""
     path = control.at("dataset.json")
-    _create_once(disk, path, _document("fsspeckit-dataset", root=root.path))
-    owner = _read_document(disk, path, "fsspeckit-dataset", "root")
+    _create_once(backend, path, _document("fsspeckit-dataset", root=root.path))
+    owner = _read_document(backend, path, "fsspeckit-dataset", "root")
     if owner != root.path:
         raise InvalidArgumentError(
             f"control_dir {control.path!r} belongs to {owner!r}, not to {root.path!r}.\n"
@@ -272,23 +260,13 @@ def _check_same_filesystem(root: Root, control_dir: str) -> None:
         )
 
 
-def _in_use(disk: Disk, default: ControlDirectory | None, given: str) -> bool:
-    return default is not None and default.path != given and bool(disk.names(default.commits))
-
-
-def _read_pointer(disk: Disk, path: str) -> str | None:
-    if disk.stat(path) is None:
-        return None
-    return _read_document(disk, path, "fsspeckit-location", "control_dir")
-
-
 def _document(kind: str, **values: str) -> bytes:
     return (json.dumps({"format": kind, "version": 1, **values}, indent=2) + "\n").encode()
 
 
-def _read_document(disk: Disk, path: str, kind: str, key: str) -> str:
+def _read_document(backend: Backend, path: str, kind: str, key: str) -> str:
     try:
-        content: Any = json.loads(disk.read(path))
+        content: Any = json.loads(backend.read(path))
         if content["format"] != kind or content["version"] != 1:
             raise ValueError(f"it is not {kind} version 1")
         value = content[key]
@@ -296,8 +274,6 @@ def _read_document(disk: Disk, path: str, kind: str, key: str) -> str:
         raise CorruptRecordError.damaged(path, str(error)) from error
     return str(value)
 
-
-# --- A dataset's storage ---
 
 PublishMode = Literal["auto", "plain"]
 """How a commit is made visible: at once where the disk can, or always file by file."""
@@ -308,18 +284,18 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long replaced files stay in the trash: until the first of both is over."""
+    """How long replaced files stay in the trash: until the first of both limits."""
 
     commits: int = 3
-    """The last so many commits keep what they replaced."""
+    """How many of the last commits keep what they replaced."""
 
     seconds: float = 24 * 3600.0
-    """No longer than this."""
+    """How long they keep it at most."""
 
 
 @dataclass(frozen=True, repr=False)
 class Storage:
-    """Everything that the protocol needs to know about one dataset."""
+    """One dataset, with everything that storage needs to know about it."""
 
     root: Root
     """Where the dataset is."""
@@ -327,14 +303,14 @@ class Storage:
     control: ControlDirectory
     """Where its control directory is."""
 
-    disk: Disk
-    """How files are touched there."""
+    backend: Backend
+    """How files are read and changed there."""
 
     capabilities: Capabilities
     """What the filesystem can do."""
 
     publish: PublishMode = "auto"
-    """``auto`` exchanges directories where possible; ``plain`` never does."""
+    """``auto`` swaps directories where possible; ``plain`` never does."""
 
     lock_timeout: float = 30.0
     """How many seconds to wait for another writer."""
@@ -343,19 +319,15 @@ class Storage:
     """How long replaced files are kept."""
 
     default_control: str | None = None
-    """The default place of the control directory, where it is kept elsewhere."""
+    """The default control directory, if another one is used."""
 
     def path(self, relative: str) -> str:
-        """The canonical path of an entry below the root."""
+        """Return the canonical path of an entry below the root."""
         return f"{self.root.path.rstrip('/')}/{relative}" if relative else self.root.path
 
     def check_exists(self) -> None:
-        """Make sure that there is something to tell about.
-
-        Raises:
-            FileNotFoundError: If there is neither a dataset nor a control directory.
-        """
-        if self.disk.names(self.control.path) or list_files(self.root).exists:
+        """Raise FileNotFoundError if there is neither a dataset nor a control directory."""
+        if self.backend.names(self.control.path) or list_files(self.root).exists:
             return
         raise FileNotFoundError(
             f"{self.root.display_path!r} is not there, nor is its control directory "
@@ -365,7 +337,7 @@ class Storage:
 
     @contextmanager
     def writing_control(self, phase: str) -> Iterator[None]:
-        """Tell what could not be done where the control directory cannot be written."""
+        """Name the phase and a way out where the control directory cannot be written."""
         try:
             yield
         except OSError as error:
@@ -381,14 +353,14 @@ class Storage:
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
         with self.writing_control("preparing to write"):
-            if not self.disk.names(self.control.path):
-                self.disk.make_directories(self.control.commits)
-                self.disk.sync_directory(self.control.path)
-                self.disk.sync_directory(self.control.path.rpartition("/")[0])
-            self.disk.make_directories(self.control.commits)
+            if not self.backend.names(self.control.path):
+                self.backend.make_directories(self.control.commits)
+                self.backend.sync_directory(self.control.path)
+                self.backend.sync_directory(self.control.path.rpartition("/")[0])
+            self.backend.make_directories(self.control.commits)
         if self.default_control is None:
             return self._mount_notes()
-        note = leave_pointer(self.root, self.disk, self.control, self.default_control)
+        note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
         return () if note is None else (note,)
 
     def _mount_notes(self) -> tuple[str, ...]:
@@ -403,16 +375,6 @@ class Storage:
 
     def __repr__(self) -> str:
         return f"Storage({self.root!r}, publish={self.publish!r})"
-
-
-def open_disk(root: Root) -> Disk:
-    """How files are touched on the filesystem that holds a dataset."""
-    if root.is_local:
-        return LocalDisk()
-    capabilities = capabilities_of(root)
-    if capabilities.directories:
-        return RemoteDisk(root.filesystem, whole_seconds=capabilities.whole_seconds)
-    return ObjectDisk(root, capabilities)
 
 
 def open_storage(
@@ -430,7 +392,7 @@ def open_storage(
         path: A path or URL of the dataset, which need not exist yet.
         filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
         storage_options: What fsspec needs to open the filesystem of the URL.
-        control_dir: A place for the control directory, on the same filesystem, other than beside
+        control_dir: Where to keep the control directory, on the same filesystem, instead of beside
             the dataset.
         publish: ``"auto"`` or ``"plain"``.
         lock_timeout: How many seconds to wait for another writer.
@@ -446,12 +408,12 @@ def open_storage(
             f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}."
         )
     root = open_root(path, filesystem, storage_options)
-    disk = open_disk(root)
-    control, default = find_control_directory(root, disk, control_dir)
+    backend = open_backend(root)
+    control, default = _find_control_directory(root, backend, control_dir)
     storage = Storage(
         root,
         control,
-        disk,
+        backend,
         capabilities_of(root),
         publish,
         lock_timeout,

@@ -33,8 +33,8 @@ from fsspeckit.core.planning import (
 )
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import (
-    Change,
     CommitFacts,
+    FileChanges,
     Root,
     Stage,
     Storage,
@@ -374,7 +374,7 @@ def _canonical(path: str, filesystem: Any) -> tuple[Root, str]:
 
 
 def _replace(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -> None:
-    disk = storage.disk
+    disk = storage.backend
     for source in sources:
         if disk.stat(source) is None:
             raise FileNotFoundError(f"the source file {source!r} is not there.")
@@ -387,6 +387,6 @@ def _replace(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -
             found = disk.stat(file.path)
             adds.append(replace(file, size=None if found is None else found.size))
         removes = [file.final for file in adds if file.final in snapshot.by_path]
-        commit(storage, snapshot, stage, Change(adds, removes), CommitFacts("", "replace"))
+        commit(storage, snapshot, stage, FileChanges(adds, removes), CommitFacts("", "replace"))
     for source in sources:
         disk.discard(source)

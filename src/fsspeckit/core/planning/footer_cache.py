@@ -352,7 +352,7 @@ class KnownFooters:
     def _load(self, columns: tuple[str, ...]) -> Summaries | None:
         """Summaries of these columns; None where there are none that can be used."""
         try:
-            known = decode_summaries(self._storage.disk.read(self._storage.control.footers))
+            known = decode_summaries(self._storage.backend.read(self._storage.control.footers))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
             return None  # they only save time: whatever is wrong with them, footers are read
         return known if known is not None and set(known.columns) == set(columns) else None
@@ -365,4 +365,4 @@ class KnownFooters:
         raw = partial(raw_footer, root)
         data = encode_summaries(self._to_keep, self._columns, root.relative, raw)
         with suppress(OSError):  # the next merge reads the footers again
-            self._storage.disk.overwrite(self._storage.control.footers, data, sync=False)
+            self._storage.backend.overwrite(self._storage.control.footers, data, sync=False)

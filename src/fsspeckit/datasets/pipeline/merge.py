@@ -34,9 +34,9 @@ from fsspeckit.errors import (
     StalePlanError,
 )
 from fsspeckit.storage import (
-    Change,
     CommitFacts,
     CommitOutcome,
+    FileChanges,
     check_mergeable,
     commit,
     list_snapshot,
@@ -294,13 +294,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._known.keep()
         return outcome
 
-    def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
+    def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:
         if self._reviewed is not None:
             raise StalePlanError.changed(self._root.display_path, difference)
         self._retries.count(difference)
         return self._prepare(snapshot)
 
-    def _prepare(self, snapshot: Snapshot) -> Change:
+    def _prepare(self, snapshot: Snapshot) -> FileChanges:
         """Plan on a snapshot and write what the plan needs into staging."""
         self._attempt = self.plan(snapshot)
         if self._reviewed is not None:
@@ -413,13 +413,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         (new,) = writer.finish()
         self._attempt.rewritten[last] = (new.staged, 0)
 
-    def _change(self) -> Change:
+    def _change(self) -> FileChanges:
         attempt = self._attempt
         adds = [complete(self._root, *new) for new in attempt.rewritten.values()]
         adds += [complete(self._root, new.staged, new.rows) for new in attempt.inserted]
         # Known now: once it is published, another writer may replace a file at any time.
         attempt.sizes = {file.final: file.size for file in adds}
-        return Change(adds, [*attempt.rewritten, *attempt.removed])
+        return FileChanges(adds, [*attempt.rewritten, *attempt.removed])
 
     def facts(self) -> CommitFacts:
         """Return what the commit record says about this merge."""

@@ -458,7 +458,7 @@ def _source_files(root: Root) -> list[str]:
             return sorted(filesystem.glob(path))
         if filesystem.isdir(path):
             listing = list_files(root)
-            check_readable(listing.obstacles, root)
+            check_readable(listing.read_obstacles, root)
             return [file.path for file in listing.files]
         if filesystem.exists(path):
             return [path]

@@ -20,7 +20,14 @@ from fsspeckit.display import (
     size,
 )
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
-from fsspeckit.storage import Change, CommitFacts, check_mergeable, commit, staging, take_snapshot
+from fsspeckit.storage import (
+    CommitFacts,
+    FileChanges,
+    check_mergeable,
+    commit,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,10 +125,10 @@ def _write(
 
     adds = [complete(storage.root, new.staged, new.rows) for new in written]
 
-    def change(current: Snapshot, _: object = None) -> Change:
+    def change(current: Snapshot, _: object = None) -> FileChanges:
         """New files do not depend on old ones; an overwrite removes those there are now."""
         old = [file.path for file in current.listing.files]
-        return Change(adds, old if options.mode == "overwrite" else [])
+        return FileChanges(adds, old if options.mode == "overwrite" else [])
 
     first = change(snapshot)
     if first.adds or first.removes:
@@ -137,8 +144,8 @@ def _write(
 def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
     """Remove every data file of a dataset, and nothing else."""
 
-    def change(current: Snapshot, _: object = None) -> Change:
-        return Change([], [file.path for file in current.listing.files])
+    def change(current: Snapshot, _: object = None) -> FileChanges:
+        return FileChanges([], [file.path for file in current.listing.files])
 
     snapshot = take_snapshot(storage)
     check_mergeable(snapshot.listing, storage.root)

@@ -28,7 +28,7 @@ from fsspeckit.core.schema_conform import (
 )
 from fsspeckit.datasets.pipeline import parquet_dataset, regroup_batches, source_root, unify_schemas
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage import STAGED_SUFFIX, open_disk
+from fsspeckit.storage import STAGED_SUFFIX, open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -96,7 +96,7 @@ class Part:
         """
         if self.pin is None:
             return
-        found = open_disk(self.root).stat(self.path)
+        found = open_backend(self.root).stat(self.path)
         if found is None or not found.is_same_file(self.pin):
             raise ConcurrentModificationError(
                 f"the source file {self.root.to_user_path(self.path)!r} has changed while it was "
@@ -324,6 +324,6 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
         tuple(group.num_rows for group in fragment.row_groups),
         {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
         {name: schema.field(name).type for name in instants},
-        open_disk(root).stat(fragment.path),
+        open_backend(root).stat(fragment.path),
         sum(group.total_byte_size for group in fragment.row_groups),
     )

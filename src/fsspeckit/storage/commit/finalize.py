@@ -1,10 +1,6 @@
-"""From the commit point to the end: publish, mark complete, clean up; also used by recovery.
+"""Everything after the commit point: publish, check, mark complete and clean up.
 
-The invariant of a commit, checked before it is marked complete.
-
-The files of the dataset are those of the state before, without what the commit removes, with what
-it adds, and with what other programs added. A commit that left a replaced file in place would
-double its rows for every reader, so it must not report success.
+Recovery takes the same steps, and may instead abandon a commit that cannot be completed.
 """
 
 from __future__ import annotations
@@ -14,37 +10,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import CommitIncompleteError, LostFileError
-from fsspeckit.storage.commit.log import Completion, elapsed, mark_complete, read_completion
+from fsspeckit.storage.commit.log import Completion, mark_complete, read_completion, seconds_since
 from fsspeckit.storage.commit.publish import (
-    OldTree,
-    Shadow,
-    ShadowRefused,
-    build_shadow,
+    Swap,
+    SwapCleanup,
+    SwapRefused,
+    build_swap,
     check_writable,
-    discard_shadow,
+    discard_swap,
     drop_empty_directories,
-    install,
     publish_plain,
-    retire_old_tree,
+    remove_old_tree,
+    swap_in,
 )
-from fsspeckit.storage.commit.trash import purge_trash
+from fsspeckit.storage.commit.trash import purge_trash, was_trashed
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.listing import entries_below, list_files
-from fsspeckit.storage.storage import places_of, staging_names, tree_names
+from fsspeckit.storage.storage import renamed_staging, staging_names, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from fsspeckit.storage.commit.lock import Held
+    from fsspeckit.storage.commit.lock import WriterLock
     from fsspeckit.storage.commit.log import Add, CommitRecord, Published, Remove
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
     from fsspeckit.storage.storage import Storage
-
-__all__ = ["Publication", "abandon", "check_published", "complete", "publish", "try_shadow"]
-
-
-# --- The invariant of a commit, checked before it is marked complete ---
 
 
 def check_published(
@@ -53,32 +44,27 @@ def check_published(
     before: Snapshot | None = None,
     deleted: Collection[str] = (),
 ) -> list[str]:
-    """Compare the dataset with what a commit should have made of it.
+    """Compare the dataset with what a published commit should have made of it.
 
-    Args:
-        storage: The dataset.
-        record: The commit, whose files are all published.
-        before: The state that it was based on, where that is known.
-        deleted: New files that another program is known to have deleted since.
+    Its files must be those ``before``, without what the commit removes, with what it adds, and with
+    what other programs added. A commit that left a replaced file in place would double its rows for
+    every reader, so it must not report success. ``deleted`` are new files that another program is
+    known to have deleted since.
 
     Returns:
         Notes about files that other programs deleted meanwhile.
 
     Raises:
-        CommitIncompleteError: Naming replaced files that are still there, and new ones that are
-            not.
+        CommitIncompleteError: Naming the replaced files that still exist, and the missing new ones.
     """
     present = _present_files(storage)
-    in_place = {add.final for add in record.adds}
-    replaced = {remove.path for remove in record.removes} - in_place
+    replaced = set(record.removed) - set(record.added)
     left = [
         remove.path
         for remove in record.removes
         if remove.path in replaced and _is_left(storage, remove, present)
     ]
-    missing = [
-        add.final for add in record.adds if add.final not in present and add.final not in deleted
-    ]
+    missing = [path for path in record.added if path not in present and path not in deleted]
     if left or missing:
         raise CommitIncompleteError.found(record.number, storage.root.display_path, left, missing)
     stayed = () if before is None else before.by_path.keys() - replaced
@@ -90,7 +76,7 @@ def check_published(
 
 
 def _present_files(storage: Storage) -> dict[str, DataFile | None]:
-    """The files below the root by their relative paths, with their identity if it costs nothing."""
+    """List the files below the root by relative path, with their identity if it costs nothing."""
     if not storage.root.is_local:
         root = storage.root
         return {root.relative(file.path): file for file in list_files(root).files}
@@ -105,77 +91,65 @@ def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | Non
     """Whether a file that the commit replaces is still in the dataset, not another one."""
     if remove.path not in present:
         return False
-    found = present[remove.path] or storage.disk.stat(storage.path(remove.path))
+    found = present[remove.path] or storage.backend.stat(storage.path(remove.path))
     return found is not None and remove.is_still(found)
-
-
-# --- From the commit point to the end ---
 
 
 @dataclass
 class Publication:
-    """How a commit was published, and what a person should know about that."""
+    """How a commit was published, and what a person should know about it."""
 
     published: Published = "plain"
     notes: list[str] = field(default_factory=list)
     abandoned: bool = False
 
 
-def try_shadow(
-    storage: Storage, record: CommitRecord, places: Sequence[str], held: Held, notes: list[str]
-) -> Shadow | None:
-    """Build a shadow where the exchange is possible and of use; else None, with a note why."""
-    if not storage.capabilities.exchange or not held.exclusive or changes_one_name(record):
+def try_build_swap(
+    storage: Storage,
+    record: CommitRecord,
+    staging_dirs: Sequence[str],
+    lock: WriterLock,
+    notes: list[str],
+) -> Swap | None:
+    """Build the new tree where a swap is possible and useful; else None, with a note why."""
+    changes_one_name = len({*record.added, *record.removed}) == 1  # one step anyway
+    if not storage.capabilities.exchange or not lock.exclusive or changes_one_name:
         return None
     try:
-        return build_shadow(storage, record, places)
-    except ShadowRefused as refusal:
+        return build_swap(storage, record, staging_dirs)
+    except SwapRefused as refusal:
         notes.append(f"published without exchange: {refusal}.")
         return None
-
-
-def changes_one_name(record: CommitRecord) -> bool:
-    """Whether a plain publish is a single step anyway."""
-    names = {add.final for add in record.adds} | {remove.path for remove in record.removes}
-    return len(names) == 1
 
 
 def publish(
     storage: Storage,
     record: CommitRecord,
-    places: Sequence[str],
-    shadow: Shadow | None,
-    held: Held,
+    staging_dirs: Sequence[str],
+    swap: Swap | None,
+    lock: WriterLock,
     before: Snapshot | None = None,
 ) -> Publication:
-    """Make a commit visible.
-
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
-        shadow: The next state of a directory, if one was built.
-        held: The lock.
-        before: The state that the commit is based on, where that is known.
+    """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly.
 
     Raises:
-        CommitIncompleteError: If a file that it replaces is still there, or a new one is not.
+        CommitIncompleteError: If a file that it replaces still exists, or a new one does not.
     """
     publication = Publication()
     deleted: set[str] = set()
-    # A writer that was stopped may wake up when others have long gone on.
-    held.check()
-    if shadow is not None:
+    # A writer that was suspended may wake up long after others have gone on.
+    lock.check()
+    if swap is not None:
         try:
-            install(storage, shadow)
-        except ShadowRefused as refusal:
+            swap_in(storage, swap)
+        except SwapRefused as refusal:
             publication.notes.append(f"published without exchange: {refusal}.")
-            discard_shadow(storage, shadow.name)
+            discard_swap(storage, swap.name)
         else:
             publication.published = "exchange"
-            publication.notes += OldTree(storage, record, shadow).finish()
+            publication.notes += SwapCleanup(storage, record, swap).run()
     if publication.published == "plain":
-        publication.notes += publish_plain(storage, record, places, deleted)
+        publication.notes += publish_plain(storage, record, staging_dirs, deleted)
     notes = check_published(storage, record, before, deleted)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
@@ -191,8 +165,14 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
         LostFileError: If a file that the commit removed is not in the trash, and the commit could
             still be completed; nothing was changed.
     """
-    publication = Publication("plain", [f"abandoned: {_first_line(reason)}"], abandoned=True)
-    lost = [remove.path for remove in record.removes if _is_lost(storage, record, remove.path)]
+    first_line = str(reason).partition("\n")[0]
+    publication = Publication("plain", [f"abandoned: {first_line}"], abandoned=True)
+    lost = [
+        path
+        for path in record.removed
+        if not was_trashed(storage, record.number, path)
+        and storage.backend.stat(storage.path(path)) is None
+    ]
     if lost and not isinstance(reason, LostFileError):
         raise LostFileError.cannot_go_back(record.number, lost[0])
     if lost:
@@ -201,47 +181,38 @@ def abandon(storage: Storage, record: CommitRecord, reason: Exception) -> Public
             for path in lost
         ]
         return publication
-    check_writable(storage, record, may_remove=[add.final for add in record.adds])
-    replaced = {remove.path for remove in record.removes}
-    in_place = {add.final for add in record.adds} & replaced
+    check_writable(storage, record, may_remove=record.added)
+    replaced = set(record.removed)
+    in_place = replaced.intersection(record.added)
     for path in replaced:
         _restore(storage, record.number, path, over=path in in_place)
     for add in record.adds:
         if add.final not in in_place:
-            publication.notes += _take_back(storage, add)
-    drop_empty_directories(storage, storage.root.path, (add.final for add in record.adds))
+            publication.notes += _remove_added(storage, add)
+    drop_empty_directories(storage, storage.root.path, record.added)
     return publication
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
-def _is_lost(storage: Storage, record: CommitRecord, path: str) -> bool:
-    kept = storage.control.trashed(record.number, path)
-    return storage.disk.stat(kept) is None and storage.disk.stat(storage.path(path)) is None
-
-
-def _take_back(storage: Storage, add: Add) -> list[str]:
+def _remove_added(storage: Storage, add: Add) -> list[str]:
     """Remove a new file, unless another program has written another one under its name."""
-    found = storage.disk.stat(storage.path(add.final))
+    found = storage.backend.stat(storage.path(add.final))
     if found is not None and found.size != add.size:
         return [f"{add.final!r} was replaced by another program; it was kept."]
-    storage.disk.discard(storage.path(add.final))
+    storage.backend.discard(storage.path(add.final))
     return []
 
 
 def _restore(storage: Storage, number: int, path: str, *, over: bool) -> None:
-    """Take a replaced file out of the trash again, if it is there."""
+    """Move a replaced file back out of the trash, if it is there."""
     kept = storage.control.trashed(number, path)
     final = storage.path(path)
-    if storage.disk.stat(kept) is None:
+    if storage.backend.stat(kept) is None:
         return
     if over:
-        storage.disk.move_over(kept, final)
-    elif storage.disk.stat(final) is None:
+        storage.backend.move_over(kept, final)
+    elif storage.backend.stat(final) is None:
         make_data_directories(os.path.dirname(final), storage.root.path)
-        storage.disk.move_new(kept, final)
+        storage.backend.move_new(kept, final)
 
 
 def complete(
@@ -250,18 +221,18 @@ def complete(
     """Mark a commit complete and remove what it no longer needs."""
     completion = Completion(
         publication.published,
-        elapsed(record.facts.started),
+        seconds_since(record.facts.started),
         recovered=recovered,
         abandoned=publication.abandoned,
         notes=tuple(publication.notes),
     )
     if not mark_complete(storage, record.number, completion):
         return read_completion(storage, record.number) or completion
-    names = storage.disk.names(storage.control.path)
+    names = storage.backend.names(storage.control.path)
     for name, kind, number in tree_names(names):
         if kind == "old" and number == record.number:
-            retire_old_tree(storage, name)
-    for place in places_of(staging_names(names), record.staging):
-        storage.disk.discard_tree(storage.control.at(place))
+            remove_old_tree(storage, name)
+    for place in renamed_staging(staging_names(names), record.staging):
+        storage.backend.discard_tree(storage.control.at(place))
     purge_trash(storage, record.number)
     return completion

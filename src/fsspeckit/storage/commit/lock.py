@@ -1,14 +1,7 @@
-"""The lock that makes the publish exclusive, on disks where the kernel can give one.
+"""The lock of the writer that publishes, and which processes are still running.
 
-It is a kernel lock on a file: no lease, nothing to break, and gone with its process. What the file
-says about its holder is only for the message. Filesystems without kernel locks have none: there
-the exclusive creation of the commit record decides.
-
-Which process owns a staging directory, and whether it is still running.
-
-Host name and process number do not tell two containers apart that have the same name and run their
-writer as process 1. So each process has a random identifier; and another process is looked up only
-if it runs under the same kernel and in the same namespace of process numbers.
+The lock is a kernel lock on a file: no lease, nothing to break, and gone with its process. Where
+a filesystem has no kernel locks, the exclusive creation of the commit record decides instead.
 """
 
 from __future__ import annotations
@@ -32,35 +25,29 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage.storage import Storage
 
-__all__ = [
-    "Held",
-    "ProcessState",
-    "is_this_process",
-    "locked",
-    "state_of",
-    "this_process",
-    "try_lock_if_supported",
-]
-
-
-# --- Which process owns a staging directory, and whether it is still running ---
-
 ProcessState = Literal["running", "gone", "unknown"]
+
+_FIRST_PAUSE_SECONDS = 0.005
+_MAX_PAUSE_SECONDS = 0.1
 
 _identifier = uuid.uuid4().hex
 
 
-def _renew() -> None:
+def _renew_identifier() -> None:
     global _identifier
     _identifier = uuid.uuid4().hex
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_renew_identifier)
 
 
 def this_process() -> dict[str, Any]:
-    """Describe this process for other writers."""
+    """Describe this process for other writers.
+
+    Two containers may share host name and process number. So each process has a random identifier,
+    and others look it up only under the same kernel and in the same namespace of process numbers.
+    """
     return {
         "id": _identifier,
         "pid": os.getpid(),
@@ -71,8 +58,13 @@ def this_process() -> dict[str, Any]:
     }
 
 
+def owner_document() -> bytes:
+    """Encode the description of this process for a file that it owns."""
+    return (json.dumps(this_process()) + "\n").encode()
+
+
 def is_this_process(owner: dict[str, Any]) -> bool:
-    """Whether a description is of this process."""
+    """Whether a description is that of this process."""
     return owner.get("id") == _identifier
 
 
@@ -91,11 +83,11 @@ def state_of(owner: dict[str, Any]) -> ProcessState:
     begun = _start_of(process)
     if begun is None:
         return "unknown"  # it is hidden from this user
-    return "running" if begun == owner.get("begun") else "gone"  # its number was given again
+    return "running" if begun == owner.get("begun") else "gone"  # its number was reused
 
 
 def _namespace() -> str | None:
-    """Inside of what process numbers are unique: this start of the kernel, and the namespace."""
+    """Return where process numbers are unique: this boot of the kernel, and the namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return f"{file.read().strip().decode()} {os.readlink('/proc/self/ns/pid')}"
@@ -104,7 +96,7 @@ def _namespace() -> str | None:
 
 
 def _start_of(process: int) -> int | None:
-    """When a process was started, in ticks of the kernel; None if that cannot be seen."""
+    """Return when a process was started, in ticks of the kernel; None if that is hidden."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             # The name, in parentheses, may hold spaces and parentheses itself.
@@ -113,15 +105,9 @@ def _start_of(process: int) -> int | None:
         return None
 
 
-# --- The lock that makes the publish exclusive, on disks where the kernel can give one ---
-
-_PAUSE = 0.005
-_LONGEST_PAUSE = 0.1
-
-
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The lock as its holder sees it."""
+class WriterLock:
+    """The lock of a dataset, as its holder sees it."""
 
     path: str
     """The locked file."""
@@ -131,16 +117,12 @@ class Held:
 
     @property
     def exclusive(self) -> bool:
-        """Whether there is a lock at all."""
+        """Whether the filesystem has locks, so that no other writer is at work."""
         return self.descriptor is not None
 
     def check(self) -> None:
-        """Make sure that the lock is still the one that others see.
-
-        Raises:
-            ConcurrentModificationError: If somebody deleted the locked file.
-        """
-        if self.descriptor is not None and not is_open_file(self.descriptor, self.path):
+        """Raise ConcurrentModificationError if somebody deleted the locked file."""
+        if self.descriptor is not None and not _is_open_file(self.descriptor, self.path):
             raise ConcurrentModificationError(
                 f"the lock {self.path!r} was deleted while it was held.\n"
                 "Hint: never delete files of the control directory while somebody writes."
@@ -148,7 +130,7 @@ class Held:
 
 
 @contextmanager
-def locked(storage: Storage) -> Iterator[Held]:
+def hold_lock(storage: Storage) -> Iterator[WriterLock]:
     """Hold the lock of a dataset, where the filesystem has locks.
 
     Raises:
@@ -160,12 +142,13 @@ def locked(storage: Storage) -> Iterator[Held]:
         with storage.writing_control("locking"):
             descriptor = _acquire(path, storage.lock_timeout)
     if descriptor is None:
-        yield Held(path)
+        yield WriterLock(path)
         return
     try:
         with _locked_mount(storage):
-            _tell_holder(descriptor, path)
-            yield Held(path, descriptor)
+            syscalls.truncate(descriptor, path)
+            syscalls.write(descriptor, path, owner_document())
+            yield WriterLock(path, descriptor)
     finally:
         os.close(descriptor)
 
@@ -176,9 +159,6 @@ def _locked_mount(storage: Storage) -> Iterator[None]:
 
     Its control directory is then outside of what is mounted, and another container may have the
     same volume with a control directory of its own. Both see the directory that is locked here.
-
-    Raises:
-        LockTimeoutError: If another writer holds it for longer than the timeout.
     """
     root = storage.root.path
     if root not in mount_points():
@@ -191,14 +171,14 @@ def _locked_mount(storage: Storage) -> Iterator[None]:
             if time.monotonic() >= deadline:
                 who = "a writer with another control directory, as in another container"
                 raise LockTimeoutError.waited(root, storage.lock_timeout, who)
-            time.sleep(_LONGEST_PAUSE)
+            time.sleep(_MAX_PAUSE_SECONDS)
         yield
     finally:
         os.close(descriptor)
 
 
 def try_lock_if_supported(descriptor: int, path: str) -> bool:
-    """Take the lock on an open file if nobody has it; also True where there are no locks."""
+    """Lock an open file if nobody else has; also True where there are no locks."""
     try:
         return syscalls.try_lock(descriptor, path)
     except OSError as error:
@@ -208,13 +188,13 @@ def try_lock_if_supported(descriptor: int, path: str) -> bool:
 
 
 def _acquire(path: str, timeout: float) -> int | None:
-    """An open file that holds the lock, or None where the filesystem knows no locks."""
+    """Open and lock a file; None where the filesystem has no locks."""
     deadline = time.monotonic() + timeout
-    pause = _PAUSE
+    pause = _FIRST_PAUSE_SECONDS
     while True:
         descriptor = syscalls.open_lock_file(path)
         try:
-            taken = syscalls.try_lock(descriptor, path)
+            acquired = syscalls.try_lock(descriptor, path)
         except OSError as error:
             os.close(descriptor)
             if error.errno in syscalls.NOT_SUPPORTED:
@@ -223,17 +203,17 @@ def _acquire(path: str, timeout: float) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        if taken and is_open_file(descriptor, path):
+        if acquired and _is_open_file(descriptor, path):
             return descriptor
         os.close(descriptor)
-        if not taken and time.monotonic() >= deadline:
-            raise LockTimeoutError.waited(path, timeout, _holder(path))
-        if not taken:
+        if not acquired and time.monotonic() >= deadline:
+            raise LockTimeoutError.waited(path, timeout, _describe_holder(path))
+        if not acquired:
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
 
 
-def is_open_file(descriptor: int, path: str) -> bool:
+def _is_open_file(descriptor: int, path: str) -> bool:
     """Whether a path still leads to an open file: a lock on a deleted file excludes nobody."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -241,12 +221,7 @@ def is_open_file(descriptor: int, path: str) -> bool:
         return False
 
 
-def _tell_holder(descriptor: int, path: str) -> None:
-    syscalls.truncate(descriptor, path)
-    syscalls.write(descriptor, path, (json.dumps(this_process()) + "\n").encode())
-
-
-def _holder(path: str) -> str:
+def _describe_holder(path: str) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
         with open(path, "rb") as file:
             holder: Any = json.loads(file.read())

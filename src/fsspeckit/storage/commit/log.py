@@ -1,8 +1,7 @@
-"""Commit records: journal and history in one, as JSON that a person can read.
+"""The commit log: one JSON record for each commit, and a mark once the commit is complete.
 
 A record is complete or absent, numbered, and never changed. It carries a checksum over its own
-content, so that a damaged one is told from a valid one: recovery acts on what a record says, and
-must never act on a guess. A second small file marks the commit complete.
+content: recovery acts on what a record says, so it must recognise a damaged one.
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ if TYPE_CHECKING:
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Add", "CommitFacts", "CommitRecord", "Completion", "Remove"]
-
 FORMAT, DONE_FORMAT = "fsspeckit-commit", "fsspeckit-commit-done"
 VERSION = 1
 Published = Literal["exchange", "plain"]
+"""How a commit is published: by swapping directories (``exchange``), or file by file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit is about, for people; storage itself takes no decision from it."""
+    """What a commit is about, for people; storage itself decides nothing by it."""
 
     engine: str = ""
     """Which engine wrote the files."""
@@ -62,33 +60,23 @@ class Add:
     """Its path below the root."""
 
     rows: int | None
-    """How many rows it holds."""
-
     size: int
-    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A file that a commit removes, exactly as the plan saw it."""
+    """A file that a commit removes, exactly as the plan saw it; see ``DataFile``."""
 
     path: str
     """Its path below the root."""
 
     size: int
-    """Bytes."""
-
     mtime_ns: int | None = None
-    """Time of its last change."""
-
     inode: int | None = None
-    """Its number on a local disk."""
-
     etag: str | None = None
-    """Its version on an object store."""
 
     def is_still(self, file: DataFile) -> bool:
-        """Whether a file under that name is the one that was meant, not one that came since.
+        """Whether a file under that name is still the one that the plan saw.
 
         A file that replaced it has neither its number nor its time. The file itself may have
         another number, if it was restored from a copy, or another time, if it was touched; and
@@ -111,13 +99,12 @@ class CommitRecord:
     """Commits are numbered from 1, without gaps."""
 
     identifier: str
-    """Tells the records of two writers apart that want the same number."""
+    """Distinguishes the records of two writers that want the same number."""
 
     time: str
     """When it was committed, in UTC."""
 
     facts: CommitFacts
-    """What it is about."""
 
     seconds: float
     """How long the work took until then."""
@@ -129,10 +116,17 @@ class CommitRecord:
     """The staging directory that holds the new files."""
 
     adds: tuple[Add, ...]
-    """The new files."""
-
     removes: tuple[Remove, ...]
-    """The files they replace."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The paths of the new files below the root."""
+        return tuple(add.final for add in self.adds)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The paths of the replaced files below the root."""
+        return tuple(remove.path for remove in self.removes)
 
 
 @dataclass(frozen=True)
@@ -152,33 +146,28 @@ class Completion:
     """Whether it was given up, because files of it were lost, and its effects were undone."""
 
     notes: tuple[str, ...] = ()
-    """What a person should know."""
 
 
 def timestamp() -> str:
-    """Now, in UTC, as records tell it."""
+    """Return the current time in UTC, as records write it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def numbers(storage: Storage) -> tuple[list[int], set[int]]:
-    """The numbers of all commits, and of those marked complete."""
-    return numbers_in(storage.disk.names(storage.control.commits))
+    """Return the numbers of all commits, and of those marked complete."""
+    return numbers_in(storage.backend.names(storage.control.commits))
 
 
 def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
-    """The number of the last commit, 0 if there is none, and those that are not complete."""
+    """Return the number of the last commit, 0 if there is none, and those not complete."""
     recorded, done = numbers(storage)
     return max(recorded, default=0), [number for number in recorded if number not in done]
 
 
 def write_record(storage: Storage, record: CommitRecord) -> None:
-    """Create a commit record; this is the commit point.
-
-    Raises:
-        FileExistsError: If another writer has taken the number.
-    """
+    """Create a commit record: the commit point. FileExistsError if the number is taken."""
     content = _record_content(record)
-    storage.disk.create(storage.control.record(record.number), sealed(FORMAT, content))
+    storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
 def read_record(storage: Storage, number: int) -> CommitRecord:
@@ -189,7 +178,7 @@ def read_record(storage: Storage, number: int) -> CommitRecord:
         FileNotFoundError: If it is not there.
     """
     path = storage.control.record(number)
-    content = unsealed(path, storage.disk.read(path), FORMAT)
+    content = decode_document(path, storage.backend.read(path), FORMAT)
     try:
         record = _parse_record(content)
     except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
@@ -200,27 +189,27 @@ def read_record(storage: Storage, number: int) -> CommitRecord:
 
 
 def mark_complete(storage: Storage, number: int, completion: Completion) -> bool:
-    """Say that nothing is left to do for a commit; False if another writer has said so before."""
-    data = sealed(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
+    """Mark a commit complete; False if another writer has already done so."""
+    data = encode_document(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
     path = storage.control.done(number)
     if storage.capabilities.kernel_lock:
-        storage.disk.overwrite(path, data)
+        storage.backend.overwrite(path, data)
         return True
     try:
-        storage.disk.create(path, data)
+        storage.backend.create(path, data)
     except FileExistsError:
         return False
     return True
 
 
 def read_completion(storage: Storage, number: int) -> Completion | None:
-    """What the mark of a complete commit says, or None if it is not complete."""
+    """Read the mark of a complete commit; None if it is not complete."""
     path = storage.control.done(number)
     try:
-        data = storage.disk.read(path)
+        data = storage.backend.read(path)
     except FileNotFoundError:
         return None
-    content = unsealed(path, data, DONE_FORMAT)
+    content = decode_document(path, data, DONE_FORMAT)
     try:
         return Completion(
             content["published"],
@@ -233,8 +222,8 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
 
 
-def elapsed(started: float | None) -> float:
-    """Seconds since a moment, never negative, whatever the clock did."""
+def seconds_since(started: float | None) -> float:
+    """Return the seconds since a moment, never negative, whatever the clock did."""
     return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
 
 
@@ -266,55 +255,42 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
-    return CommitRecord(
+    record = CommitRecord(
         int(content["number"]),
         str(content["id"]),
         str(content["time"]),
         facts,
         float(content["seconds"]),
         content["publish"],
-        check_basename(content["staging"]),
-        tuple(_parse_add(add) for add in content["adds"]),
-        tuple(_parse_remove(remove) for remove in content["removes"]),
+        content["staging"],
+        tuple(Add(**_known_fields(Add, add)) for add in content["adds"]),
+        tuple(Remove(**_known_fields(Remove, remove)) for remove in content["removes"]),
     )
+    # A record that was tampered with must not reach outside of staging and root.
+    for name in (record.staging, *(add.staged for add in record.adds)):
+        check_basename(name)
+    for path in record.added + record.removed:
+        check_relative(path)
+    return record
 
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
-    """The fields that this version knows: a later one may have added others."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in content.items() if name in names}
+    """Return the fields that this version knows: a later one may have added others."""
+    return {field.name: content[field.name] for field in fields(kind) if field.name in content}
 
 
-def _parse_add(content: dict[str, Any]) -> Add:
-    add = Add(**_known_fields(Add, content))
-    # A record that was tampered with must not reach outside of staging and root.
-    check_basename(add.staged)
-    check_relative(add.final)
-    return add
-
-
-def _parse_remove(content: dict[str, Any]) -> Remove:
-    remove = Remove(**_known_fields(Remove, content))
-    check_relative(remove.path)
-    return remove
-
-
-def sealed(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
-    """A versioned JSON document with a checksum over its content."""
+def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
+    """Encode a versioned JSON document with a checksum over its content."""
     document = {"format": kind, "version": VERSION, **content}
     document["checksum"] = _checksum(document)
     return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
 
 
-def unsealed(path: str, data: bytes, kind: str) -> dict[str, Any]:
-    """The content of such a document.
-
-    Raises:
-        CorruptRecordError: If it is damaged or written by a newer version.
-    """
+def decode_document(path: str, data: bytes, kind: str) -> dict[str, Any]:
+    """Decode such a document; CorruptRecordError if it is damaged or from a newer version."""
     try:
         document: Any = json.loads(data)
-    except ValueError as error:  # also bytes that are no text
+    except ValueError as error:  # also bytes that are not text
         raise CorruptRecordError.damaged(path, f"it is not JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != kind:
         raise CorruptRecordError.damaged(path, f"it is not a {kind} document")

@@ -1,30 +1,21 @@
-"""Publish by exchange: the next state of a directory is built beside it and swapped in at once.
+"""Publishing: the files of a commit appear one by one, or all at once by a swap of directories.
 
-The shadow is a directory of hard links to everything that stays (hidden entries and foreign files
-too) plus the new files. One system call swaps it with the directory that readers know, so nobody
-ever lists half a commit. What is left of the old tree is the business of
-:mod:`fsspeckit.storage.commit.publish`.
+A plain publish works on every filesystem: new names in, then old names out. A program that lists
+the dataset in between sees both; it never sees neither. Each step can be repeated, so this is also
+how recovery rolls a commit forward: a file that is no longer staged was published, an old file that
+is gone was removed.
 
-The steps, and what an interruption leaves:
+A swap (``exchange`` in records) builds the new tree of a directory beside it: hard links to
+everything that stays, hidden entries and foreign files too, plus the new files. One system call
+swaps it with the directory that readers know, so nobody ever lists half a commit. What an
+interruption leaves:
 
 ``.dropped_…``, or ``.shadow_…`` without a manifest or with the new tree in it
     not swapped; it is only links and may go.
 ``.shadow_…`` holding the old tree
     swapped; a name that is missing in the old tree was deleted by another program.
 ``.old_…``
-    swapped and compared; names that are missing in the old tree were taken out by us.
-
-The tree that an exchange swapped out: follow what others did to it, then take it apart.
-
-The old tree is compared with what the shadow was made of, and what other programs did to it
-meanwhile is done to the new tree too. Then it is taken apart, name by name, never recursively: a
-file that we do not know is never destroyed.
-
-Plain publish: new names in, then old names out, one file after the other.
-
-Works on every filesystem. A program that lists the dataset in between sees both; it never sees
-neither. Each step can be repeated, so this is also how recovery rolls a commit forward: a staged
-file that is no longer staged was published, an old file that is no longer there was removed.
+    swapped and compared; names that are missing in the old tree were removed by us.
 """
 
 from __future__ import annotations
@@ -37,10 +28,10 @@ import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
-from fsspeckit.storage.commit.log import sealed, unsealed
+from fsspeckit.storage.commit.log import decode_document, encode_document
 from fsspeckit.storage.commit.staging import find_staged
 from fsspeckit.storage.commit.trash import (
     checksum_path,
@@ -62,39 +53,22 @@ from fsspeckit.storage.storage import MANIFEST_FILE, TREE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from fsspeckit.storage.commit.log import Add, CommitRecord, Remove
+    from fsspeckit.storage.commit.log import Add, CommitRecord
     from fsspeckit.storage.storage import Storage
 
-__all__ = [
-    "OldTree",
-    "Shadow",
-    "ShadowRefused",
-    "build_shadow",
-    "check_writable",
-    "install",
-    "is_installed",
-    "publish_plain",
-    "read_shadow",
-    "retire_old_tree",
-]
-
-
-# --- Plain publish: new names in, then old names out, one file after the other ---
-
+_MANIFEST_FORMAT = "fsspeckit-shadow"
+_MANIFEST_FIELDS = ("number", "directory", "inode", "replaces", "entries")
+_MAX_CLEANUP_PASSES = 3
 _CAP_FOWNER = 1 << 3
 _UNMAPPED_USER = 65534
 
 
 def publish_plain(
-    storage: Storage, record: CommitRecord, places: Sequence[str], deleted: set[str]
+    storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], deleted: set[str]
 ) -> list[str]:
     """Publish a commit file by file; may be repeated after it was interrupted.
 
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
-        deleted: Gets the new files that another program has deleted since they were published.
+    New files that another program has deleted since they were published are added to ``deleted``.
 
     Returns:
         Notes about what other programs did meanwhile.
@@ -103,33 +77,24 @@ def publish_plain(
         LostFileError: If a new file is neither staged nor published. Nothing was removed then.
     """
     replaced = {remove.path: remove for remove in record.removes}
-    notes = _publish_adds(storage, record, places, replaced, deleted)
-    in_place = {add.final for add in record.adds}
-    for remove in record.removes:
-        if remove.path not in in_place:
-            note = remove_file(storage, record.number, remove, storage.path(remove.path))
-            notes.extend([note] if note else [])
-    drop_empty_directories(storage, storage.root.path, (item.path for item in record.removes))
-    _sync_directories_of(storage, (item.path for item in record.removes))
-    return notes
-
-
-def _publish_adds(
-    storage: Storage,
-    record: CommitRecord,
-    places: Sequence[str],
-    replaced: dict[str, Remove],
-    deleted: set[str],
-) -> list[str]:
+    added = set(record.added)
     notes = []
     for add in record.adds:
-        staged = find_staged(storage, places, add.staged)
+        staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
-        elif not _is_published(storage, add, replaced.get(add.final)):
-            notes.append(missing_add(storage, record, add))
+            continue
+        found, old = storage.backend.stat(storage.path(add.final)), replaced.get(add.final)
+        if found is None or (old is not None and old.is_still(found)):
+            notes.append(_missing_add(storage, record, add))
             deleted.add(add.final)
-    _sync_directories_of(storage, (add.final for add in record.adds))
+    _sync_directories_of(storage, record.added)
+    for remove in record.removes:
+        if remove.path not in added:
+            note = remove_file(storage, record.number, remove, storage.path(remove.path))
+            notes.extend([note] if note else [])
+    drop_empty_directories(storage, storage.root.path, record.removed)
+    _sync_directories_of(storage, record.removed)
     return notes
 
 
@@ -138,35 +103,29 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
     if storage.root.is_local:
         make_data_directories(os.path.dirname(final), storage.root.path)
     else:
-        storage.disk.make_directories(final.rpartition("/")[0])
+        storage.backend.make_directories(final.rpartition("/")[0])
     if replace:
         drop_checksum(storage, final)
         keep_in_trash(storage, number, add.final, final)
-        storage.disk.move_over(staged, final)
+        storage.backend.move_over(staged, final)
         return
     try:
-        storage.disk.move_new(staged, final)
+        storage.backend.move_new(staged, final)
     except FileExistsError:
-        found = storage.disk.stat(final)
+        found = storage.backend.stat(final)
         if found is None or found.size != add.size:
             raise  # not the copy that an earlier attempt made
-        storage.disk.discard(staged)
+        storage.backend.discard(staged)
 
 
-def _is_published(storage: Storage, add: Add, replaced: Remove | None) -> bool:
-    """Whether a file that is no longer staged is in the dataset."""
-    found = storage.disk.stat(storage.path(add.final))
-    return found is not None and not (replaced is not None and replaced.is_still(found))
-
-
-def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
-    """Decide about a new file that is nowhere.
+def _missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
+    """Return a note about a new file that somebody deleted, or raise LostFileError.
 
     Old files are removed only after all new ones are in place. So if one was removed already, this
     file was published, and somebody deleted it since; otherwise it is lost.
     """
-    in_place = {add.final for add in record.adds}
-    removed = (remove.path for remove in record.removes if remove.path not in in_place)
+    added = set(record.added)
+    removed = (path for path in record.removed if path not in added)
     if any(was_trashed(storage, record.number, path) for path in removed):
         return f"{add.final!r} was deleted by another program after it was published."
     raise LostFileError.missing(record.number, add.final)
@@ -175,27 +134,22 @@ def missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
 def check_writable(
     storage: Storage, record: CommitRecord, may_remove: Iterable[str] | None = None
 ) -> None:
-    """Check that a commit may change what it changes, before it changes anything.
+    """Check that a commit has the permissions it needs, before it changes anything.
 
-    Args:
-        storage: The dataset.
-        record: The commit.
-        may_remove: The files that will be removed; None for those that the commit replaces.
+    The files that it will remove are ``may_remove``, or those that it replaces.
 
     Raises:
         PermissionError: Naming the directory or the file.
     """
     if not storage.root.is_local:
         return
-    files = [*(add.final for add in record.adds), *(remove.path for remove in record.removes)]
+    files = record.added + record.removed
     for directory in sorted({_existing_parent(storage, file) for file in files}):
         if os.path.isdir(directory) and not os.access(directory, os.W_OK | os.X_OK):
             reason = "the commit would change this directory, which is not writable"
             raise PermissionError(errno.EACCES, reason, directory)
-    if may_remove is None:
-        may_remove = (remove.path for remove in record.removes)
     mounted = mount_points()
-    for path in map(storage.path, may_remove):
+    for path in map(storage.path, record.removed if may_remove is None else may_remove):
         if path in mounted:
             reason = "the commit would remove this file, which is a mount point"
             raise PermissionError(errno.EBUSY, reason, path)
@@ -208,33 +162,25 @@ def _check_removable(path: str) -> None:
     directory = os.path.dirname(path)
     try:
         file, parent = os.lstat(path), os.stat(directory)
-        is_link = stat.S_ISLNK(file.st_mode)
-        locked = [place for place in (directory, path) if _is_locked(place, is_link, path)]
+        # Flags of the file that a link leads to do not matter: the link is what is removed.
+        checked = (directory,) if stat.S_ISLNK(file.st_mode) else (directory, path)
+        immutable = [place for place in checked if file_status(place).is_locked]
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             return
         raise
-    if locked:
+    if immutable:
         reason = f"the commit would remove {path!r}, but this is immutable or append-only"
-        raise PermissionError(errno.EPERM, reason, locked[0])
-    if is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, reason, immutable[0])
+    if _is_sticky_for_others(parent, file.st_uid) and file.st_uid != os.geteuid():
         reason = "the commit would remove this file, which only its owner may do in that directory"
         raise PermissionError(errno.EPERM, reason, path)
 
 
-def _is_locked(place: str, is_link: bool, path: str) -> bool:
-    # Flags of the file that a link leads to do not matter: the link is what is removed.
-    return not (is_link and place == path) and file_status(place).is_locked
+def _is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
+    """Whether the sticky bit, as on ``/tmp``, keeps this process from removing a user's files.
 
-
-def is_sticky_for_others(directory: os.stat_result, owner: int | None = None) -> bool:
-    """Whether only its owners may remove files from a directory, and this process is not above it.
-
-    That is what the sticky bit means, as on ``/tmp``.
-
-    Args:
-        directory: The directory.
-        owner: Whose file is meant; None for a file of anybody.
+    Without an ``owner``: the files of any user.
     """
     if not directory.st_mode & stat.S_ISVTX or directory.st_uid == os.geteuid():
         return False
@@ -265,7 +211,7 @@ def _knows_all_users() -> bool:
 
 
 def _existing_parent(storage: Storage, file: str) -> str:
-    """The deepest directory above a file that is there."""
+    """Return the deepest existing directory above a file."""
     parents = [storage.path(parent) for parent in [*parents_of(file), ""]]
     return next((parent for parent in parents if os.path.isdir(parent)), storage.root.path)
 
@@ -277,36 +223,29 @@ def drop_empty_directories(storage: Storage, base: str, removed: Iterable[str]) 
     directories = {parent for path in removed for parent in parents_of(path)}
     for directory in sorted(directories, key=lambda path: -path.count("/")):
         with suppress(PermissionError):
-            storage.disk.discard_directory(f"{base}/{directory}")
+            storage.backend.discard_directory(f"{base}/{directory}")
 
 
 def _sync_directories_of(storage: Storage, relative_paths: Iterable[str]) -> None:
     """Make the entries survive a power failure, also those of directories that were created."""
     if not storage.root.is_local:
         return
-    directories = {""}
-    for path in relative_paths:
-        directories.update(parents_of(path))
+    directories = {"", *(parent for path in relative_paths for parent in parents_of(path))}
     for directory in sorted(directories):
-        storage.disk.sync_directory(storage.path(directory))
-    storage.disk.sync_directory(os.path.dirname(storage.root.path))
+        storage.backend.sync_directory(storage.path(directory))
+    storage.backend.sync_directory(os.path.dirname(storage.root.path))
 
 
-# --- Publish by exchange ---
-
-FORMAT = "fsspeckit-shadow"
-
-
-class ShadowRefused(Exception):
-    """No exchange is possible here; the reason is for the outcome's notes, never for the user."""
+class SwapRefused(Exception):
+    """A swap is not possible here; the reason goes to the notes of the commit."""
 
 
 @dataclass(frozen=True)
-class Shadow:
-    """A shadow as its manifest describes it."""
+class Swap:
+    """A swap of directories, as its manifest describes it."""
 
     name: str
-    """Its entry in the control directory."""
+    """Its entry in the control directory: ``.shadow_…`` at first, ``.old_…`` in the end."""
 
     number: int
     """The commit it is for."""
@@ -315,71 +254,63 @@ class Shadow:
     """The directory below the root that it replaces; empty for the root itself."""
 
     inode: int
-    """The number of the directory that holds the new state, wherever it is now."""
+    """The inode of the new tree, wherever it is now."""
 
     replaces: bool
     """Whether there was a directory before."""
 
     entries: dict[str, int]
-    """What it was made of: path below the directory (directories end in ``/``) and inode."""
+    """The old tree: path below the directory (directories end in ``/``) and inode."""
 
 
-def build_shadow(storage: Storage, record: CommitRecord, places: Sequence[str]) -> Shadow:
-    """Build the next state of the smallest directory that a commit changes.
-
-    Args:
-        storage: The dataset.
-        record: The commit.
-        places: Where its staged files are.
+def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[str]) -> Swap:
+    """Build the new tree of the smallest directory that a commit changes.
 
     Raises:
-        ShadowRefused: If this cannot be done here, for whatever reason.
+        SwapRefused: If this cannot be done here, for whatever reason.
     """
     # A name of its own each time: whoever built an earlier one cannot swap this one in.
-    name = storage.control.shadow_name(record.number, uuid.uuid4().hex)
+    name = storage.control.swap_name(record.number, uuid.uuid4().hex)
     try:
-        _refuse_mounts(storage.root.path)
-        _refuse_links(storage, record)
-        _refuse_own_working_directory(storage.root.path)
-        return _build(storage, record, name, places)
-    except ShadowRefused:
-        discard_shadow(storage, name)
+        _refuse_unswappable(storage.root.path, record)
+        return _build(storage, record, name, staging_dirs)
+    except SwapRefused:
+        discard_swap(storage, name)
         raise
     except OSError as error:
-        discard_shadow(storage, name)
-        raise ShadowRefused(f"{error.strerror}: {error.filename!r}") from error
+        discard_swap(storage, name)
+        raise SwapRefused(f"{error.strerror}: {error.filename!r}") from error
 
 
-def _refuse_links(storage: Storage, record: CommitRecord) -> None:
-    """Refuse where a file to remove is a link: the old tree is compared by inodes of entries."""
-    for remove in record.removes:
-        if os.path.islink(storage.path(remove.path)):
-            raise ShadowRefused(f"{remove.path!r} is a symbolic link")
-
-
-def _refuse_own_working_directory(root: str) -> None:
-    """Refuse where this process works inside the dataset: it would stay in the old tree."""
+def _refuse_unswappable(root: str, record: CommitRecord) -> None:
+    """Refuse a dataset of which something would stay behind in the old tree."""
+    for place in sorted(mount_points()):
+        if place.startswith(f"{root}/"):
+            raise SwapRefused(f"another disk is mounted at {place!r}")
+    for path in record.removed:  # the old tree is compared by the inodes of its entries
+        if os.path.islink(f"{root.rstrip('/')}/{path}"):
+            raise SwapRefused(f"{path!r} is a symbolic link")
     try:
         here = os.getcwd()
     except FileNotFoundError:
         return
     if os.path.commonpath([here, root]) == root:
-        raise ShadowRefused("the working directory of this process is in the dataset")
+        raise SwapRefused("the working directory of this process is in the dataset")
 
 
-def discard_shadow(storage: Storage, name: str) -> None:
-    """Remove a shadow that was never swapped in: nothing but links and copies of ours."""
+def discard_swap(storage: Storage, name: str) -> None:
+    """Remove a new tree that was never swapped in: nothing but links and copies of ours."""
     place = storage.control.at(name)
     dropped = storage.control.at(name.replace(".shadow", ".dropped", 1))
     # What cannot be removed now is removed by the next writer's recovery.
     with suppress(OSError):
         if place != dropped:
             # Renamed first: whoever was about to swap it in must not swap in half of it.
-            storage.disk.rename_directory(place, dropped)
-        storage.disk.discard_tree(dropped)
+            storage.backend.rename_directory(place, dropped)
+        storage.backend.discard_tree(dropped)
 
 
-def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[str]) -> Shadow:
+def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequence[str]) -> Swap:
     directory = _smallest_directory(storage, record)
     if directory:  # else they are met when the root is linked
         _refuse_foreign_jobs(storage.root.path)
@@ -391,33 +322,34 @@ def _build(storage: Storage, record: CommitRecord, name: str, places: Sequence[s
     syscalls.make_directory(tree)
     entries: dict[str, int] = {}
     if replaces:
-        _link_tree(source, tree, "", left_out_of(record, directory), entries)
+        _link_tree(source, tree, "", _names_left_out(record, directory), entries)
     elif directory:
         inherit_directory(tree, os.path.dirname(source))
-    _link_adds(storage, record, places, tree, directory)
-    removed = [below(directory, remove.path) for remove in record.removes]
-    drop_empty_directories(storage, tree, removed)
-    shadow = Shadow(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
-    _write_manifest(storage, shadow)
-    for made in ("", TREE, *_directories_of(shadow, record)):
-        storage.disk.sync_directory(f"{place}/{made}")
-    return shadow
+    _link_adds(storage, record, staging_dirs, tree, directory)
+    drop_empty_directories(
+        storage, tree, (_path_within(directory, path) for path in record.removed)
+    )
+    swap = Swap(name, record.number, directory, os.stat(tree).st_ino, replaces, entries)
+    _write_manifest(storage, swap)
+    for made in ("", TREE, *_directories_of(swap, record)):
+        storage.backend.sync_directory(f"{place}/{made}")
+    return swap
 
 
-def _directories_of(shadow: Shadow, record: CommitRecord) -> list[str]:
-    """The directories in a shadow, those that it got for new files too; some may be gone again."""
-    linked = {name[:-1] for name in shadow.entries if name[-1] == "/"}
-    added = (below(shadow.directory, add.final) for add in record.adds)
+def _directories_of(swap: Swap, record: CommitRecord) -> list[str]:
+    """Return the directories of a new tree, also those of new files; some may be gone again."""
+    linked = {name[:-1] for name in swap.entries if name[-1] == "/"}
+    added = (_path_within(swap.directory, path) for path in record.added)
     made = {parent for path in added for parent in parents_of(path)}
     return [f"{TREE}/{name}" for name in sorted(linked | made)]
 
 
 def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
-    """The deepest directory below the root that holds every change; empty for the root."""
-    paths = [add.final for add in record.adds] + [remove.path for remove in record.removes]
+    """Return the deepest directory below the root that holds every change; empty for the root."""
+    paths = record.added + record.removed
     for parent in {parent for path in paths for parent in parents_of(path)}:
         if os.path.islink(storage.path(parent)):
-            raise ShadowRefused(f"{parent!r} is a symbolic link")
+            raise SwapRefused(f"{parent!r} is a symbolic link")
     shared = set.intersection(*({"", *parents_of(path)} for path in paths))
     if not os.path.isdir(storage.root.path):
         make_data_directories(os.path.dirname(storage.root.path), storage.root.path)
@@ -434,28 +366,21 @@ def _refuse_foreign_jobs(directory: str) -> None:
         return
     for name in os.listdir(directory):
         if _is_foreign_job(name):
-            raise ShadowRefused(f"another program is writing into {name!r}")
-
-
-def _refuse_mounts(directory: str) -> None:
-    """A disk that is mounted below would stay behind in the old tree, even if it is empty."""
-    for place in sorted(mount_points()):
-        if place.startswith(f"{directory}/"):
-            raise ShadowRefused(f"another disk is mounted at {place!r}")
+            raise SwapRefused(f"another program is writing into {name!r}")
 
 
 def _is_foreign_job(name: str) -> bool:
     return name == "_temporary" or name.startswith(".spark-staging")
 
 
-def left_out_of(record: CommitRecord, directory: str) -> dict[str, int | None]:
-    """What the next state does not hold: path below the directory, and inode if that matters."""
-    inodes = {below(directory, remove.path): remove.inode for remove in record.removes}
+def _names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
+    """Return what the new tree leaves out: path below the directory, and inode if it matters."""
+    inodes = {_path_within(directory, remove.path): remove.inode for remove in record.removes}
     return inodes | dict.fromkeys(map(checksum_path, inodes))
 
 
-def below(directory: str, relative: str) -> str:
-    """A path below the root as seen from a directory below the root."""
+def _path_within(directory: str, relative: str) -> str:
+    """Return a path below the root as seen from a directory below the root."""
     return relative.removeprefix(f"{directory}/") if directory else relative
 
 
@@ -466,16 +391,16 @@ def _link_tree(
     left_out: dict[str, int | None],
     entries: dict[str, int],
 ) -> None:
-    """Make a directory of links to all entries of another one, and of those below it."""
+    """Fill a directory with links to all entries of another one, and of those below it."""
     status = os.stat(source)
-    if is_sticky_for_others(status):
-        raise ShadowRefused(f"files of others could not be removed from {source!r}")
+    if _is_sticky_for_others(status):
+        raise SwapRefused(f"files of others could not be removed from {source!r}")
     with os.scandir(source) as found:
         for entry in found:  # as few steps as possible: this runs for every file of a dataset
             relative, inode = prefix + entry.name, entry.inode()
             if entry.is_dir(follow_symlinks=False):
                 if _is_foreign_job(entry.name):
-                    raise ShadowRefused(f"another program is writing into {relative!r}")
+                    raise SwapRefused(f"another program is writing into {relative!r}")
                 entries[f"{relative}/"] = inode
                 inner = f"{target}/{entry.name}"
                 syscalls.make_directory(inner)
@@ -493,149 +418,129 @@ def _link_tree(
 
 
 def _link_adds(
-    storage: Storage, record: CommitRecord, places: Sequence[str], tree: str, directory: str
+    storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], tree: str, directory: str
 ) -> None:
     for add in record.adds:
-        target = f"{tree}/{below(directory, add.final)}"
-        staged = find_staged(storage, places, add.staged)
+        target = f"{tree}/{_path_within(directory, add.final)}"
+        staged = find_staged(storage, staging_dirs, add.staged)
         if staged is not None:
             make_data_directories(os.path.dirname(target), tree)
             syscalls.link(staged, target)
         elif not os.path.lexists(target):
             # What recovery of a plain publish finds in place was linked with the rest.
-            missing_add(storage, record, add)
+            _missing_add(storage, record, add)
 
 
-def _write_manifest(storage: Storage, shadow: Shadow) -> None:
-    content = {
-        "number": shadow.number,
-        "directory": shadow.directory,
-        "inode": shadow.inode,
-        "replaces": shadow.replaces,
-        "entries": shadow.entries,
-    }
-    place = storage.control.at(shadow.name)
-    path = f"{place}/{MANIFEST_FILE}"
-    storage.disk.overwrite(path, _sealed_manifest(content), sync=False)
-    # Durable after the rename, with the tree: nobody acts on it before the record is written.
-    storage.disk.sync_file(path)
-
-
-def _sealed_manifest(content: dict[str, Any]) -> bytes:
-    """The manifest of thousands of files: encoded once, with the checksum beside it."""
+def _write_manifest(storage: Storage, swap: Swap) -> None:
+    content = {field: getattr(swap, field) for field in _MANIFEST_FIELDS}
+    path = storage.control.at(swap.name, MANIFEST_FILE)
+    # It names thousands of files: encoded once, with the checksum beside it.
     body = json.dumps(content, separators=(",", ":"))
-    return sealed(FORMAT, {"body": body}, indent=None)
+    data = encode_document(_MANIFEST_FORMAT, {"body": body}, indent=None)
+    storage.backend.overwrite(path, data, sync=False)
+    # Durable after the rename, with the tree: nobody acts on it before the record is written.
+    storage.backend.sync_file(path)
 
 
-def read_shadow(storage: Storage, name: str) -> Shadow | None:
-    """Read a shadow's manifest; None if it has none, or none that is complete.
+def read_swap(storage: Storage, name: str) -> Swap | None:
+    """Read the manifest of a swap; None if it has none.
 
     Raises:
-        CorruptRecordError: If it is damaged, and the shadow may have been swapped in.
+        CorruptRecordError: If it is damaged, and the new tree may have been swapped in.
     """
     path = storage.control.at(name, MANIFEST_FILE)
     try:
-        content = json.loads(unsealed(path, storage.disk.read(path), FORMAT)["body"])
-        return Shadow(
-            name,
-            content["number"],
-            content["directory"],
-            content["inode"],
-            content["replaces"],
-            content["entries"],
-        )
+        document = decode_document(path, storage.backend.read(path), _MANIFEST_FORMAT)
+        content = json.loads(document["body"])
+        return Swap(name, *(content[field] for field in _MANIFEST_FIELDS))
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptRecordError.damaged(path, str(error)) from error
 
 
-def install(storage: Storage, shadow: Shadow) -> None:
-    """Swap a shadow in: from here on everybody sees the new state.
+def swap_in(storage: Storage, swap: Swap) -> None:
+    """Swap the new tree in: from here on everybody sees the new state.
 
     Raises:
-        ShadowRefused: If the filesystem does not do that; nothing has changed then.
+        SwapRefused: If the filesystem refuses; nothing has changed then.
     """
-    place = storage.path(shadow.directory)
-    tree = storage.control.at(shadow.name, TREE)
+    place = storage.path(swap.directory)
+    tree = storage.control.at(swap.name, TREE)
     try:
-        if shadow.replaces:
+        if swap.replaces:
             syscalls.exchange(tree, place)
         else:
             syscalls.rename_new(tree, place)
     except OSError as error:
-        if is_installed(storage, shadow):
+        if is_swapped_in(storage, swap):
             raise
-        raise ShadowRefused(f"{error.strerror}: {place!r}") from error
+        raise SwapRefused(f"{error.strerror}: {place!r}") from error
 
 
-def is_installed(storage: Storage, shadow: Shadow) -> bool:
-    """Whether a shadow was swapped in: then its place no longer holds the tree that was built."""
-    if shadow.name.startswith(".old"):
+def is_swapped_in(storage: Storage, swap: Swap) -> bool:
+    """Whether the new tree was swapped in: then it is no longer where it was built."""
+    if swap.name.startswith(".old"):
         return True
-    inode = inode_of(storage.control.at(shadow.name, TREE))
-    return not shadow.replaces if inode is None else inode != shadow.inode
+    inode = _inode_of(storage.control.at(swap.name, TREE))
+    return not swap.replaces if inode is None else inode != swap.inode
 
 
-def claim_shadow(storage: Storage, shadow: Shadow) -> Shadow:
-    """Give a shadow that was swapped in a new name, so that its paused owner finds it no more."""
-    kind = shadow.name.partition("_")[0]
-    name = f"{kind}_{shadow.number:010}_{uuid.uuid4().hex}"
+def claim_swap(storage: Storage, swap: Swap) -> Swap:
+    """Rename a swap that happened, so that its suspended owner no longer finds it."""
+    kind = swap.name.partition("_")[0]
+    name = f"{kind}_{swap.number:010}_{uuid.uuid4().hex}"
     control = storage.control
-    storage.disk.rename_directory(control.at(shadow.name), control.at(name))
-    return replace(shadow, name=name)
+    storage.backend.rename_directory(control.at(swap.name), control.at(name))
+    return replace(swap, name=name)
 
 
-def inode_of(path: str) -> int | None:
-    """The number of the file that has a name; None if there is none."""
+def _inode_of(path: str) -> int | None:
+    """Return the inode behind a name; None if there is none."""
     try:
         return os.lstat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-# --- The tree that an exchange swapped out ---
+class SwapCleanup:
+    """Removes the tree that was swapped out, after applying what others did to it meanwhile.
 
-_PASSES = 3
+    It is removed name by name, never recursively: a file that we do not know is never destroyed.
+    """
 
-
-class OldTree:
-    """The tree that was swapped out, and how it is taken apart."""
-
-    def __init__(self, storage: Storage, record: CommitRecord, shadow: Shadow) -> None:
+    def __init__(self, storage: Storage, record: CommitRecord, swap: Swap) -> None:
         self._storage = storage
         self._number = record.number
-        self._entries = shadow.entries
-        self._name = shadow.name
-        self._new = storage.path(shadow.directory)
-        self._removes = {below(shadow.directory, remove.path): remove for remove in record.removes}
-        self._left_out = left_out_of(record, shadow.directory)
+        self._entries = swap.entries
+        self._name = swap.name
+        self._new = storage.path(swap.directory)
+        self._removes = {
+            _path_within(swap.directory, remove.path): remove for remove in record.removes
+        }
+        self._left_out = _names_left_out(record, swap.directory)
         self.notes: list[str] = []
 
     @property
     def _old(self) -> str:
         return self._storage.control.at(self._name, TREE)
 
-    def finish(self) -> list[str]:
-        """Do what other programs did to the old tree to the new one too, then take it apart.
-
-        Returns:
-            Notes about what other programs did.
-        """
+    def run(self) -> list[str]:
+        """Apply what other programs did to the old tree, remove it, and return notes about it."""
         if self._name.startswith(".shadow"):
             self._follow_foreign_changes()
             old_name = self._name.replace(".shadow", ".old", 1)
             control = self._storage.control
-            self._storage.disk.rename_directory(control.at(self._name), control.at(old_name))
-            # Durable before the first name is taken out of the old tree: a missing name would
-            # otherwise be taken for one that another program has deleted. And the exchange itself
+            self._storage.backend.rename_directory(control.at(self._name), control.at(old_name))
+            # Durable before the first name is removed from the old tree: a missing name would
+            # otherwise look like one that another program has deleted. And the swap itself
             # before anything is removed; one of its directories is enough.
-            self._storage.disk.sync_directory(control.path)
-            self._storage.disk.sync_directory(os.path.dirname(self._new))
+            self._storage.backend.sync_directory(control.path)
+            self._storage.backend.sync_directory(os.path.dirname(self._new))
             self._name = old_name
         try:
-            for _ in range(_PASSES):
-                if self._take_apart(self._old, ""):
+            for _ in range(_MAX_CLEANUP_PASSES):
+                if self._remove_tree(self._old, ""):
                     return self.notes
             self.notes.append("another program keeps writing into the directory as it was before.")
         except PermissionError as error:
@@ -647,19 +552,19 @@ class OldTree:
         return self.notes
 
     def _follow_foreign_changes(self) -> None:
-        if inodes_below(self._old) == self._entries:
+        if {relative: entry.inode() for relative, entry in _walk(self._old)} == self._entries:
             return  # nearly always, and found out much faster than entry by entry
         gone = dict(self._entries)
         for relative, entry in _walk(self._old):
             if gone.pop(relative, None) != entry.inode():
-                self._bring_over(relative, entry)
+                self._carry_over(relative, entry)
         for relative in sorted(gone, reverse=True):  # what is in a directory before it
             self._follow_deletion(relative)
 
     def _check_not_taken_over(self) -> None:
-        """Stop a writer that was paused while another one recovered its commit.
+        """Stop a writer that was suspended while another one recovered its commit.
 
-        To it the old tree seems empty, and all files deleted: it must not follow that.
+        To it the old tree seems empty, and all files deleted: it must not repeat that.
         """
         if not os.path.lexists(self._storage.control.at(self._name, MANIFEST_FILE)):
             raise ConcurrentModificationError(
@@ -672,81 +577,73 @@ class OldTree:
         self._check_not_taken_over()
         path = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/"):
-            self._storage.disk.discard_directory(path)
-        elif inode_of(path) == self._entries[relative]:
-            self._storage.disk.discard(path)
+            self._storage.backend.discard_directory(path)
+        elif _inode_of(path) == self._entries[relative]:
+            self._storage.backend.discard(path)
             self.notes.append(f"{relative!r} was deleted by another program meanwhile.")
 
-    def _bring_over(self, relative: str, entry: os.DirEntry[str]) -> None:
-        """Move a foreign file into the new tree; whoever has it open goes on undisturbed."""
+    def _carry_over(self, relative: str, entry: os.DirEntry[str]) -> None:
+        """Move a foreign file into the new tree; programs that have it open do not notice."""
         target = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/") and os.path.isdir(target):
             return  # both have it; what is in it follows one by one
         make_data_directories(os.path.dirname(target), self._storage.root.path)
         try:
-            self._storage.disk.move_new(entry.path, target)
+            self._storage.backend.move_new(entry.path, target)
         except FileNotFoundError:
             return  # deleted meanwhile
         except FileExistsError:
-            self._settle(relative, entry.path, target)
+            self._resolve_conflict(relative, entry.path, target)
             return
         self.notes.append(f"{relative!r} was written by another program meanwhile; it was kept.")
 
-    def _settle(self, relative: str, path: str, target: str) -> None:
+    def _resolve_conflict(self, relative: str, path: str, target: str) -> None:
         """Decide between a foreign file of the old tree and one of the new tree."""
-        current = inode_of(target)
-        if current == inode_of(path):
-            self._storage.disk.discard(path)
+        current = _inode_of(target)
+        if current == _inode_of(path):
+            self._storage.backend.discard(path)
         elif current == self._entries.get(relative):
             syscalls.rename(path, target)
             self.notes.append(f"{relative!r} was replaced by another program meanwhile.")
         else:
             kept = self._storage.control.trashed(self._number, f"foreign/{relative.rstrip('/')}")
-            self._storage.disk.make_directories(os.path.dirname(kept))
-            self._storage.disk.move_new(path, kept)
+            self._storage.backend.make_directories(os.path.dirname(kept))
+            self._storage.backend.move_new(path, kept)
             self.notes.append(
                 f"{relative!r} was replaced by another program and by this commit; "
                 f"its file is in the trash: {kept!r}."
             )
 
-    def _take_apart(self, directory: str, prefix: str) -> bool:
-        """Take out the names we know and carry over those we do not; whether it is gone then."""
+    def _remove_tree(self, directory: str, prefix: str) -> bool:
+        """Remove the names we know, carry over those we do not; return whether it is gone."""
         try:
             with os.scandir(directory) as found:
                 entries = list(found)
         except FileNotFoundError:
             return True
-        known, removes, discard = self._entries, self._removes, self._storage.disk.discard
+        known, removes, discard = self._entries, self._removes, self._storage.backend.discard
         for entry in entries:
             relative = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                self._take_apart_directory(f"{relative}/", entry)
+                if f"{relative}/" not in known:
+                    self._carry_over(f"{relative}/", entry)
+                self._remove_tree(entry.path, f"{relative}/")
             elif known.get(relative) != entry.inode():
-                self._bring_over(relative, entry)
-            elif relative in removes:
-                self._remove(relative, removes[relative], entry)
-            else:
+                self._carry_over(relative, entry)
+            elif relative not in removes:
                 discard(entry.path)
-        return self._storage.disk.discard_directory(directory)
-
-    def _take_apart_directory(self, relative: str, entry: os.DirEntry[str]) -> None:
-        if relative not in self._entries:
-            self._bring_over(relative, entry)
-        self._take_apart(entry.path, relative)
-
-    def _remove(self, relative: str, remove: Remove, entry: os.DirEntry[str]) -> None:
-        note = remove_file(self._storage, self._number, remove, entry.path)
-        if note is not None:
-            self._bring_over(relative, entry)
+            elif remove_file(self._storage, self._number, removes[relative], entry.path):
+                self._carry_over(relative, entry)  # another program has changed it
+        return self._storage.backend.discard_directory(directory)
 
 
 def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Entries below a directory, those of a directory after itself; directories end in ``/``."""
+    """Yield the entries below a directory, parents first; directories end in ``/``."""
     try:
         with os.scandir(directory) as found:
             entries = list(found)
     except FileNotFoundError:
-        return
+        return  # what is missing will be seen by the comparison
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield f"{prefix}{entry.name}/", entry
@@ -755,26 +652,10 @@ def _walk(directory: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[s
             yield prefix + entry.name, entry
 
 
-def inodes_below(directory: str, prefix: str = "") -> dict[str, int]:
-    """The numbers of all entries below a directory, as a manifest holds them."""
-    found: dict[str, int] = {}
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    found[f"{prefix}{entry.name}/"] = entry.inode()
-                    found |= inodes_below(entry.path, f"{prefix}{entry.name}/")
-                else:
-                    found[prefix + entry.name] = entry.inode()
-    except FileNotFoundError:
-        pass  # what is missing will be seen by the comparison
-    return found
-
-
-def retire_old_tree(storage: Storage, name: str) -> bool:
-    """Remove what is left of an old tree once its commit is marked complete; whether it is gone."""
+def remove_old_tree(storage: Storage, name: str) -> bool:
+    """Remove the rest of an old tree once its commit is complete; return whether it is gone."""
     place = storage.control.at(name)
-    if not storage.disk.discard_directory(f"{place}/{TREE}"):
+    if not storage.backend.discard_directory(f"{place}/{TREE}"):
         return False
-    storage.disk.discard(f"{place}/{MANIFEST_FILE}")
-    return storage.disk.discard_directory(place)
+    storage.backend.discard(f"{place}/{MANIFEST_FILE}")
+    return storage.backend.discard_directory(place)

@@ -1,7 +1,7 @@
-"""Recovery: completes what an earlier writer committed, removes what it did not.
+"""Recovery: complete what an earlier writer committed, remove what it did not.
 
 Every writer recovers before it takes its snapshot. A commit that is recorded but not marked
-complete is rolled forward; staging that no commit speaks of is deleted if its owner is gone. All of
+complete is rolled forward; staging that no commit refers to is deleted if its owner is gone. All of
 it can be killed anywhere and run again.
 """
 
@@ -26,33 +26,33 @@ from fsspeckit.storage.commit.finalize import (
     check_published,
     complete,
     publish,
-    try_shadow,
+    try_build_swap,
 )
-from fsspeckit.storage.commit.lock import locked
+from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import pending_numbers, read_completion, read_record
 from fsspeckit.storage.commit.publish import (
-    OldTree,
-    Shadow,
+    Swap,
+    SwapCleanup,
     check_writable,
-    claim_shadow,
-    discard_shadow,
-    is_installed,
-    read_shadow,
-    retire_old_tree,
+    claim_swap,
+    discard_swap,
+    is_swapped_in,
+    read_swap,
+    remove_old_tree,
 )
 from fsspeckit.storage.commit.staging import (
+    current_names,
+    own_staging,
     owner_is_gone,
     owner_state,
-    owning,
-    staged_places,
+    staging_paths,
     sweep_staging,
 )
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
-    next_place,
+    new_claim_name,
     open_storage,
-    places_of,
     staging_names,
     tree_names,
 )
@@ -61,15 +61,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-    from fsspeckit.storage.commit.lock import Held, ProcessState
+    from fsspeckit.storage.commit.lock import ProcessState, WriterLock
     from fsspeckit.storage.commit.log import CommitRecord, Completion, Published
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["RecoveredCommit", "RecoveryReport", "recover", "recover_storage", "take_snapshot"]
-
-_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-_MOST_ALIVE_FIRST: tuple[ProcessState, ...] = ("running", "unknown", "gone")
+_FIRST_PAUSE_SECONDS = 0.02
+_MAX_PAUSE_SECONDS = 1.0
+_STATE_PRIORITY: tuple[ProcessState, ...] = ("running", "unknown", "gone")
 
 
 @dataclass(frozen=True)
@@ -122,26 +120,26 @@ class RecoveryReport(Displayed):
     def __bool__(self) -> bool:
         return bool(self.completed or self.discarded)
 
-    def __str__(self) -> str:
-        lines = [str(commit) for commit in self.completed]
-        lines += [f"discarded {name}" for name in self.discarded]
-        lines += [f"left {name}: its owner may be alive" for name in self.in_use]
-        return f"{self.path}: " + ("; ".join(lines) or "nothing to recover")
-
-    def _card(self) -> Card:
-        added = sum(len(commit.added) for commit in self.completed if not commit.abandoned)
-        removed = sum(len(commit.removed) for commit in self.completed if not commit.abandoned)
-        groups = (
-            FileGroup("added", "added", added),
-            FileGroup("removed", "removed", removed),
-        )
+    def _actions(self) -> list[tuple[str, str]]:
         done = [("commit", str(commit)) for commit in self.completed]
         done += [("leftover", f"discarded {name}") for name in self.discarded]
         done += [("staging", f"left {name}: its owner may be alive") for name in self.in_use]
+        return done
+
+    def __str__(self) -> str:
+        lines = "; ".join(line for _, line in self._actions())
+        return f"{self.path}: {lines or 'nothing to recover'}"
+
+    def _card(self) -> Card:
+        commits = [commit for commit in self.completed if not commit.abandoned]
+        groups = (
+            FileGroup("added", "added", sum(len(commit.added) for commit in commits)),
+            FileGroup("removed", "removed", sum(len(commit.removed) for commit in commits)),
+        )
         return Card(
             f"{self.path}: " + ("recovered" if self else "nothing to recover"),
             tuple(group for group in groups if group.count),
-            Listing.of(("what", "done"), done, tuple),
+            Listing.of(("what", "done"), self._actions(), tuple),
             tuple(note for commit in self.completed for note in commit.notes),
         )
 
@@ -183,46 +181,42 @@ def recover(
 
 def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
-    if not _leftovers(storage) and not pending_numbers(storage)[1]:
+    if not _has_leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.display_path)
-    with locked(storage) as held:
-        return recover_locked(storage, held, abandon=abandon)
+    with hold_lock(storage) as lock:
+        return _recover_locked(storage, lock, abandon=abandon)
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
     """Take a snapshot of a dataset, after recovering what an earlier writer left."""
     notes: list[str] = []
     while True:
-        notes += _notes_of(recover_storage(storage))
+        notes += [
+            f"commit {commit.number} was interrupted and is complete now: {note}"
+            for commit in recover_storage(storage).completed
+            for note in commit.notes
+        ]
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return replace(snapshot, notes=tuple(notes))
 
 
-def _notes_of(report: RecoveryReport) -> list[str]:
-    return [
-        f"commit {commit.number} was interrupted and is complete now: {note}"
-        for commit in report.completed
-        for note in commit.notes
-    ]
-
-
-def settled_snapshot(storage: Storage, held: Held) -> Snapshot:
+def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     """List the state after the last record, for a writer that is about to commit.
 
     Where the filesystem has no locks, another writer may record a commit at any moment. While it
-    is not published, the listing shows the state before it, and a change based on that would undo
+    is not published, the listing shows the state before it, and changes based on that would undo
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
-        recover_locked(storage, held)
+        _recover_locked(storage, lock)
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return snapshot
 
 
-def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> RecoveryReport:
-    """Recover a dataset whose lock is held."""
+def _recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
+    """Recover a dataset whose lock this process holds."""
     completed = []
     for number in pending_numbers(storage)[1]:
         try:
@@ -232,18 +226,18 @@ def recover_locked(storage: Storage, held: Held, *, abandon: bool = False) -> Re
                 raise
             completed.append(_set_aside(storage, number, damage))
             continue
-        if held.exclusive:
-            completed.append(_roll_forward(storage, record, held, abandon))
+        if lock.exclusive:
+            completed.append(_roll_forward(storage, record, lock, abandon))
         else:
-            completed.extend(_complete_without_lock(storage, record, held, abandon))
-    discarded, in_use = _sweep(storage, held)
+            completed.extend(_complete_without_lock(storage, record, lock, abandon))
+    discarded, in_use = _sweep(storage, lock)
     path = storage.root.display_path
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
 
 def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> RecoveredCommit:
     """Give up a commit whose record cannot be read; no data file is touched."""
-    storage.disk.move_over(storage.control.record(number), storage.control.damaged(number))
+    storage.backend.move_over(storage.control.record(number), storage.control.damaged(number))
     reason = str(damage).partition("\n")[0]
     note = (
         f"the record was set aside: {reason} Files that the commit added or removed before it was "
@@ -253,12 +247,12 @@ def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> Rec
 
 
 def _complete_without_lock(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool
 ) -> list[RecoveredCommit]:
     """Complete a commit unless its owner, or another writer's recovery, does."""
     while wait_for_completion(storage, record) is None:
         try:
-            return [_roll_forward(storage, record, held, abandon)]
+            return [_roll_forward(storage, record, lock, abandon)]
         except _TakenOverError:
             continue  # its files are no longer where they were
         except (OSError, LostFileError, CommitIncompleteError):
@@ -275,17 +269,17 @@ class _TakenOverError(Exception):
 def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | None:
     """Wait while somebody else completes a commit; None if nobody does.
 
-    A writer that makes progress is given all the time it needs. One that may be alive, but makes
-    no progress for as long as this writer waits for a lock, is taken for gone: completing its
-    commit is safe even then.
+    A writer that makes progress gets all the time it needs. One that may be alive, but makes no
+    progress for as long as this writer waits for a lock, counts as gone: completing its commit is
+    safe even then.
 
     Raises:
         LockTimeoutError: If it is known to be alive, and makes no progress.
     """
     progress = _Progress(storage, record)
-    pause = _PAUSE
+    pause = _FIRST_PAUSE_SECONDS
     while (completion := read_completion(storage, record.number)) is None:
-        owner = owner_of_commit(storage, record)
+        owner = _owner_of_commit(storage, record)
         if owner == "gone":
             return read_completion(storage, record.number)  # it may have ended just now
         if progress.has_stopped():
@@ -297,19 +291,18 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
                 )
             return None
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, _MAX_PAUSE_SECONDS)
     return completion
 
 
-def owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
+def _owner_of_commit(storage: Storage, record: CommitRecord) -> ProcessState:
     """Whether somebody is completing a commit: its writer, or the recovery of another one."""
-    names = places_of(storage.disk.names(storage.control.path), record.staging)
-    states = {owner_state(storage, name) for name in names}
-    return next((state for state in _MOST_ALIVE_FIRST if state in states), "gone")
+    states = {owner_state(storage, name) for name in current_names(storage, record.staging)}
+    return next((state for state in _STATE_PRIORITY if state in states), "gone")
 
 
 class _Progress:
-    """What can be seen from outside of a commit that is being completed."""
+    """The visible progress of a commit that another writer completes."""
 
     def __init__(self, storage: Storage, record: CommitRecord) -> None:
         self._storage = storage
@@ -321,42 +314,42 @@ class _Progress:
     def has_stopped(self) -> bool:
         """Whether nothing has happened for as long as a writer waits for a lock."""
         now = time.monotonic()
-        seen = self._look()
+        seen = self._observe()
         if seen != self._seen:
             self._seen, self._deadline = seen, now + self._storage.lock_timeout
         return now >= self._deadline
 
-    def _look(self) -> tuple[object, ...]:
-        """The staged files that are left, and how many replaced files are gone, in their order."""
-        disk = self._storage.disk
-        places = staged_places(self._storage, self._record.staging)
+    def _observe(self) -> tuple[object, ...]:
+        """Return the staged files that are left, and how many replaced files are gone, in order."""
+        backend = self._storage.backend
+        staging_dirs = staging_paths(self._storage, self._record.staging)
         removes = self._record.removes
         while (
             self._removed < len(removes)
-            and disk.stat(self._storage.path(removes[self._removed].path)) is None
+            and backend.stat(self._storage.path(removes[self._removed].path)) is None
         ):
             self._removed += 1
-        return (*((place, *disk.names(place)) for place in places), self._removed)
+        return (*((place, *backend.names(place)) for place in staging_dirs), self._removed)
 
 
 def _roll_forward(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool
 ) -> RecoveredCommit:
     with _claimed_staging(storage, record) as place:
-        if not held.exclusive and read_completion(storage, record.number) is not None:
+        if not lock.exclusive and read_completion(storage, record.number) is not None:
             raise _TakenOverError
         try:
-            publication = _publication(storage, record, held, abandon, place)
+            publication = _publication(storage, record, lock, abandon, place)
         except (OSError, LostFileError, CommitIncompleteError) as error:
-            if held.exclusive or _is_ours(storage, record, place):
+            if lock.exclusive or _is_ours(storage, record, place):
                 raise
             raise _TakenOverError from error
         complete(storage, record, publication, recovered=True)
     return RecoveredCommit(
         record.number,
         publication.published,
-        tuple(add.final for add in record.adds),
-        tuple(remove.path for remove in record.removes),
+        record.added,
+        record.removed,
         tuple(publication.notes),
         publication.abandoned,
     )
@@ -364,77 +357,76 @@ def _roll_forward(
 
 def _is_ours(storage: Storage, record: CommitRecord, place: str) -> bool:
     """Whether a staging directory has the name that this recovery gave it, or is gone."""
-    return places_of(storage.disk.names(storage.control.path), record.staging) in ([], [place])
+    return current_names(storage, record.staging) in ([], [place])
 
 
 def _publication(
-    storage: Storage, record: CommitRecord, held: Held, abandon: bool, place: str
+    storage: Storage, record: CommitRecord, lock: WriterLock, abandon: bool, place: str
 ) -> Publication:
-    """Publish what is left of a commit, or go back to the state before it if that is asked for."""
-    shadow = _installed_shadow(storage, record.number)
+    """Publish the rest of a commit, or go back to the state before it if ``abandon`` is set."""
+    swap = _find_swapped_in(storage, record.number)
     try:
-        if shadow is not None:
-            notes = OldTree(storage, record, shadow).finish()
+        if swap is not None:
+            notes = SwapCleanup(storage, record, swap).run()
             return Publication("exchange", [*notes, *check_published(storage, record)])
-        return _publish_again(storage, record, held)
+        return _publish_again(storage, record, lock)
     except (LostFileError, OSError, CommitIncompleteError) as reason:
-        alone = held.exclusive or (
+        alone = lock.exclusive or (
             read_completion(storage, record.number) is None and _is_ours(storage, record, place)
         )
-        if abandon and shadow is None and alone:
+        if abandon and swap is None and alone:
             return finalize.abandon(storage, record, reason)
         if isinstance(reason, PermissionError):
-            check_writable(storage, record)  # says more, if that is the reason
+            check_writable(storage, record)  # its error explains more, if that is the reason
         raise
 
 
 @contextmanager
 def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
-    """Rename the staging directory, so that late calls of its paused owner fail; gives its name."""
-    names = storage.disk.names(storage.control.path)
-    places = places_of(names, record.staging)
-    target = next_place(record.staging)
-    for place in places:
+    """Rename a staging directory, so that late calls of its owner fail; yield its name."""
+    names = current_names(storage, record.staging)
+    target = new_claim_name(record.staging)
+    for name in names:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
-            storage.disk.rename_directory(storage.control.at(place), storage.control.at(target))
+            storage.backend.rename_directory(storage.control.at(name), storage.control.at(target))
     with ExitStack() as stack:
-        if places and not storage.capabilities.kernel_lock:
+        if names and not storage.capabilities.kernel_lock:
             try:
-                stack.enter_context(owning(storage, target))
+                stack.enter_context(own_staging(storage, target))
             except FileNotFoundError as error:
                 raise _TakenOverError from error
         yield target
 
 
-def _installed_shadow(storage: Storage, number: int) -> Shadow | None:
-    """The shadow of a commit that was swapped in; others of that commit are discarded."""
-    installed = None
-    for name, kind, owner in tree_names(storage.disk.names(storage.control.path)):
+def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
+    """Return the swap of a commit that happened; discard the commit's other new trees."""
+    swapped_in = None
+    for name, kind, owner in tree_names(storage.backend.names(storage.control.path)):
         if owner != number:
             continue
-        shadow = None if kind == "dropped" else read_shadow(storage, name)
-        if shadow is not None and is_installed(storage, shadow):
-            installed = claim_shadow(storage, shadow)
+        swap = None if kind == "dropped" else read_swap(storage, name)
+        if swap is not None and is_swapped_in(storage, swap):
+            swapped_in = claim_swap(storage, swap)
         else:
-            discard_shadow(storage, name)
-    return installed
+            discard_swap(storage, name)
+    return swapped_in
 
 
-def _publish_again(storage: Storage, record: CommitRecord, held: Held) -> Publication:
-    places = staged_places(storage, record.staging)
+def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> Publication:
+    staging_dirs = staging_paths(storage, record.staging)
     notes: list[str] = []
-    shadow = None
+    swap = None
     if record.publish == "exchange":
-        shadow = try_shadow(storage, record, places, held, notes)
-    publication = publish(storage, record, places, shadow, held)
+        swap = try_build_swap(storage, record, staging_dirs, lock, notes)
+    publication = publish(storage, record, staging_dirs, swap, lock)
     publication.notes[:0] = notes
     return publication
 
 
-def _leftovers(storage: Storage) -> bool:
-    """Whether the control directory holds something that is nobody's."""
-    names = storage.disk.names(storage.control.path)
+def _has_leftovers(storage: Storage) -> bool:
+    """Whether the control directory holds something that belongs to nobody."""
+    names = storage.backend.names(storage.control.path)
     return (
         bool(tree_names(names))
         or any(owner_is_gone(storage, name) for name in staging_names(names))
@@ -443,32 +435,32 @@ def _leftovers(storage: Storage) -> bool:
 
 
 def _temporaries(storage: Storage) -> list[str]:
-    names = storage.disk.names(storage.control.commits)
+    names = storage.backend.names(storage.control.commits)
     return [name for name in names if name.startswith(TEMPORARY_PREFIX)]
 
 
-def _sweep(storage: Storage, held: Held) -> tuple[list[str], list[str]]:
+def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
     """Remove leftovers; under a lock all commits are complete by now."""
-    names = storage.disk.names(storage.control.path)
+    names = storage.backend.names(storage.control.path)
     discarded: list[str] = []
     in_use: list[str] = []
     for name, kind, number in tree_names(names):
         if _sweep_tree(storage, name, kind, number):
             discarded.append(name)
     for name in staging_names(names):
-        swept = sweep_staging(storage, name, partial(_is_pending, storage, held, name))
+        swept = sweep_staging(storage, name, partial(_is_pending, storage, lock, name))
         if swept is not None:
             (discarded if swept else in_use).append(name)
-    if held.exclusive:  # only the holder of the lock writes records
+    if lock.exclusive:  # only the holder of the lock writes records
         for name in _temporaries(storage):
-            storage.disk.discard(storage.control.at("commits", name))
+            storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
     return discarded, in_use
 
 
-def _is_pending(storage: Storage, held: Held, name: str) -> bool:
-    """Whether a staging directory, or what it is called now, is that of a commit not complete."""
-    if held.exclusive:
+def _is_pending(storage: Storage, lock: WriterLock, name: str) -> bool:
+    """Whether a staging directory, renamed or not, belongs to a commit that is not complete."""
+    if lock.exclusive:
         return False
     staging = name.partition("~")[0]
     pending = pending_numbers(storage)[1]
@@ -477,10 +469,10 @@ def _is_pending(storage: Storage, held: Held, name: str) -> bool:
 
 def _sweep_tree(storage: Storage, name: str, kind: str, number: int) -> bool:
     if kind != "old":
-        discard_shadow(storage, name)  # an installed one would have belonged to a pending commit
+        discard_swap(storage, name)  # an installed one would have belonged to a pending commit
         return True
-    shadow = read_shadow(storage, name)
-    if shadow is not None and storage.disk.names(storage.control.at(name, "tree")):
-        # Somebody kept writing into the directory as it was before the exchange.
-        OldTree(storage, read_record(storage, number), shadow).finish()
-    return retire_old_tree(storage, name)
+    swap = read_swap(storage, name)
+    if swap is not None and storage.backend.names(storage.control.at(name, "tree")):
+        # Somebody kept writing into the directory as it was before the swap.
+        SwapCleanup(storage, read_record(storage, number), swap).run()
+    return remove_old_tree(storage, name)

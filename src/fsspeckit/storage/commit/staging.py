@@ -1,13 +1,8 @@
-"""Staging: where the files of a writer are complete before anybody can see them.
+"""Staging directories: where a writer completes its files before anybody can see them.
 
 A staging directory belongs to one writer. On local disks the writer holds a kernel lock on its
-owner file, so that recovery can tell for certain whether the owner is gone; elsewhere the file says
-which process it was.
-
-    with staging(storage) as stage:
-        file = stage.new_file("year=2026", "part.parquet")
-        ...                                   # write Parquet to file.path
-        commit(storage, snapshot, stage, adds=[replace(file, rows=17)], removes=[...])
+owner file, so that recovery knows for certain whether the owner is gone; elsewhere the file names
+the process.
 """
 
 from __future__ import annotations
@@ -24,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.commit.lock import (
     is_this_process,
+    owner_document,
     state_of,
-    this_process,
     try_lock_if_supported,
 )
 from fsspeckit.storage.commit.log import Add
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 from fsspeckit.storage.listing import check_data_name, check_relative, parents_of, unique_basename
-from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, places_of
+from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, renamed_staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,10 +35,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.lock import ProcessState
     from fsspeckit.storage.storage import Storage
 
-__all__ = ["Stage", "StagedFile", "WorkerStage", "staging"]
-
-_FORGOTTEN = timedelta(days=7)
-_ATTEMPTS = 5
+_MAX_OWNER_AGE = timedelta(days=7)
+_MAX_ATTEMPTS = 5
 # How long to wait before trying again to remove a directory into which somebody still writes.
 _PAUSES = (0.01, 0.05, 0.25, 0.0)
 # Staging directories of this process on filesystems without kernel locks.
@@ -63,10 +56,10 @@ class StagedFile:
     """Its path below the root once it is published."""
 
     rows: int | None = None
-    """How many rows it must hold; None if nobody knows."""
+    """How many rows it must hold; None if unknown."""
 
     size: int | None = None
-    """How many bytes it must have; None if nobody knows."""
+    """How many bytes it must have; None if unknown."""
 
     like: str | None = None
     """The file below the root whose permissions it takes, instead of its directory's."""
@@ -77,7 +70,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStage:
-    """A staging directory as another process sees it that writes files for its owner."""
+    """A staging directory, for another process that writes files for its owner."""
 
     path: str
     """The canonical path of the directory."""
@@ -85,7 +78,7 @@ class WorkerStage:
     def new_file(
         self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
     ) -> StagedFile:
-        """Make up a new file, see :meth:`Stage.new_file`."""
+        """Name a new file, see :meth:`Stage.new_file`."""
         if directory:
             check_relative(directory, what="directory")
         name = unique_basename(basename)
@@ -102,7 +95,7 @@ class Stage:
         self.name = name
         """Its name in the control directory."""
         self.owned_by_commit = False
-        """Whether a commit record speaks of it, so that it is no longer ours to delete."""
+        """Whether a commit record refers to it, so that it is no longer ours to delete."""
         self._owner = owner
 
     @property
@@ -111,13 +104,13 @@ class Stage:
         return self.storage.control.at(self.name)
 
     def is_there(self) -> bool:
-        """Whether it still has its name: another writer's recovery gives it another one."""
-        return bool(self.storage.disk.names(self.path))
+        """Whether it still has its name: another writer's recovery renames it."""
+        return bool(self.storage.backend.names(self.path))
 
     def new_file(
         self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
     ) -> StagedFile:
-        """Make up a new file with a unique final name, to be written at its ``path``.
+        """Name a new file with a unique final name, to be written at its ``path``.
 
         Args:
             directory: The directory below the root that it will be in.
@@ -130,7 +123,7 @@ class Stage:
         return WorkerStage(self.path).new_file(directory, basename, like=like)
 
     def new_copy(self, final: str) -> StagedFile:
-        """Make up a staged file that will take a given name, replacing a file that has it."""
+        """Name a staged file that will get a given final name, replacing a file that has it."""
         check_relative(final, what="data file")
         name = unique_basename(final.rpartition("/")[2])
         return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=final, parquet=False)
@@ -142,36 +135,32 @@ class Stage:
             UnreadableFileError: If one is not what its writer said.
             FileNotFoundError: If one is not there.
         """
-        adds = tuple(self._prepared(file) for file in files)
-        self.storage.disk.sync_directory(self.path)
+        adds = tuple(self._prepare_file(file) for file in files)
+        self.storage.backend.sync_directory(self.path)
         return adds
 
     def check(self, adds: Sequence[Add]) -> None:
-        """Make sure that prepared files are still there, right before they are committed.
-
-        Raises:
-            FileNotFoundError: If one is gone.
-        """
+        """Raise FileNotFoundError if a prepared file is gone, right before the commit."""
         for add in adds:
-            found = self.storage.disk.stat(f"{self.path}/{add.staged}")
+            found = self.storage.backend.stat(f"{self.path}/{add.staged}")
             if found is None or found.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
 
-    def _prepared(self, file: StagedFile) -> Add:
+    def _prepare_file(self, file: StagedFile) -> Add:
         directory, _, name = file.path.rpartition("/")
         if directory != self.path or not name:
             raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
         check_relative(file.final, what="data file")
-        size, rows = _verified(self.storage, file)
+        size, rows = _verify(self.storage, file)
         if self.storage.root.is_local:
             self._take_attributes(file)
-        self.storage.disk.sync_file(file.path)
+        self.storage.backend.sync_file(file.path)
         return Add(name, file.final, rows, size)
 
     def _take_attributes(self, file: StagedFile) -> None:
-        """Follow the file it replaces, or the deepest directory above it that is there.
+        """Copy permissions from the file it replaces, or from the deepest existing directory.
 
-        The lock is not held: another commit may take away either of them at any moment.
+        The lock is not held: another commit may remove either of them at any moment.
         """
         if file.like is not None and follow_file(file.path, self.storage.path(file.like)):
             return
@@ -180,7 +169,7 @@ class Stage:
                 return
 
     def discard(self) -> None:
-        """Remove the directory, unless a commit record speaks of it."""
+        """Remove the directory, unless a commit record refers to it."""
         try:
             if not self.owned_by_commit:
                 self._discard_tree()
@@ -192,12 +181,12 @@ class Stage:
         # What cannot be removed now is removed by the next writer's recovery.
         with suppress(OSError):
             for pause in _PAUSES:
-                if self.storage.disk.discard_tree(self.path):
+                if self.storage.backend.discard_tree(self.path):
                     return
                 time.sleep(pause)
 
     def release(self) -> None:
-        """Say that the owner is gone."""
+        """Give up the ownership, so that recovery may remove the directory."""
         _alive.discard(self.path)
         if self._owner is not None:
             os.close(self._owner)
@@ -217,7 +206,7 @@ def staging(storage: Storage) -> Iterator[Stage]:
 def create_stage(storage: Storage) -> Stage:
     """Create a staging directory that lives until it is discarded, or its process ends."""
     storage.prepare()
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         identifier = uuid.uuid4().hex
         locks = storage.capabilities.kernel_lock
         with storage.writing_control("staging"):
@@ -228,13 +217,13 @@ def create_stage(storage: Storage) -> Stage:
 
 
 def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
-    """Create a staging directory where only the content of its owner file tells whose it is."""
+    """Create a staging directory where only the content of its owner file says whose it is."""
     stage = Stage(storage, storage.control.staging_name(identifier))
     _alive.add(stage.path)
     try:
-        storage.disk.make_directories(stage.path)
-        storage.disk.overwrite(f"{stage.path}/{OWNER_FILE}", _owner_document())
-    except FileNotFoundError:  # a recovery took the empty directory for a leftover
+        storage.backend.make_directories(stage.path)
+        storage.backend.overwrite(f"{stage.path}/{OWNER_FILE}", owner_document())
+    except FileNotFoundError:  # a recovery removed the empty directory as a leftover
         stage.discard()
         return None
     except BaseException:
@@ -243,12 +232,8 @@ def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
     return stage
 
 
-def _owner_document() -> bytes:
-    return (json.dumps(this_process()) + "\n").encode()
-
-
 def _create_locked(storage: Storage, identifier: str) -> Stage | None:
-    """Create and lock a local staging directory; None if a recovery took it for a leftover.
+    """Create and lock a local staging directory; None if a recovery removed it as a leftover.
 
     It gets its name when it is locked. So whoever finds a directory of that name without a locked
     owner file in it knows for certain that nobody uses it, or will.
@@ -259,11 +244,11 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
     owner: int | None = None
     try:
         owner = syscalls.create(f"{opening}/{OWNER_FILE}")
-        # False if a recovery is looking at it just now. Where nobody can lock, nobody takes an
-        # unlocked file for abandoned.
+        # False if a recovery is checking it just now. Where nobody can lock, nobody considers an
+        # unlocked file abandoned.
         if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
-            syscalls.write(owner, f"{opening}/{OWNER_FILE}", _owner_document())
-            storage.disk.rename_directory(opening, storage.control.at(name))
+            syscalls.write(owner, f"{opening}/{OWNER_FILE}", owner_document())
+            storage.backend.rename_directory(opening, storage.control.at(name))
             return Stage(storage, name, owner)
     except FileNotFoundError:
         pass  # a recovery has renamed it
@@ -284,20 +269,20 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
     if storage.control.at(name) in _alive:
         return "running"
     try:
-        owner: Any = json.loads(storage.disk.read(path))
+        owner: Any = json.loads(storage.backend.read(path))
         begun = datetime.fromisoformat(owner["time"])
         state = "gone" if is_this_process(owner) else state_of(owner)
     except FileNotFoundError:
-        return "unknown" if storage.disk.names(storage.control.at(name)) else "gone"
+        return "unknown" if storage.backend.names(storage.control.at(name)) else "gone"
     except (ValueError, KeyError, TypeError):
         return "unknown"
-    if state == "unknown" and datetime.now(UTC) - begun > _FORGOTTEN:
+    if state == "unknown" and datetime.now(UTC) - begun > _MAX_OWNER_AGE:
         return "gone"
     return state
 
 
 def owner_is_gone(storage: Storage, name: str) -> bool:
-    """Whether nobody can write into a staging directory any more. Unknown means no."""
+    """Whether nobody can write into a staging directory any more; False if unknown."""
     return owner_state(storage, name) == "gone"
 
 
@@ -315,29 +300,25 @@ def _lock_state(path: str) -> ProcessState:
 
 
 @contextmanager
-def owning(storage: Storage, name: str) -> Iterator[None]:
+def own_staging(storage: Storage, name: str) -> Iterator[None]:
     """Own a staging directory that another writer has left, while its commit is completed."""
     place = storage.control.at(name)
     _alive.add(place)
     try:
-        storage.disk.overwrite(f"{place}/{OWNER_FILE}", _owner_document())
+        storage.backend.overwrite(f"{place}/{OWNER_FILE}", owner_document())
         yield
     finally:
         _alive.discard(place)
 
 
 def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool]) -> bool | None:
-    """Remove a staging directory that no commit speaks of, if its owner is gone.
+    """Remove a staging directory that no commit refers to, if its owner is gone.
 
-    Args:
-        storage: The dataset.
-        name: The directory.
-        is_committed: Whether a commit that is not complete needs it. Asked when the owner is known
-            to be gone: it cannot commit any more then.
+    ``is_committed`` says whether a pending commit needs it. It is asked once the owner is known to
+    be gone: the owner cannot commit any more then.
 
     Returns:
-        Whether it was removed; None if it is needed, if its owner removed it, or has given it
-        another name.
+        Whether it was removed; None if it is needed, or its owner removed or renamed it.
     """
     if not owner_is_gone(storage, name):
         return False
@@ -348,29 +329,33 @@ def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool])
         # Renamed first: an owner that is about to lock it cannot use it any more. And an owner
         # does not wait for anybody when it removes its own.
         try:
-            storage.disk.rename_directory(place, f"{place}~0")
+            storage.backend.rename_directory(place, f"{place}~0")
         except FileNotFoundError:
             return None
         place = f"{place}~0"
-    storage.disk.discard_tree(place)
+    storage.backend.discard_tree(place)
     return True
 
 
-def staged_places(storage: Storage, staging_name: str) -> list[str]:
-    """The paths a staging directory has now, after recoveries have renamed it."""
-    places = places_of(storage.disk.names(storage.control.path), staging_name)
-    return [storage.control.at(place) for place in places]
+def current_names(storage: Storage, staging_name: str) -> list[str]:
+    """Return the names that a staging directory has now, after recoveries have renamed it."""
+    return renamed_staging(storage.backend.names(storage.control.path), staging_name)
 
 
-def find_staged(storage: Storage, places: Sequence[str], staged: str) -> str | None:
-    """Where a staged file is; None if it is in none of the places."""
-    paths = (f"{place}/{staged}" for place in places)
-    return next((path for path in paths if storage.disk.stat(path) is not None), None)
+def staging_paths(storage: Storage, staging_name: str) -> list[str]:
+    """Return the paths that a staging directory has now, after recoveries have renamed it."""
+    return [storage.control.at(name) for name in current_names(storage, staging_name)]
 
 
-def _verified(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
-    """The size and the number of rows of a staged file."""
-    found = storage.disk.stat(file.path)
+def find_staged(storage: Storage, staging_dirs: Sequence[str], staged: str) -> str | None:
+    """Return the path of a staged file; None if it is in none of the directories."""
+    paths = (f"{directory}/{staged}" for directory in staging_dirs)
+    return next((path for path in paths if storage.backend.stat(path) is not None), None)
+
+
+def _verify(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
+    """Return the size and the number of rows of a staged file, checked."""
+    found = storage.backend.stat(file.path)
     if found is None:
         raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
     if file.size is not None and found.size != file.size:

@@ -1,8 +1,8 @@
 """Permissions, owners and extended attributes of new files and directories.
 
-A new file follows its directory: the directory's permissions without the execute bits, its default
-access list, and its group where the directory hands that on. A file that replaces another follows
-that file. Only the superuser gives files away, so only then the owner follows too.
+A new file gets its directory's permissions without the execute bits, its default access list, and
+its group where the directory has the setgid bit. A file that replaces another gets those of that
+file. Only the superuser can give files to others, so only then the owner is copied too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from contextlib import suppress
 
 from fsspeckit.storage.fs import syscalls
 
-__all__ = ["copy_directory_attributes", "follow_directory", "follow_file", "make_data_directories"]
-
 _DEFAULT_ACL = "system.posix_acl_default"
 _ACCESS_ACL = "system.posix_acl_access"
 _NO_ATTRIBUTES = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENODATA, errno.ENOSYS)
 
 
 def follow_directory(path: str, directory: str) -> bool:
-    """Make a staged file look as if it had been created in a directory; False if there is none."""
+    """Give a staged file the permissions of a new file in a directory; False if it is missing."""
     try:
         status = os.stat(directory)
         access = _attribute(directory, _DEFAULT_ACL)
@@ -72,11 +70,7 @@ def inherit_directory(path: str, parent: str) -> None:
 
 
 def copy_directory_attributes(source: str, target: str, status: os.stat_result) -> None:
-    """Make a directory of a shadow the same as the one that it will take the place of.
-
-    Raises:
-        OSError: If anything could not be kept; the shadow is of no use then.
-    """
+    """Copy all attributes of a directory to the one that will replace it; OSError if any fails."""
     made = os.stat(target)
     if (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
         syscalls.change_owner(target, status.st_uid, status.st_gid)

@@ -1,15 +1,7 @@
-"""The few things a commit does with files, for local disks and for all other filesystems.
+"""Backends: the file operations that a commit needs, for local disks and every other filesystem.
 
-:class:`LocalDisk` speaks to the operating system, :class:`RemoteDisk` to any fsspec filesystem.
-Both promise the same, as far as the filesystem's capabilities go: a file that is created is whole
-or absent, and moving something that was already moved is told apart from moving it the first time.
-
-Object stores: keys and puts instead of directories and renames.
-
-A prefix is not a directory. It is there as long as a key begins with it, nobody creates or removes
-it, and credentials may be limited to what is below it. So nothing here asks about a bucket, and
-every listing is one of whole keys below a prefix: a listing of one level also names prefixes below
-which a bucket keeps only deleted versions.
+All promise the same, as far as the filesystem's capabilities go: a file that is created is whole
+or absent, and a move that already happened can be distinguished from one that has not.
 """
 
 from __future__ import annotations
@@ -24,10 +16,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.capabilities import file_status
+from fsspeckit.storage.fs.capabilities import capabilities_of, file_status
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
-from fsspeckit.storage.listing import DataFile, list_objects, remote_file
+from fsspeckit.storage.listing import list_objects, local_file, remote_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,32 +28,40 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage.fs.capabilities import Capabilities
     from fsspeckit.storage.fs.reads import Action
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
-__all__ = ["Disk", "LocalDisk", "ObjectDisk", "RemoteDisk"]
-
-
-# --- The few things a commit does with files ---
-
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
+_COPY_BLOCK_BYTES = 1 << 20
+# How long to wait before putting again where the store is busy with another put of the same name.
+_PAUSES = (0.05, 0.2, 0.8)
+_PRECONDITION_FAILED, _CONFLICT = 412, 409
+_CHANGES: dict[str, tuple[str, Action]] = {
+    "pipe_file": ("writing", "write"),
+    "cp_file": ("copying", "copy"),
+    "rm_file": ("removing", "delete"),
+}
+# Filesystems that live in this process have no exclusive create of their own.
+_creating = threading.RLock()
+
 TEMPORARY_PREFIX = ".new_"
-"""How files are called while they are being written; never the name of anything complete."""
+"""What the names of files begin with while they are being written."""
 
 
-class Disk(Protocol):
-    """What a commit needs of a filesystem."""
+class Backend(Protocol):
+    """What a commit needs from a filesystem."""
 
     def read(self, path: str) -> bytes:
-        """All bytes of a file."""
+        """Return all bytes of a file."""
 
     def names(self, directory: str) -> list[str]:
-        """The entries of a directory, sorted; none if it is not there."""
+        """List the entries of a directory, sorted; none if it does not exist."""
 
     def stat(self, path: str) -> DataFile | None:
-        """A file as it is now, or None if there is none."""
+        """Return a file as it is now, or None if there is none."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file, whole or not at all, for good; FileExistsError if it is there."""
+        """Create a file, whole and durable or not at all; FileExistsError if it exists."""
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Create or replace a file, whole or not at all; its name may be lost with the power.
@@ -73,7 +73,7 @@ class Disk(Protocol):
         """Create a directory and those above it, where missing."""
 
     def move_new(self, source: str, target: str) -> None:
-        """Move a file to a name that is not there yet; FileExistsError if it is."""
+        """Move a file to a new name; FileExistsError if the name is taken."""
 
     def move_on_same_disk(self, source: str, target: str) -> None:
         """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
@@ -85,16 +85,16 @@ class Disk(Protocol):
         """Give a file a second name, or copy it."""
 
     def discard(self, path: str) -> bool:
-        """Remove a file; False if it was not there."""
+        """Remove a file; False if it did not exist."""
 
     def discard_directory(self, path: str) -> bool:
-        """Remove a directory if it is there and empty; False if it is there afterwards."""
+        """Remove a directory if it is empty; False if it still exists afterwards."""
 
     def discard_tree(self, path: str) -> bool:
-        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
+        """Remove a directory of ours and its content; False if it still exists afterwards."""
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Give a directory of our own another name."""
+        """Rename a directory of ours."""
 
     def sync_file(self, path: str) -> None:
         """Make a file's bytes survive a power failure."""
@@ -103,39 +103,44 @@ class Disk(Protocol):
         """Make a directory's entries survive a power failure."""
 
 
-class LocalDisk:
+def open_backend(root: Root) -> Backend:
+    """Return the backend for the filesystem that holds a dataset."""
+    if root.is_local:
+        return _LocalBackend()
+    capabilities = capabilities_of(root)
+    if capabilities.directories:
+        return _RemoteBackend(root.filesystem, whole_seconds=capabilities.whole_seconds)
+    return _ObjectStoreBackend(root, capabilities)
+
+
+class _LocalBackend:
     """A disk of this machine."""
 
     def read(self, path: str) -> bytes:
-        """All bytes of a file."""
         with open(path, "rb") as file:
             return file.read()
 
     def names(self, directory: str) -> list[str]:
-        """The entries of a directory, sorted; none if it is not there."""
         try:
             return sorted(os.listdir(directory))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def stat(self, path: str) -> DataFile | None:
-        """A file as it is now, or None if there is none."""
         try:
             status = file_status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if stat.S_ISDIR(status.mode):
             return None
-        return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
+        return local_file(path, status)
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file, whole or not at all; FileExistsError if it is there."""
         with self._temporary(path, data) as temporary:
             self.move_new(temporary, path)
         self.sync_directory(os.path.dirname(path))
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Create or replace a file, whole or not at all."""
         with self._temporary(path, data, sync=sync) as temporary:
             syscalls.rename(temporary, path)
 
@@ -144,7 +149,7 @@ class LocalDisk:
         directory = os.path.dirname(path)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         try:
-            write_file(temporary, data, sync=sync)
+            _write_file(temporary, data, sync=sync)
             yield temporary
         except BaseException:
             with suppress(OSError):
@@ -152,7 +157,6 @@ class LocalDisk:
             raise
 
     def make_directories(self, path: str) -> None:
-        """Create a directory and those above it, where missing."""
         if os.path.isdir(path):
             return
         self.make_directories(os.path.dirname(path))
@@ -160,7 +164,6 @@ class LocalDisk:
             syscalls.make_directory(path)
 
     def move_new(self, source: str, target: str) -> None:
-        """Move a file to a name that is not there yet; FileExistsError if it is."""
         try:
             self.move_on_same_disk(source, target)
         except OSError as error:
@@ -169,7 +172,6 @@ class LocalDisk:
             _copy_across(source, target)
 
     def move_on_same_disk(self, source: str, target: str) -> None:
-        """Like :meth:`move_new`, but never copies: OSError with EXDEV if it is another disk."""
         try:
             syscalls.rename_new(source, target)
         except OSError as error:
@@ -178,7 +180,6 @@ class LocalDisk:
             _link_and_unlink(source, target)
 
     def move_over(self, source: str, target: str) -> None:
-        """Move a file, replacing what has the target's name."""
         try:
             syscalls.rename(source, target)
         except OSError as error:
@@ -187,29 +188,26 @@ class LocalDisk:
             _copy_across(source, target, replace=True)
 
     def keep_copy(self, source: str, target: str) -> None:
-        """Give a file a second name, or copy it."""
         try:
             syscalls.link(source, target)
         except OSError as error:
             if error.errno != errno.EXDEV and error.errno not in NOT_SUPPORTED:
                 raise
-            copy_file(source, target)
+            _copy_file(source, target)
 
     def discard(self, path: str) -> bool:
-        """Remove a file; False if it was not there."""
         try:
             syscalls.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            # The checksum of a file with a long name: what the disk cannot name is not there.
+            # A name that is too long, as of a checksum file, cannot exist either.
             if error.errno == errno.ENAMETOOLONG:
                 return False
             raise
         return True
 
     def discard_directory(self, path: str) -> bool:
-        """Remove a directory if it is there and empty; False if it is there afterwards."""
         try:
             syscalls.remove_directory(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -221,7 +219,6 @@ class LocalDisk:
         return True
 
     def discard_tree(self, path: str) -> bool:
-        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
         try:
             with os.scandir(path) as entries:
                 found = list(entries)
@@ -235,20 +232,17 @@ class LocalDisk:
         return self.discard_directory(path)
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Give a directory of our own another name."""
         syscalls.rename(source, target)
 
     def sync_file(self, path: str) -> None:
-        """Make a file's bytes survive a power failure."""
         _sync(path, os.O_RDONLY)
 
     def sync_directory(self, path: str) -> None:
-        """Make a directory's entries survive a power failure."""
         with suppress(FileNotFoundError):
             _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def write_file(path: str, data: bytes, *, sync: bool = True) -> None:
+def _write_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Write a new local file and make it durable."""
     descriptor = syscalls.create(path)
     try:
@@ -274,9 +268,9 @@ def _link_and_unlink(source: str, target: str) -> None:
     except OSError as error:
         if error.errno not in NOT_SUPPORTED:
             raise
-        # No hard links either. Our own writers hold the lock, so looking first is enough.
+        # No hard links either. Our own writers hold the lock, so checking first is enough.
         if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+            raise _already_exists(target) from error
         syscalls.rename(source, target)
     else:
         syscalls.unlink(source)
@@ -285,14 +279,14 @@ def _link_and_unlink(source: str, target: str) -> None:
 def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
     """Move to another disk: copy under a hidden name first, so that nobody reads half a file."""
     if not replace and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        raise _already_exists(target)
     directory, name = os.path.split(target)
     # The name is the same each time, so that a move that was killed and is repeated leaves nothing.
-    incoming = os.path.join(directory, f"{INCOMING_PREFIX}{name}{INCOMING_SUFFIX}")
+    incoming = os.path.join(directory, f".{name}.incoming")
     with suppress(FileNotFoundError):
         syscalls.unlink(incoming)
     try:
-        copy_file(source, incoming)
+        _copy_file(source, incoming)
         syscalls.rename(incoming, target)
     except Exception:
         with suppress(OSError):  # half a copy on a disk that is full, for example
@@ -301,17 +295,13 @@ def _copy_across(source: str, target: str, *, replace: bool = False) -> None:
     syscalls.unlink(source)
 
 
-INCOMING_PREFIX, INCOMING_SUFFIX = ".", ".incoming"
-_BLOCK = 1 << 20
-
-
-def copy_file(source: str, target: str) -> None:
+def _copy_file(source: str, target: str) -> None:
     """Copy a local file with its permissions and make the copy durable."""
     status = os.stat(source)
     descriptor = syscalls.create(target)
     try:
         with open(source, "rb") as file:
-            while block := file.read(_BLOCK):
+            while block := file.read(_COPY_BLOCK_BYTES):
                 syscalls.write(descriptor, target, block)
         syscalls.sync(descriptor, target)
     finally:
@@ -321,11 +311,7 @@ def copy_file(source: str, target: str) -> None:
         syscalls.change_owner(target, status.st_uid, status.st_gid)
 
 
-# Filesystems that live in this process have no exclusive create of their own.
-_creating = threading.RLock()
-
-
-class RemoteDisk:
+class _RemoteBackend:
     """Any fsspec filesystem that has directories; files are copied to move."""
 
     def __init__(self, filesystem: AbstractFileSystem, *, whole_seconds: bool = False) -> None:
@@ -333,11 +319,9 @@ class RemoteDisk:
         self._whole_seconds = whole_seconds
 
     def read(self, path: str) -> bytes:
-        """All bytes of a file."""
         return bytes(self._filesystem.cat_file(path))
 
     def names(self, directory: str) -> list[str]:
-        """The entries of a directory, sorted; none if it is not there."""
         return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in self._ls(directory))
 
     def _ls(self, directory: str) -> list[dict[str, Any]]:
@@ -349,7 +333,6 @@ class RemoteDisk:
         return [info for info in found if info["name"].rstrip("/") != directory]
 
     def stat(self, path: str) -> DataFile | None:
-        """A file as it is now, or None if there is none."""
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         try:
             info = self._filesystem.info(path)
@@ -360,42 +343,33 @@ class RemoteDisk:
         return remote_file(path, info, whole_seconds=self._whole_seconds)
 
     def create(self, path: str, data: bytes) -> None:
-        """Create a file, whole or not at all; FileExistsError if it is there."""
         with _creating:
             if self.stat(path) is not None:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                raise _already_exists(path)
             self._change("pipe_file", path, data, mode="create")
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Create or replace a file, whole or not at all."""
         self._change("pipe_file", path, data)
 
     def make_directories(self, path: str) -> None:
-        """Create a directory and those above it, where missing."""
         if not self._filesystem.isdir(path):
             self._change("makedirs", path, exist_ok=True)
 
     def move_new(self, source: str, target: str) -> None:
-        """Move a file to a name that is not there yet; FileExistsError if it is."""
         if self.stat(target) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            raise _already_exists(target)
         self.move_over(source, target)
 
-    def move_on_same_disk(self, source: str, target: str) -> None:
-        """Move a file to a name that is not there yet: there is only one disk."""
-        self.move_new(source, target)
+    move_on_same_disk = move_new  # there is only one disk
 
     def move_over(self, source: str, target: str) -> None:
-        """Move a file, replacing what has the target's name."""
         self.keep_copy(source, target)
         self.discard(source)
 
     def keep_copy(self, source: str, target: str) -> None:
-        """Give a file a second name, or copy it."""
         self._change("cp_file", source, target)
 
     def discard(self, path: str) -> bool:
-        """Remove a file; False if it was not there."""
         if self.stat(path) is None:
             return False
         try:
@@ -405,7 +379,6 @@ class RemoteDisk:
         return True
 
     def discard_directory(self, path: str) -> bool:
-        """Remove a directory if it is there and empty; False if it is there afterwards."""
         if self._ls(path):
             return False
         if self._filesystem.isdir(path):
@@ -420,7 +393,6 @@ class RemoteDisk:
         return True
 
     def discard_tree(self, path: str) -> bool:
-        """Remove a directory of our own with all that is in it; False if it is there afterwards."""
         for info in self._ls(path):
             if info.get("type") == "directory":
                 self.discard_tree(info["name"].rstrip("/"))
@@ -429,7 +401,6 @@ class RemoteDisk:
         return self.discard_directory(path)
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Give a directory of our own another name, file by file."""
         self.make_directories(target)
         for info in self._ls(source):
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -447,20 +418,14 @@ class RemoteDisk:
         """Nothing to do: a put is as durable as the store makes it."""
 
 
-# --- Object stores: keys and puts instead of directories and renames ---
+class _ObjectStoreBackend(_RemoteBackend):
+    """A store that has keys and puts instead of directories and renames.
 
-# How long to wait before putting again where the store is busy with another put of the same name.
-_PAUSES = (0.05, 0.2, 0.8)
-_TAKEN, _CONFLICT = 412, 409
-_CHANGES: dict[str, tuple[str, Action]] = {
-    "pipe_file": ("writing", "write"),
-    "cp_file": ("copying", "copy"),
-    "rm_file": ("removing", "delete"),
-}
-
-
-class ObjectDisk(RemoteDisk):
-    """A store that has no directories."""
+    A prefix is not a directory. It exists as long as a key begins with it, nobody creates or
+    removes it, and credentials may be limited to what is below it. So nothing here asks about
+    a bucket, and every listing is one of whole keys below a prefix: a listing of one level also
+    names prefixes below which a bucket keeps only deleted versions.
+    """
 
     def __init__(self, root: Root, capabilities: Capabilities) -> None:
         super().__init__(root.filesystem)
@@ -468,7 +433,6 @@ class ObjectDisk(RemoteDisk):
         self._conditional_put = capabilities.conditional_put
 
     def read(self, path: str) -> bytes:
-        """All bytes of an object."""
         with naming_failure(self._root, path, "reading"):
             try:
                 return super().read(path)
@@ -487,7 +451,6 @@ class ObjectDisk(RemoteDisk):
         return sorted({name for key in found if (name := key[skip:].partition("/")[0])})
 
     def stat(self, path: str) -> DataFile | None:
-        """An object as it is now, or None if there is none."""
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         with naming_failure(self._root, path, "reading"):
             try:
@@ -501,19 +464,16 @@ class ObjectDisk(RemoteDisk):
         return None if info.get("type") == "directory" else remote_file(path, info)
 
     def _is_listed(self, path: str) -> bool:
-        """Whether an object is there that may not be read.
+        """Whether an object exists that may not be read.
 
-        A store does not tell everybody that an object is missing: whoever may list only below some
-        prefixes is refused instead. A listing knows, or is refused itself.
+        Where the credentials may list only some prefixes, a store answers "denied" instead of
+        "missing". A listing knows, or is refused itself.
         """
         directory, _, name = path.rpartition("/")
         return path in list_objects(self._root, directory, name)
 
     def create(self, path: str, data: bytes) -> None:
-        """Create an object, whole or not at all; FileExistsError if it is there.
-
-        An answer may get lost, and the SDK puts again. So the object that is there may be this one.
-        """
+        # An answer may get lost, and the SDK puts again: the object that exists may be this one.
         if not self._conditional_put:
             super().create(path, data)
             return
@@ -521,18 +481,20 @@ class ObjectDisk(RemoteDisk):
             try:
                 self._change("pipe_file", path, data, mode="create")
             except OSError as error:
-                status = _TAKEN if isinstance(error, FileExistsError) else _status(error)
-                if status == _TAKEN:
-                    raise _taken(path) from error
+                status = (
+                    _PRECONDITION_FAILED if isinstance(error, FileExistsError) else _status(error)
+                )
+                if status == _PRECONDITION_FAILED:
+                    raise _already_exists(path) from error
                 if status != _CONFLICT:
                     raise
             else:
                 return
             time.sleep(pause)
-        raise _taken(path)
+        raise _already_exists(path)
 
     def make_directories(self, path: str) -> None:
-        """Nothing to do: a prefix is there when an object is below it."""
+        """Nothing to do: a prefix exists when an object is below it."""
 
     def discard_directory(self, path: str) -> bool:
         """Nothing to do: a prefix goes with its last object."""
@@ -546,7 +508,7 @@ class ObjectDisk(RemoteDisk):
         return not list_objects(self._root, path)
 
     def rename_directory(self, source: str, target: str) -> None:
-        """Give the objects below a prefix of our own another one, one after the other."""
+        """Move the objects below a prefix of ours to another one, one after the other."""
         for key in list_objects(self._root, source):
             with suppress(FileNotFoundError):  # published or removed by its owner just now
                 self.move_over(key, f"{target}/{key.rpartition('/')[2]}")
@@ -559,7 +521,7 @@ class ObjectDisk(RemoteDisk):
 
 
 def _status(error: BaseException | None) -> int:
-    """The status of the response that an error was made of; 0 if there was none."""
+    """Return the HTTP status behind an error; 0 if there was no response."""
     while error is not None:
         response: Any = getattr(error, "response", None)
         if isinstance(response, dict):
@@ -568,5 +530,5 @@ def _status(error: BaseException | None) -> int:
     return 0
 
 
-def _taken(path: str) -> FileExistsError:
+def _already_exists(path: str) -> FileExistsError:
     return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)

@@ -1,14 +1,7 @@
-"""What a filesystem can do for a commit, as flags.
+"""What a filesystem can do for a commit, and what the kernel reports about files and mounts.
 
-Decisions are made from these flags, never from the name of a filesystem. What a flag lacks is told
-to the caller in the outcome of every commit, in the words of :meth:`Capabilities.missing`.
-
-What the kernel reports of a local file, more than :func:`os.stat` has.
-
-Linux reports through ``statx`` when a file was created and whether it is immutable. The time of
-creation tells two files apart that share inode number, size and time of modification, as files do
-that are unpacked twice with fixed times. Elsewhere, and on filesystems that do not record it, it
-is None.
+Decisions depend on the flags of :class:`Capabilities`, never on the name of a filesystem. The
+outcome of every commit lists what is missing.
 """
 
 from __future__ import annotations
@@ -24,11 +17,6 @@ from fsspeckit.storage.fs import syscalls
 if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
 
-__all__ = ["Capabilities", "FileStatus", "capabilities_of", "file_status", "mount_points"]
-
-
-# --- What a filesystem can do for a commit, as flags ---
-
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -38,16 +26,16 @@ class Capabilities:
     """Of two writers that create the same record, one fails for certain."""
 
     whole_put: bool
-    """A file is there with all of its bytes, or not at all."""
+    """A file exists with all of its bytes, or not at all."""
 
     atomic_rename: bool
     """A file changes its name in one step."""
 
     kernel_lock: bool
-    """A lock that the system gives back when its process dies."""
+    """A lock that the system releases when its process dies."""
 
     exchange: bool
-    """Two directories swap their names in one step."""
+    """Two directories can be swapped in one step."""
 
     trash: bool
     """Replaced files are kept for a while."""
@@ -56,16 +44,16 @@ class Capabilities:
     """The files are made to survive a power failure (fsync, or the store's own promise)."""
 
     directories: bool = True
-    """Directories are entries of their own: a file can be created only in one that is there."""
+    """Directories are entries of their own: a file can be created only in one that exists."""
 
     conditional_put: bool = False
     """The store itself refuses a put under a name that is taken, if asked to."""
 
     whole_seconds: bool = False
-    """Only times tell objects apart, and only those of a listing have fractions of a second."""
+    """Only times distinguish objects, and only a listing reports fractions of a second."""
 
     def missing(self) -> tuple[str, ...]:
-        """One sentence for each promise that this filesystem cannot keep."""
+        """Return one sentence for each promise that this filesystem cannot keep."""
         return tuple(
             sentence for flag, sentence in _CONSEQUENCES.items() if not getattr(self, flag)
         )
@@ -106,7 +94,7 @@ _WITHOUT_DIRECTORIES = frozenset({"abfs", "abfss", "az"})
 
 
 def capabilities_of(root: Root) -> Capabilities:
-    """The flags of the filesystem that holds a dataset."""
+    """Return the flags of the filesystem that holds a dataset."""
     if root.is_local:
         return _LOCAL
     if root.protocol == "memory":
@@ -119,8 +107,6 @@ def capabilities_of(root: Root) -> Capabilities:
     return _OBJECT_STORE if root.protocol in _WITHOUT_DIRECTORIES else _UNKNOWN
 
 
-# --- What the kernel reports of a local file, more than :func:`os.stat` has ---
-
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _NANOSECONDS = 1_000_000_000
@@ -132,30 +118,23 @@ class FileStatus(NamedTuple):
     """One file or directory, symbolic links followed."""
 
     mode: int
-    """Type and permissions."""
-
     size: int
-    """Bytes."""
-
     mtime_ns: int
-    """Time of the last modification."""
-
     inode: int
-    """Its number on the disk."""
 
     birth_ns: int | None = None
-    """When it was created; None where the filesystem does not record that."""
+    """When it was created, where the filesystem records that.
+
+    It distinguishes two files that share inode number, size and time of modification, as files do
+    that are unpacked twice with fixed times.
+    """
 
     is_locked: bool = False
     """Whether it is immutable or append-only, so that its name cannot be removed."""
 
 
 def file_status(path: str) -> FileStatus:
-    """Return what the kernel reports of a file.
-
-    Raises:
-        OSError: As :func:`os.stat` does.
-    """
+    """Return what the kernel reports about a file; raises OSError as :func:`os.stat` does."""
     answer = syscalls.statx(path, _BASIC_STATS | _BIRTH_TIME)
     if answer is None:
         return _portable_status(path)  # raises the error that statx met, if there was one
@@ -173,18 +152,17 @@ def file_status(path: str) -> FileStatus:
 
 
 def mount_points() -> set[str]:
-    """The places where something is mounted: disks, parts of disks, single files."""
+    """Return the paths where something is mounted: disks, parts of disks, single files."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             lines = file.read().splitlines()
     except OSError:  # pragma: no cover - not on this platform
         return set()
-    places = (re.sub(rb"\\([0-7]{3})", _octal, line.split(b" ")[4]) for line in lines)
-    return set(map(os.fsdecode, places))
+    return {os.fsdecode(_unescape_octal(line.split(b" ")[4])) for line in lines}
 
 
-def _octal(escape: re.Match[bytes]) -> bytes:
-    return bytes([int(escape[1], 8)])
+def _unescape_octal(text: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8)]), text)
 
 
 def _portable_status(path: str) -> FileStatus:

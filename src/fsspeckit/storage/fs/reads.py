@@ -1,16 +1,9 @@
-"""What an error of a filesystem means: a file is missing, access is denied, or something else.
+"""Reads on every filesystem, and errors that name the file and say what failed.
 
 Every library behind fsspec raises errors of its own, many of them without an errno. They are
 recognised by the names of their classes, by their codes and by their HTTP status, so that none of
 those libraries has to be imported. What leaves this module always has an errno: an ``OSError``
-without one is pyarrow's word for damaged bytes.
-
-Files opened for pyarrow, on every filesystem: errors of reads name the file and say what failed.
-
-pyarrow hands errors of a Python file through as they are. An error of the filesystem that has no
-errno could not be told from one of pyarrow's own about damaged bytes, so none is let through.
-
-Parts of files: one open or one request for each read, on every filesystem.
+without one is how pyarrow reports damaged bytes.
 """
 
 from __future__ import annotations
@@ -36,18 +29,6 @@ if TYPE_CHECKING:
 
     Meaning = Literal["missing", "denied", "other"]
     Action = Literal["read", "list", "write", "copy", "delete"]
-
-__all__ = [
-    "arrow_filesystem",
-    "meaning_of",
-    "naming_failure",
-    "open_input",
-    "read_range",
-    "read_tail",
-]
-
-
-# --- What an error of a filesystem means ---
 
 _STATUS: dict[str, Meaning] = {"401": "denied", "403": "denied", "404": "missing", "410": "missing"}
 _DENIED_CODES = (
@@ -100,17 +81,13 @@ _TEXTS: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     ),
 )
 
+# By the builtin type that Python itself gives to an error of each number.
 _ERRNO: dict[type, int] = {
-    FileExistsError: errno.EEXIST,
-    NotADirectoryError: errno.ENOTDIR,
-    IsADirectoryError: errno.EISDIR,
-    TimeoutError: errno.ETIMEDOUT,
-    InterruptedError: errno.EINTR,
-    BlockingIOError: errno.EAGAIN,
-    BrokenPipeError: errno.EPIPE,
-    ConnectionAbortedError: errno.ECONNABORTED,
-    ConnectionRefusedError: errno.ECONNREFUSED,
-    ConnectionResetError: errno.ECONNRESET,
+    type(OSError(number, "")): number
+    for number in (
+        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ETIMEDOUT, errno.EINTR, errno.EAGAIN),
+        *(errno.EPIPE, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET),
+    )
 }
 
 _S3 = {
@@ -141,11 +118,12 @@ _PERMISSIONS = {
 }
 
 
-def meaning_of(error: BaseException) -> Meaning:
-    """Tell what an error of a filesystem means.
+_NAMED_PATH = "_fsspeckit_named_path"
+"""The attribute of an error that already names a file."""
 
-    The error itself decides; if it does not say anything, what caused it does.
-    """
+
+def meaning_of(error: BaseException) -> Meaning:
+    """Return what an error of a filesystem means, by itself or else by its cause."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:
@@ -164,7 +142,7 @@ def _is_specific(error: BaseException) -> bool:
 
 def _meaning_of_one(error: BaseException) -> Meaning | None:
     codes = [str(code) for code in _codes(error)]
-    if "InvalidObjectState" in codes or _cause_has(error, "InvalidObjectState"):
+    if "InvalidObjectState" in (*codes, *map(str, _codes(error.__cause__))):
         return "other"  # an archived object: s3fs says PermissionError, but no permission helps
     if isinstance(error, FileNotFoundError):
         return "missing"
@@ -173,24 +151,15 @@ def _meaning_of_one(error: BaseException) -> Meaning | None:
     for code in (*codes, type(error).__name__):
         if code in _CODES:
             return _CODES[code]
-    if _is_bare_head(error, codes):
-        return "denied"
+    if "400" in codes and str(getattr(error, "operation_name", "")).startswith("Head"):
+        return "denied"  # S3 refused a request whose answer has no body, and so no reason
     if type(error) is OSError and error.errno is None:
         return next((meaning for text, meaning in _TEXTS if text.search(str(error))), None)
     return None
 
 
-def _cause_has(error: BaseException, code: str) -> bool:
-    return error.__cause__ is not None and code in map(str, _codes(error.__cause__))
-
-
-def _is_bare_head(error: BaseException, codes: list[str]) -> bool:
-    """Whether S3 refused a request whose answer has no body, and so no reason."""
-    return "400" in codes and str(getattr(error, "operation_name", "")).startswith("Head")
-
-
-def _codes(error: BaseException) -> Iterator[Any]:
-    """Codes and HTTP status of an error, wherever its library keeps them."""
+def _codes(error: BaseException | None) -> Iterator[Any]:
+    """Yield the codes and HTTP status of an error, wherever its library keeps them."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):
         details = response.get("Error"), response.get("ResponseMetadata")
@@ -209,7 +178,7 @@ def _codes(error: BaseException) -> Iterator[Any]:
 def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -> Iterator[None]:
     """Give an error of the filesystem its builtin type, and name the file and what was done.
 
-    Only calls of the filesystem belong inside, because every error there is taken for one of its.
+    Only calls of the filesystem belong inside: every error there counts as one of the filesystem.
 
     Raises:
         FileNotFoundError: If the file is not there (any more).
@@ -221,45 +190,39 @@ def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -
     except FsspeckitError:
         raise
     except Exception as error:
-        named = _named(root, path, phase, action, error)
+        named = _name_error(root, path, phase, action, error)
         if named is error:
             raise
         raise named from error
 
 
-def _named(root: Root, path: str, phase: str, action: Action, error: Exception) -> Exception:
+def _name_error(root: Root, path: str, phase: str, action: Action, error: Exception) -> Exception:
     if not isinstance(error, OSError) and type(error).__module__ == "builtins":
         return error  # a mistake of a program, not an answer of a filesystem
-    spelled = root.to_user_path(path)
-    told = str(error)
-    if isinstance(error, OSError) and error.errno is not None and f" of {spelled!r}: " in told:
-        return error  # it was here before
-    if root.is_local and isinstance(error, OSError) and (spelled in told or path in told):
+    user_path, message = root.to_user_path(path), str(error)
+    if getattr(error, _NAMED_PATH, None) == path:
+        return error
+    if root.is_local and isinstance(error, OSError) and (user_path in message or path in message):
         return error
     meaning = meaning_of(error)
-    reason = without_credentials(told) or type(error).__name__
-    text = f"{phase} of {spelled!r}: {reason}"
+    text = f"{phase} of {user_path!r}: {without_credentials(message) or type(error).__name__}"
+    named: Exception
     if meaning == "missing":
-        return FileNotFoundError(errno.ENOENT, text)
-    if meaning == "denied":
-        return PermissionError(errno.EACCES, f"{text}\n{_denied_hint(root, spelled, action)}")
-    if not isinstance(error, OSError):
-        return OSError(errno.EIO, text)
-    kind = next(base for base in type(error).__mro__ if base.__module__ == "builtins")
-    named: Exception = kind(error.errno or _ERRNO.get(kind, errno.EIO), text)
+        named = FileNotFoundError(errno.ENOENT, text)
+    elif meaning == "denied":
+        permission = _PERMISSIONS.get(root.protocol, {}).get(action, f"to {action}")
+        hint = (
+            f"Hint: access was denied. The credentials need the permission {permission} on "
+            f"{user_path!r}; renew them if they have expired."
+        )
+        named = PermissionError(errno.EACCES, f"{text}\n{hint}")
+    elif not isinstance(error, OSError):
+        named = OSError(errno.EIO, text)
+    else:
+        kind = next(base for base in type(error).__mro__ if base.__module__ == "builtins")
+        named = kind(error.errno or _ERRNO.get(kind, errno.EIO), text)
+    setattr(named, _NAMED_PATH, path)
     return named
-
-
-def _denied_hint(root: Root, spelled: str, action: Action) -> str:
-    permission = _PERMISSIONS.get(root.protocol, {}).get(action)
-    what = f"the permission {permission}" if permission else f"the permission to {action}"
-    return (
-        f"Hint: access was denied. The credentials need {what} on {spelled!r}; renew them if they "
-        "have expired."
-    )
-
-
-# --- Files opened for pyarrow ---
 
 
 def open_input(root: Root, path: str, **options: Any) -> Any:
@@ -286,7 +249,7 @@ class _Input:
             return bytes(self._handle.read(size))
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to another place of the file."""
+        """Go to another position of the file."""
         with naming_failure(self._root, self._path, "reading"):
             return int(self._handle.seek(offset, whence))
 
@@ -301,14 +264,17 @@ class _Input:
 
 
 def arrow_filesystem(root: Root) -> arrow_fs.FileSystem:
-    """The filesystem of a dataset as pyarrow needs it to read."""
+    """Return the filesystem of a dataset as pyarrow needs it to read."""
     if root.is_local:
         return arrow_fs.LocalFileSystem()
     return arrow_fs.PyFileSystem(_Handler(root))
 
 
 class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
-    """fsspec for pyarrow; picklable."""
+    """An fsspec filesystem for pyarrow; picklable.
+
+    pyarrow passes errors of a Python file on as they are, so all of them must have an errno.
+    """
 
     def __init__(self, root: Root) -> None:
         super().__init__(root.filesystem)
@@ -320,16 +286,12 @@ class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no t
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         """Open a file to read anywhere."""
-        # Without asking first whether it is a file: fsspec says no to that, too, where access is
-        # denied.
+        # Without asking first whether it is a file: fsspec answers no where access is denied, too.
         return pa.PythonFile(open_input(self._root, path), mode="r")
 
 
-# --- Parts of files: one open or one request for each read, on every filesystem ---
-
-
 def read_range(root: Root, path: str, start: int, length: int, phase: str = "reading") -> bytes:
-    """Bytes ``start`` to ``start + length`` of a file; fewer where the file ends before.
+    """Return ``length`` bytes of a file from ``start``; fewer where the file ends before.
 
     Raises:
         OSError: What the filesystem raised, naming the file and the phase.
@@ -354,10 +316,9 @@ def _read_remote(root: Root, path: str, start: int, length: int) -> bytes:
 
 
 def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
-    """The last ``length`` bytes of a file, and its size.
+    """Return the last ``length`` bytes of a file, and its size.
 
-    On a local disk the size is that of this moment; elsewhere that of the listing, which saves
-    a request.
+    On a local disk the size is the current one; elsewhere that of the listing, to save a request.
 
     Raises:
         OSError: What the filesystem raised, naming the file.

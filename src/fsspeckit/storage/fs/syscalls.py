@@ -1,9 +1,9 @@
-"""Every call that changes a filesystem, in one place.
+"""Every call that changes a filesystem, in one module.
 
 Crash safety can only be proved for calls that can be counted. So nothing else in this package
-changes a disk: all of it goes through the functions below, one function per call of the system,
-and a test may watch them, and die or fail at each (:func:`observed`). Another test holds this
-module against the interpreter's own audit events, so that a new call cannot escape.
+changes a disk: all of it goes through the functions below, one function for each system call, and
+a test may watch them, and die or fail at each (:func:`observed`). Another test compares this module
+with the interpreter's own audit events, so that a new call cannot escape.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-__all__ = ["Call", "Observer", "observed"]
-
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
@@ -35,12 +33,12 @@ _STATX_BYTES = 256
 NOT_SUPPORTED = frozenset(
     {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTTY}
 )
-"""What filesystems answer to a call that they do not know."""
+"""The errors of filesystems that do not support a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the system that is about to happen."""
+    """One system call that is about to happen."""
 
     name: str
     """The name of the call."""
@@ -59,7 +57,7 @@ class Observer(Protocol):
     """Watches calls: entered before the call, left after it, raises to prevent or to fail it."""
 
     def __call__(self, call: Call) -> AbstractContextManager[None]:
-        """The context in which the call happens."""
+        """Return the context in which the call happens."""
 
 
 _observer: Observer | None = None
@@ -89,7 +87,7 @@ def make_directory(path: str, mode: int = 0o777) -> None:
 
 
 def create(path: str, mode: int = 0o666) -> int:
-    """Create a file that is not there yet and open it for writing."""
+    """Create a file that does not exist yet and open it for writing."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     return int(_run(Call("create", (path,)), os.open, path, flags, mode))
 
@@ -138,7 +136,7 @@ def rename(source: str, target: str) -> None:
 
 
 def rename_new(source: str, target: str) -> None:
-    """Rename to a name that is not there yet.
+    """Rename to a name that does not exist yet.
 
     Raises:
         FileExistsError: If the target is there.
@@ -154,7 +152,7 @@ def exchange(one: str, other: str) -> None:
 
 
 def _load(name: str) -> Any:
-    """A function of the C library, or None where it has none of that name."""
+    """Return a function of the C library, or None where it has none of that name."""
     try:
         return getattr(ctypes.CDLL(None, use_errno=True), name)
     except (AttributeError, OSError, TypeError):  # pragma: no cover - not on this platform
@@ -179,10 +177,9 @@ def _rename_with_flags(source: str, target: str, flags: int) -> None:
 
 
 def statx(path: str, mask: int) -> bytes | None:
-    """Return what the kernel knows of a file, links followed, as its ``struct statx``.
+    """Return the ``struct statx`` of a file, links followed; None if the kernel did not answer.
 
-    Changes nothing, and is here because only this module calls the C library. None if the kernel
-    did not answer.
+    It changes nothing, and is here because only this module calls the C library.
     """
     if _statx is None:  # pragma: no cover - not on this platform
         return None
@@ -220,7 +217,7 @@ def set_attribute(path: str, name: str, value: bytes) -> None:
 
 
 def try_lock(descriptor: int, path: str) -> bool:
-    """Take the kernel's lock on an open file if nobody has it."""
+    """Lock an open file if nobody else has."""
     if fcntl is None:  # pragma: no cover - not on this platform
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)
     try:
@@ -231,7 +228,7 @@ def try_lock(descriptor: int, path: str) -> bool:
 
 
 def remote(filesystem: AbstractFileSystem, method: str, *arguments: Any, **options: Any) -> Any:
-    """Call a method that changes a filesystem which is no local disk."""
+    """Call a method that changes a filesystem other than a local disk."""
     paths = tuple(value for value in arguments if isinstance(value, str))
     data = next((value for value in arguments if isinstance(value, bytes)), b"")
     call = Call(method, paths, data)
