@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Unit",
-    "array_as",
     "array_without_views",
     "cast_array",
     "cast_table",
     "cast_values",
     "check_storable",
-    "copied",
+    "copy_table",
     "finest_unit",
     "has_nanoseconds",
     "int96_columns",
-    "key_instants",
+    "int96_keys",
     "naming_damage",
     "nested_like",
     "numbered_columns",
     "open_data_file",
     "physical_types",
+    "reinterpret_array",
     "storage_type",
     "take_rows",
+    "widen_dictionary_indices",
     "with_int96_as",
-    "with_wide_codes",
     "without_extensions",
     "without_views",
 ]
@@ -90,7 +90,7 @@ def without_views(table: pa.Table) -> pa.Table:
     return cast_table(table, _mapped_schema(table.schema, _ordinary))
 
 
-def with_wide_codes(table: pa.Table) -> pa.Table:
+def widen_dictionary_indices(table: pa.Table) -> pa.Table:
     """The same rows, with codes of dictionaries that have room for those of other tables.
 
     Codes of 8 bits, as pandas has them, are enough for each of two tables but not for both. A
@@ -99,7 +99,7 @@ def with_wide_codes(table: pa.Table) -> pa.Table:
     return cast_table(table, _mapped_schema(table.schema, _wide_codes))
 
 
-def copied(table: pa.Table) -> pa.Table:
+def copy_table(table: pa.Table) -> pa.Table:
     """The same rows in memory that nobody else has; of a slice only what it shows."""
     named = table.schema
     stored = _table_as(table, _mapped_schema(named, _storage_of))
@@ -112,7 +112,7 @@ def copied(table: pa.Table) -> pa.Table:
 
 def without_extensions(values: pa.Array) -> pa.Array:
     """The same values, with extension types, inside too, as what they are stored as."""
-    return array_as(values, _mapped(values.type, _storage_of))
+    return reinterpret_array(values, _mapped(values.type, _storage_of))
 
 
 def array_without_views(values: pa.Array) -> pa.Array:
@@ -161,7 +161,7 @@ def cast_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
         return _cast_struct(values, data_type)
     if pa.types.is_map(values.type) and pa.types.is_map(data_type):
         entries = cast_array(_as_entries(values), _entries_type(data_type))
-        return array_as(entries, data_type)
+        return reinterpret_array(entries, data_type)
     if _is_list(values.type) and _is_list(data_type):
         return _cast_list(values, data_type)
     return values.cast(data_type)
@@ -219,7 +219,7 @@ def _fixed_size_list(
 
 def _as_entries(values: pa.Array) -> pa.Array:
     """A map as the list of its keys and values that it is in memory."""
-    return array_as(values, _entries_type(values.type))
+    return reinterpret_array(values, _entries_type(values.type))
 
 
 def _entries_type(data_type: pa.DataType) -> pa.DataType:
@@ -316,13 +316,15 @@ def _table_as(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if schema.equals(table.schema):
         return table
     columns = [
-        pa.chunked_array([array_as(chunk, field.type) for chunk in column.chunks], field.type)
+        pa.chunked_array(
+            [reinterpret_array(chunk, field.type) for chunk in column.chunks], field.type
+        )
         for column, field in zip(table.columns, schema, strict=True)
     ]
     return pa.table(columns, schema=schema)
 
 
-def array_as(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+def reinterpret_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     """The same memory under a type of the same layout."""
     if values.type.equals(data_type):
         return values
@@ -492,7 +494,7 @@ def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, wher
     return "ns" if finer is not None else wanted
 
 
-def key_instants(
+def int96_keys(
     coarse: pa.ChunkedArray, fine: pa.ChunkedArray, data_type: pa.DataType
 ) -> pa.ChunkedArray:
     """INT96 values as keys of a timestamp type.

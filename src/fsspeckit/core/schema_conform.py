@@ -16,16 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import (
-    array_as,
     array_without_views,
     cast_array,
     nested_like,
+    reinterpret_array,
     storage_type,
-    take_rows,
     without_extensions,
-    without_views,
 )
-from fsspeckit.core.keys import cast_exactly, common_type, comparable, family, plain, plain_type
+from fsspeckit.core.keys import (
+    are_comparable,
+    cast_exactly,
+    common_type,
+    family,
+    plain_type,
+    plain_values,
+)
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -35,27 +40,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_same_columns",
+    "conform_table",
+    "conforming_schema",
     "different_values",
-    "fit_table",
-    "fitting_schema",
     "inner_types",
-    "known_schema",
-    "known_type",
+    "resolve_null_type",
+    "resolve_null_types",
     "same_values",
-    "shared_type",
-    "take_rows",
-    "without_views",
+    "unify_types",
 ]
 
 
 # --- Types of one column that differ from file to file ---
 
 
-def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
+def resolve_null_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
     """A type with what another one knows in the place of types of NULL, inside too.
 
     Examples:
-        >>> known_type(pa.list_(pa.null()), pa.list_(pa.int64()))
+        >>> resolve_null_type(pa.list_(pa.null()), pa.list_(pa.int64()))
         ListType(list<item: int64>)
     """
     if found.equals(known) or pa.types.is_null(plain_type(known)):
@@ -65,12 +68,12 @@ def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
     if not _are_of_one_shape(found, known):
         return found
     own, others = _inner_fields(found), inner_types(known)
-    fields = [f.with_type(known_type(f.type, others[name])) for name, f in own.items()]
+    fields = [f.with_type(resolve_null_type(f.type, others[name])) for name, f in own.items()]
     same = all(one.type.equals(two.type) for one, two in zip(own.values(), fields, strict=True))
     return found if same else nested_like(found, fields)
 
 
-def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+def unify_types(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type that holds the values of both, to read them together.
 
     Nested types may differ in the kind of their lists, in the order of their fields and inside.
@@ -79,7 +82,7 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
         SchemaMismatchError: If there is none.
 
     Examples:
-        >>> shared_type(pa.list_(pa.int8()), pa.large_list(pa.int64()))
+        >>> unify_types(pa.list_(pa.int8()), pa.large_list(pa.int64()))
         ListType(list<item: int64>)
     """
     if first.equals(other) or pa.types.is_null(plain_type(other)):
@@ -90,7 +93,7 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
         return _common(first, other)
     others = _inner_fields(other)
     fields = [
-        field.with_type(shared_type(field.type, others[name].type)).with_nullable(
+        field.with_type(unify_types(field.type, others[name].type)).with_nullable(
             field.nullable or others[name].nullable
         )
         for name, field in _inner_fields(first).items()
@@ -98,7 +101,7 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     return nested_like(_with_free_lengths(first, other), fields)
 
 
-def known_schema(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
+def resolve_null_types(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
     """A schema with the types that others know in the place of types of NULL."""
     return reduce(_retyped, known, schema)
 
@@ -113,7 +116,9 @@ def _retyped(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
         return schema
     types = dict(zip(other.names, other.types, strict=True))
     fields = [
-        field.with_type(known_type(field.type, types[field.name])) if field.name in types else field
+        field.with_type(resolve_null_type(field.type, types[field.name]))
+        if field.name in types
+        else field
         for field in schema
     ]
     return pa.schema(fields, schema.metadata)
@@ -176,7 +181,7 @@ def check_same_columns(source: Sequence[str], target: Sequence[str], what: str =
     )
 
 
-def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of a schema, in its order and types, from a table that has them.
 
     Raises:
@@ -186,7 +191,7 @@ def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def fitting_schema(
+def conforming_schema(
     source: pa.Table, schema: pa.Schema, others: Mapping[str, Sequence[pa.DataType]]
 ) -> pa.Schema:
     """A schema with other types for columns whose values its own do not hold.
@@ -231,10 +236,10 @@ def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
     values = without_extensions(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), field.type)
-    if comparable(values.type, plain_target):
+    if are_comparable(values.type, plain_target):
         exact = cast_exactly(values, plain_target, field.name)
     elif _convertible(values.type, plain_target):
-        exact = _round_trip(plain(values), plain_target, field)
+        exact = _round_trip(plain_values(values), plain_target, field)
     else:
         raise _mismatch(values.type, field)
     return _wrapped(exact, field.type)
@@ -250,13 +255,13 @@ def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
         )
     if family(found) == "integer" and family(wanted) == "float":
         return True
-    return pa.types.is_null(found) or comparable(found, wanted)
+    return pa.types.is_null(found) or are_comparable(found, wanted)
 
 
 def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
     try:
         # Nothing but NULL is lost where only NULL can be; the way back would not be known.
-        values = cast_array(values, known_type(values.type, data_type))
+        values = cast_array(values, resolve_null_type(values.type, data_type))
         out = cast_array(values, data_type)
         same = same_values(cast_array(out, values.type), values)
     except pa.ArrowException as error:
@@ -271,7 +276,7 @@ def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     stored = storage_type(data_type)
     if pa.types.is_dictionary(stored) and not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()  # there is no cast for values other than texts
-    return array_as(cast_array(values, stored), data_type)
+    return reinterpret_array(cast_array(values, stored), data_type)
 
 
 def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
@@ -309,7 +314,7 @@ def _simple(values: pa.Array) -> pa.Array:
     """Values of types that Arrow's kernels know."""
     if pa.types.is_primitive(values.type) or pa.types.is_string(values.type):
         return values  # nearly all are: this is asked for each column of each row group
-    return array_without_views(plain(without_extensions(values)))
+    return array_without_views(plain_values(without_extensions(values)))
 
 
 def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:

@@ -140,7 +140,7 @@ def _column_stats(footer: FileFooter, name: str) -> dict[str, Any]:
     bounds = _bounds_of(footer, name)
     if bounds is None:
         return stats
-    needed = bounds.may_hold_values
+    needed = bounds.may_contain_values
     known = np.asarray(bounds.low.is_valid())
     if needed.any() and known[needed].all():
         ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
@@ -190,8 +190,8 @@ class PartitionPruner:
         if not columns:
             return [file.path for file in file_metadata]
         bounds = [_partition_bounds(column, file_metadata) for column in columns]
-        may_hold = KeyOverlap(canonical_keys(keys, columns), bounds).may_hold
-        return [file.path for file, hit in zip(file_metadata, may_hold, strict=True) if hit]
+        may_contain = KeyOverlap(canonical_keys(keys, columns), bounds).may_contain
+        return [file.path for file, hit in zip(file_metadata, may_contain, strict=True) if hit]
 
 
 class ConservativeMembershipChecker:
@@ -223,7 +223,7 @@ class ConservativeMembershipChecker:
         if footer is None:
             bounds = [_whole_file_bounds(file_metadata, name, keys) for name in key_columns]
             overlap = KeyOverlap(canonical_keys(keys, [each.column for each in bounds]), bounds)
-            return bool(overlap.may_hold.any())
+            return bool(overlap.may_contain.any())
         if not footer.rows:
             return False
         columns = [_column_of(footer, name, keys) for name in key_columns]
@@ -235,7 +235,7 @@ class ConservativeMembershipChecker:
         bounds = key_bounds([footer], columns, in_path)
         canonical = canonical_keys(keys, columns)
         _, overlap = trusted_overlap([footer], canonical, bounds, lambda known: known.raw)
-        return bool(overlap.may_hold.any())
+        return bool(overlap.may_contain.any())
 
 
 def _column_of(footer: FileFooter, name: str, keys: pa.Table) -> KeyColumn:

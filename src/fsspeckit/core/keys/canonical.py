@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 __all__ = [
     "NAN_CODE",
     "KeyColumn",
+    "are_comparable",
     "as_names",
     "canonical_keys",
     "cast_exactly",
     "check_columns",
     "check_names",
     "common_type",
-    "comparable",
     "family",
     "key_column",
-    "plain",
     "plain_type",
+    "plain_values",
     "python_value",
 ]
 
@@ -81,12 +81,12 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
             return data_type
 
 
-def plain(values: pa.Array) -> pa.Array:
+def plain_values(values: pa.Array) -> pa.Array:
     """The values behind dictionaries and extension types."""
     if isinstance(values, pa.ExtensionArray):
-        return plain(values.storage)
+        return plain_values(values.storage)
     if pa.types.is_dictionary(values.type):
-        return plain(values.dictionary_decode())
+        return plain_values(values.dictionary_decode())
     return values
 
 
@@ -131,7 +131,7 @@ _FAMILY_TESTS: tuple[tuple[Family, tuple[Any, ...]], ...] = (
 )
 
 
-def comparable(left: pa.DataType, right: pa.DataType) -> bool:
+def are_comparable(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether values of the two types can ever be equal."""
     kinds = {family(left), family(right)}
     if None in kinds:
@@ -148,7 +148,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     left, right = plain_type(left), plain_type(right)
     if left.equals(right):
         return left
-    if not comparable(left, right):
+    if not are_comparable(left, right):
         raise SchemaMismatchError(f"values of types {left} and {right} are never equal.")
     if pa.types.is_null(left) or pa.types.is_null(right):
         return right if pa.types.is_null(left) else left
@@ -209,10 +209,10 @@ def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Ar
     Raises:
         SchemaMismatchError: Naming the column, the types and, where there is one, a value.
     """
-    values, data_type = plain(values), plain_type(data_type)
+    values, data_type = plain_values(values), plain_type(data_type)
     if values.type.equals(data_type):
         return values
-    if not comparable(values.type, data_type):
+    if not are_comparable(values.type, data_type):
         raise SchemaMismatchError(
             f"column {column!r} is {values.type} in the source and {data_type} in the target; "
             "their values are never equal.\n"
@@ -468,7 +468,7 @@ def _encode_number(values: pa.Array) -> pa.Array:
 
 def _encode_decimal(values: pa.Array, canonical_type: pa.DataType) -> pa.Array:
     """The unscaled number: as an int64, or big-endian with the sign bit flipped."""
-    wide = plain(values)
+    wide = plain_values(values)
     width = 32 if pa.types.is_decimal256(wide.type) else 16
     if width == 16 and not pa.types.is_decimal128(wide.type):
         wide = wide.cast(pa.decimal128(wide.type.precision, wide.type.scale))

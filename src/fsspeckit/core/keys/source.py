@@ -25,7 +25,7 @@ from fsspeckit.core.keys.canonical import (
     check_names,
     common_type,
     key_column,
-    plain,
+    plain_values,
 )
 from fsspeckit.core.keys.key_index import KeyIndex, sample_keys
 from fsspeckit.errors import InvalidArgumentError, NullKeyError, PartitionMoveError
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 __all__ = [
     "NullPolicy",
     "SourceKeys",
-    "cut_value",
     "different_rows",
+    "find_truncated_value",
     "keys_table",
-    "kinds_of",
     "no_keys",
     "source_keys",
     "validate_no_null_keys",
     "validate_partition_column_immutability",
+    "value_kinds",
 ]
 
 
@@ -72,7 +72,7 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: str | Sequence[st
 
 def _null_count(values: pa.ChunkedArray) -> int:
     """The NULL values, also those that only the dictionary of a dictionary array tells."""
-    return sum(plain(chunk).null_count for chunk in values.chunks)
+    return sum(plain_values(chunk).null_count for chunk in values.chunks)
 
 
 def validate_partition_column_immutability(
@@ -275,8 +275,8 @@ def _inferred(values: list[Any]) -> pa.Array:
 
 def _check_one_kind(values: list[Any], name: str) -> None:
     """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
-    kinds = kinds_of(values)
-    if (cut := cut_value(values)) is not None:
+    kinds = value_kinds(values)
+    if (cut := find_truncated_value(values)) is not None:
         raise InvalidArgumentError(
             f"the source_keys of column {name!r} hold {cut!r}, whose nanoseconds would be lost.\n"
             "Hint: pass an Arrow array or table, whose types are given."
@@ -288,7 +288,7 @@ def _check_one_kind(values: list[Any], name: str) -> None:
         )
 
 
-def kinds_of(values: Iterable[Any]) -> set[str]:
+def value_kinds(values: Iterable[Any]) -> set[str]:
     """What values other than None are called; values of two kinds are never equal.
 
     Datetimes with a zone and without are of two kinds too.
@@ -302,7 +302,7 @@ def kinds_of(values: Iterable[Any]) -> set[str]:
     return kinds
 
 
-def cut_value(values: Iterable[Any]) -> Any:
+def find_truncated_value(values: Iterable[Any]) -> Any:
     """A timestamp or duration of pandas whose nanoseconds Arrow would cut off; else None."""
     names = {each: _FINE.get(each.__name__) for each in set(map(type, values))}
     if not any(names.values()):

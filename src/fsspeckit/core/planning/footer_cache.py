@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader
     from fsspeckit.storage import DataFile, Root, Storage
 
-__all__ = ["KnownFooters", "Summaries", "decode_summaries", "encode_summaries", "is_settled"]
+__all__ = ["FooterCache", "Summaries", "decode_summaries", "encode_summaries", "is_settled"]
 
 
 # --- Summaries of footers ---
@@ -309,7 +309,7 @@ _WORTH_A_SHARE = 50
 """Summaries are written again when one file in so many was not among them."""
 
 
-class KnownFooters:
+class FooterCache:
     """Reads footers, those it knows from the control directory; remembers the others there."""
 
     def __init__(self, storage: Storage) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys import NAN_CODE, comparable, family
+from fsspeckit.core.keys import NAN_CODE, are_comparable, family
 from fsspeckit.core.parquet import ThriftError, bound_exactness
 from fsspeckit.errors import SchemaMismatchError
 
@@ -66,10 +66,10 @@ class ColumnBounds:
     high: pa.Array
     """Inclusive; NULL where unknown."""
 
-    may_hold_values: NDArray[np.bool_]
+    may_contain_values: NDArray[np.bool_]
     """False only where every value is proved NULL."""
 
-    may_hold_nulls: NDArray[np.bool_]
+    may_contain_nulls: NDArray[np.bool_]
     """False only where no value is NULL."""
 
     evidence: str = "statistics"
@@ -193,7 +193,7 @@ def _canonical_bounds(
 
 def _trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
     """Whether bounds of this stored type have a meaning that can be relied on."""
-    if leaf.physical == "INT96" or not comparable(leaf.type, column.type):
+    if leaf.physical == "INT96" or not are_comparable(leaf.type, column.type):
         return False
     if pa.types.is_float16(leaf.type):
         return False
@@ -268,12 +268,12 @@ class KeyOverlap:
         self.decider = np.where(self.counts == 0, np.argmin(counts, axis=0), -1)
         """For each row group, the first column that alone rules out every key; else -1."""
 
-        self.may_hold = self.counts > 0
+        self.may_contain = self.counts > 0
         """For each row group, whether some key lies inside the bounds on all columns."""
 
         if len(self._axes) > 1:
-            for group in np.flatnonzero(self.may_hold):
-                self.may_hold[group] = self._any_inside(int(group))
+            for group in np.flatnonzero(self.may_contain):
+                self.may_contain[group] = self._any_inside(int(group))
 
     def inside(self, group: int) -> NDArray[np.intp]:
         """The keys that lie inside the bounds of a row group, as row numbers of the source."""
@@ -389,8 +389,8 @@ def _axis(keys: pa.ChunkedArray, bounds: ColumnBounds) -> _Axis:
         low,
         high,
         known,
-        bounds.may_hold_values,
-        bounds.may_hold_nulls,
+        bounds.may_contain_values,
+        bounds.may_contain_nulls,
         bounds.column.is_float,
     )
 

@@ -90,12 +90,12 @@ class Probe:
             if chunk is None or chunk.bloom_offset is None:
                 continue
             asked.append(column.name)
-            alive &= self._may_hold(root, column, chunk)
+            alive &= self._may_contain(root, column, chunk)
             if not alive.any():
                 return tuple(asked)
         return ()
 
-    def _may_hold(self, root: Root, column: KeyColumn, chunk: ChunkStatistics) -> Flags:
+    def _may_contain(self, root: Root, column: KeyColumn, chunk: ChunkStatistics) -> Flags:
         everything = np.ones(self.keys.num_rows, bool)
         leaf = self.footer.leaves[column.name]
         stored = _stored_forms(column, leaf, self.keys.column(column.name).combine_chunks())
@@ -104,11 +104,11 @@ class Probe:
         bloom = _read_filter(root, self.footer, chunk)
         if bloom is None:
             return everything
-        may_hold = ~everything
+        may_contain = ~everything
         for form in stored:
             valid = np.asarray(form.is_valid())
-            may_hold[valid] |= bloom.might_contain(hash_values(form.drop_null()))
-        return may_hold | _always(column, self.keys.column(column.name))
+            may_contain[valid] |= bloom.might_contain(hash_values(form.drop_null()))
+        return may_contain | _always(column, self.keys.column(column.name))
 
 
 def excluded_by_bloom(
@@ -361,7 +361,7 @@ def _without_cut_bounds(
     start = 0
     for footer in footers:
         end = start + len(footer.row_groups)
-        if not overlap.may_hold[start:end].all():
+        if not overlap.may_contain[start:end].all():
             for number in inexact_row_groups(footer, bounds.column.name, raw):
                 cut[start + number] = True
         start = end
@@ -396,7 +396,7 @@ class _Chain:
         self._file = np.repeat(np.arange(len(footers)), counts)
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
         rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
-        self._alive = overlap.may_hold & (rows > 0)
+        self._alive = overlap.may_contain & (rows > 0)
         self._excluded_by: dict[int, tuple[str, ...]] = {}
         self._shown: dict[int, dict[int, str]] = {}
         self._deciders: list[int] = overlap.decider.tolist()
@@ -486,7 +486,7 @@ class _Chain:
 
 def _shown_ranges(bounds: ColumnBounds, starts: NDArray[np.intp]) -> list[str]:
     """The bounds over the row groups of each file, whose first ones these are."""
-    values = np.logical_or.reduceat(bounds.may_hold_values, starts)
+    values = np.logical_or.reduceat(bounds.may_contain_values, starts)
     lows = _shown(bounds.column, _extremes(bounds.low, starts, np.minimum, "at_end"))
     highs = _shown(bounds.column, _extremes(bounds.high, starts, np.maximum, "at_start"))
     return [

@@ -34,7 +34,7 @@ from fsspeckit.core.keys import (
 from fsspeckit.core.planning.footers import FileFooter, read_footers
 from fsspeckit.core.planning.key_ranges import statistics_bounds
 from fsspeckit.core.planning.pruning import PartitionValues
-from fsspeckit.core.schema_conform import known_schema, known_type
+from fsspeckit.core.schema_conform import resolve_null_type, resolve_null_types
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage import is_hidden
 
@@ -49,12 +49,12 @@ __all__ = [
     "PartitionDirectories",
     "Target",
     "check_partition_value",
-    "check_spelling",
+    "check_utf8_paths",
     "detect_partition_columns",
     "parse_hive_partition_path",
+    "parse_partition_values",
     "partition_values",
     "read_target",
-    "typed_values",
 ]
 
 
@@ -118,7 +118,7 @@ def _decoded(text: str) -> str:
         return text
 
 
-def check_spelling(relative_paths: Iterable[str]) -> None:
+def check_utf8_paths(relative_paths: Iterable[str]) -> None:
     """Refuse paths that are not UTF-8: pyarrow cannot open them, and records cannot name them.
 
     Raises:
@@ -165,7 +165,7 @@ def _partition_names(relative_path: str) -> tuple[str, ...]:
     return tuple(_decoded(name) for name, separator, _ in parts if separator and name)
 
 
-def typed_values(
+def parse_partition_values(
     texts: Sequence[str | None], data_type: pa.DataType
 ) -> tuple[pa.Array, list[bool]]:
     """Type partition values by the schema.
@@ -181,7 +181,7 @@ def typed_values(
         # The last: a name on a local disk that is not UTF-8.
         if len(texts) < 2:
             return pa.nulls(len(texts), data_type), [False] * len(texts)
-    typed = [typed_values([text], data_type) for text in texts]
+    typed = [parse_partition_values([text], data_type) for text in texts]
     return pa.concat_arrays([values for values, _ in typed]), [known for _, (known,) in typed]
 
 
@@ -235,7 +235,7 @@ class PartitionDirectories:
         for column in self._columns:
             if column.name not in texts:
                 return None
-            array, (known,) = typed_values([texts[column.name]], column.type)
+            array, (known,) = parse_partition_values([texts[column.name]], column.type)
             if not known:
                 return None
             values.append(column.canonical(array)[0].as_py())
@@ -295,7 +295,7 @@ def _component(name: str, value: pa.Scalar) -> str:
 
 
 def _text(name: str, value: pa.Scalar) -> str | None:
-    """How a value is spelled in a path, so that :func:`typed_values` gives it back."""
+    """How a value is spelled in a path, so that :func:`parse_partition_values` gives it back."""
     if not value.is_valid:
         return None
     if family(value.type) == "timestamp with zone":
@@ -396,7 +396,7 @@ def read_target(
     if partition_columns:
         check_names("partition_columns", partition_columns)
     relative = [root.relative(file.path) for file in files]
-    check_spelling(relative)
+    check_utf8_paths(relative)
     detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
     footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
     texts = tuple(parse_hive_partition_path(path) for path in relative)
@@ -414,7 +414,7 @@ def read_target(
 
 def _types(footers: Sequence[FileFooter], source: pa.Schema | None) -> pa.Schema:
     found = list(_schemas(footers)) or [pa.schema([])]
-    return known_schema(*found, *([] if source is None else [source]))
+    return resolve_null_types(*found, *([] if source is None else [source]))
 
 
 def _schemas(footers: Iterable[FileFooter]) -> Iterable[pa.Schema]:
@@ -425,7 +425,7 @@ def _schemas(footers: Iterable[FileFooter]) -> Iterable[pa.Schema]:
 def _types_of(schema: pa.Schema, columns: pa.Schema) -> list[pa.DataType]:
     """The types of columns in a file, NULL of no type as elsewhere."""
     kinds = dict(zip(schema.names, schema.types, strict=True))
-    return [known_type(kinds.get(field.name, field.type), field.type) for field in columns]
+    return [resolve_null_type(kinds.get(field.name, field.type), field.type) for field in columns]
 
 
 def partition_values(
@@ -434,7 +434,7 @@ def partition_values(
     """Type the values of a partition column; one that a file does not have is unknown."""
     found = [text.get(column.name) if text is not None else None for text in texts]
     spelled = [value if value is None else str(value) for value in found]
-    values, known = typed_values(spelled, column.type)
+    values, known = parse_partition_values(spelled, column.type)
     there = [text is not None and column.name in text for text in texts]
     return PartitionValues(values, [a and b for a, b in zip(known, there, strict=True)])
 
@@ -561,7 +561,7 @@ def _agrees(root: Root, footer: FileFooter, part: KeyColumn, found: pa.Scalar) -
     """Whether a partition column stored in a file has only the value of the path."""
     value = part.canonical(pa.repeat(found, 1))[0]
     bounds = statistics_bounds(part, [footer])
-    if value.is_valid and not bounds.may_hold_nulls.any():
+    if value.is_valid and not bounds.may_contain_nulls.any():
         same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
         if same.null_count == 0:
             return bool(pc.all(same, min_count=0).as_py())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import KnownFooters, plan_files
+from fsspeckit.core.planning import FooterCache, plan_files
 from fsspeckit.datasets.pipeline.request import PlannedMerge, planned_merge
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
@@ -303,7 +303,7 @@ class _Merge:
         self._reviewed = reviewed
         self._started = time.time()
         self._patience = RetryPolicy(storage)
-        self._known = KnownFooters(storage)
+        self._known = FooterCache(storage)
         self.source: Source
         self._written: _Written
 
