@@ -364,8 +364,8 @@ def test_one_value_in_place_of_a_sequence_of_keys_is_refused(keys: Any) -> None:
         (pa.table({"ID": [1]}), ["id"], "\\['id'\\] not found"),
         (pa.table([[1], [2]], names=["id", "id"]), ["id"], "ambiguous"),
         (pa.table({"ID": [1], "id": [2]}), ["id"], "ambiguous"),
-        ([object()], ["id"], "no values of one type"),
-        ([2**64, 0.5], ["id"], "no values of one type"),
+        ([object()], ["id"], "not values of one type"),
+        ([2**64, 0.5], ["id"], "not values of one type"),
     ],
 )
 def test_keys_that_do_not_fit_the_key_columns_are_refused(

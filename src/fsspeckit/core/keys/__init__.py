@@ -1,4 +1,4 @@
-"""Keys: canonical values that every engine compares alike, and the source's keys."""
+"""Keys: canonical values that every engine compares alike, and the keys of a source."""
 
 from __future__ import annotations
 
