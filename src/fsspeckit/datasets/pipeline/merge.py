@@ -338,7 +338,7 @@ class _Merge:
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
             )
-            self._known.keep()
+            self._known.save()
         return outcome
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> Change:
