@@ -305,12 +305,12 @@ def test_nul_is_refused_because_no_file_name_can_hold_it() -> None:
 def test_values_that_a_reader_would_take_for_others_are_refused(
     value: Any, data_type: pa.DataType
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match="cannot be told from the name"):
+    with pytest.raises(InvalidArgumentError, match="cannot be read back from the name"):
         directory_of(value, data_type)
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'p' holds b'.*', which is no text"):
+    with pytest.raises(InvalidArgumentError, match=r"'p' holds b'.*', which is not valid text"):
         directory_of(b"\xff", pa.binary())
 
 
