@@ -31,34 +31,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = [
-    "Unit",
-    "array_without_views",
-    "cast_array",
-    "cast_table",
-    "cast_values",
-    "check_storable",
-    "copy_table",
-    "finest_unit",
-    "has_nanoseconds",
-    "inner_fields",
-    "int96_columns",
-    "int96_keys",
-    "naming_damage",
-    "nested_like",
-    "numbered_columns",
-    "open_data_file",
-    "physical_types",
-    "reinterpret_array",
-    "storage_type",
-    "take_rows",
-    "widen_dictionary_indices",
-    "with_int96_as",
-    "without_extensions",
-    "without_views",
-]
-
-
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
 _INDEX_BITS = 32
@@ -390,10 +362,7 @@ def int96_columns(schema: pa.Schema, physical: Sequence[str]) -> frozenset[str]:
 def with_int96_as(schema: pa.Schema, physical: Sequence[str], data_type: pa.DataType) -> pa.Schema:
     """Return a schema with another type for INT96 columns, inside nested columns too.
 
-    Args:
-        schema: The schema of a file, as it is read.
-        physical: The physical type of each of its leaf columns.
-        data_type: The new type of an INT96 column.
+    ``physical`` has the physical type of each leaf column.
     """
     if "INT96" not in physical:
         return schema
@@ -447,12 +416,9 @@ def has_nanoseconds(data_type: pa.DataType) -> bool:
 
 
 def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, where: str) -> Unit:
-    """Return the unit in which INT96 values of a file lose nothing.
+    """Return the unit in which INT96 values of a file lose nothing; ``wanted`` if both do.
 
-    Args:
-        decoded: The INT96 columns of each row group, as microseconds and as nanoseconds.
-        wanted: The unit to return if both lose nothing.
-        where: The file, for the message.
+    ``decoded`` has the INT96 columns of each row group, as microseconds and as nanoseconds.
 
     Raises:
         SchemaMismatchError: If one value has nanoseconds and another is out of their range.

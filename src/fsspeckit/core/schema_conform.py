@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from fsspeckit.core.arrow_compat import (
     array_without_views,
     cast_array,
+    inner_fields,
     nested_like,
     reinterpret_array,
     storage_type,
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-__all__ = [
-    "check_same_columns",
-    "conform_table",
-    "conforming_schema",
-    "different_values",
-    "resolve_null_type",
-    "resolve_null_types",
-    "same_values",
-    "unify_types",
-]
 
 
 def resolve_null_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
@@ -117,12 +107,10 @@ def _are_of_one_shape(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _inner_fields(data_type: pa.DataType) -> dict[str, pa.Field]:
-    """Return the fields inside a nested type: of a struct by name, of a map, or of a list."""
-    if pa.types.is_struct(data_type):
-        return {field.name: field for field in data_type}
-    if pa.types.is_map(data_type):
-        return {"key": data_type.key_field, "value": data_type.item_field}
-    return {"item": data_type.value_field}
+    """Return the fields inside a nested type: of a struct by name, of others by number."""
+    by_name = pa.types.is_struct(data_type)
+    fields = inner_fields(data_type)
+    return {field.name if by_name else str(n): field for n, field in enumerate(fields)}
 
 
 def _with_free_lengths(first: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -177,13 +165,7 @@ def conforming_schema(
 ) -> pa.Schema:
     """Return a schema with other types for columns whose values do not conform to its own.
 
-    Args:
-        source: The rows.
-        schema: The preferred types.
-        others: Types to try, by column.
-
-    Returns:
-        The schema; a column that conforms to no type keeps its own.
+    ``others`` has the types to try, by column; a column that conforms to none keeps its own.
     """
 
     def conforms(field: pa.Field) -> bool:

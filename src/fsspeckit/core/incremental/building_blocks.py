@@ -49,15 +49,6 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import KeyColumn
 
-__all__ = [
-    "ConservativeMembershipChecker",
-    "IncrementalFileManager",
-    "ParquetFileMetadata",
-    "ParquetMetadataAnalyzer",
-    "PartitionPruner",
-    "list_dataset_files",
-]
-
 
 @dataclass
 class ParquetFileMetadata:

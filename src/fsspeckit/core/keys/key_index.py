@@ -37,11 +37,7 @@ _MAX_SAMPLES = 5
 
 
 class KeyIndex:
-    """The keys of a source, ready to be looked up.
-
-    Args:
-        keys: Canonical key columns.
-    """
+    """Looks up canonical keys among those of a source."""
 
     def __init__(self, keys: pa.Table) -> None:
         column = keys.column(0)
@@ -195,13 +191,8 @@ def winning_rows(
 ) -> NDArray[np.int64]:
     """Return the source rows that remain when every key may occur once, in their order.
 
-    Args:
-        source: The source, for ``order_by`` and for sample keys in the error.
-        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
-        key_columns: The key columns.
-        policy: What to do with a key that occurs more than once.
-        order_by: Keep the row with the greatest value of these columns, the first column first.
-            NULL is below every value and NaN above; of equal rows the later one stays.
+    With ``order_by``, the row with the greatest value of these columns stays, the first column
+    first. NULL is below every value and NaN above; of equal rows the later one stays.
 
     Raises:
         DuplicateKeyError: If a key occurs more than once and nothing says which row to keep.
@@ -254,14 +245,7 @@ def sample_keys(
     groups: NDArray[np.int64],
     wanted: NDArray[np.integer[Any]],
 ) -> list[tuple[Any, ...]]:
-    """Return some of the wanted keys, for an error message.
-
-    Args:
-        source: The rows.
-        key_columns: The key columns.
-        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
-        wanted: The numbers of keys.
-    """
+    """Return some of the wanted keys, given by their group numbers, for an error message."""
     _, first = np.unique(groups, return_index=True)
     rows = source.select(list(key_columns)).take(pa.array(first[wanted[:_MAX_SAMPLES]]))
     columns = [[python_value(value) for value in column] for column in rows.columns]

@@ -59,13 +59,8 @@ def scan_keys(
 ) -> Iterator[tuple[int, Rows, pa.Table]]:
     """Read the canonical keys of some row groups of a file.
 
-    Args:
-        root: Where the file is.
-        footer: The file.
-        row_groups: The row groups to read.
-        columns: The key columns.
-        constants: The value of each key column that is in the path and not in the file.
-        prefilter: Passes the wanted keys; rows with other keys may be left out then.
+    ``constants`` has the value of each key column that is in the path and not in the file. With a
+    ``prefilter``, rows with other keys than the wanted ones may be left out.
 
     Yields:
         The number of the row group, the positions of rows in it, and their keys.

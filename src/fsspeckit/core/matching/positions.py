@@ -70,10 +70,7 @@ def key_and_order_columns(
 def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> IndexedKeys:
     """Return the keys that take part, after the NULL and duplicate policies.
 
-    Args:
-        table: The columns of :func:`key_and_order_columns`, of all source rows.
-        target: The dataset.
-        request: The policies.
+    ``table`` has the columns of :func:`key_and_order_columns`, of all source rows.
 
     Raises:
         NullKeyError: If a key is NULL and may not be.
@@ -93,10 +90,7 @@ def index_keys(table: pa.Table, target: Target, request: MergeRequest) -> Indexe
 def chosen_rows(table: pa.Table, request: MergeRequest, groups: Rows | None) -> Rows | None:
     """Return the source rows that remain when every key may occur once; None if all do.
 
-    Args:
-        table: The columns of :func:`key_and_order_columns`, of all source rows.
-        request: The policies, checked even if no key occurs twice.
-        groups: The number of each row's key; None if no key occurs twice.
+    The policies are checked even if no key occurs twice, for which ``groups`` is None.
 
     Raises:
         DuplicateKeyError: If a key occurs twice and nothing says which row wins.

@@ -120,13 +120,9 @@ def encode_summaries(
     relative: Callable[[str], str],
     raw: Callable[[FileFooter], bytes | None],
 ) -> bytes:
-    """Serialise summaries.
+    """Serialise the footers of settled files; those that cannot be summarised are left out.
 
-    Args:
-        footers: The footers of settled files; those that cannot be summarised are left out.
-        columns: The columns whose statistics they have.
-        relative: Makes paths relative to the root.
-        raw: Returns the bytes of a footer; called where bounds may be truncated.
+    ``relative`` makes paths relative to the root; ``raw`` returns the bytes of a footer.
     """
     parts: dict[tuple[bytes, str], list[FileFooter]] = {}
     keys: dict[int, tuple[bytes, str]] = {}

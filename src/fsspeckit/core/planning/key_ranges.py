@@ -82,13 +82,9 @@ def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> Colum
 def constant_bounds(
     column: KeyColumn, values: pa.Array, known: Sequence[bool], row_groups: Sequence[int]
 ) -> ColumnBounds:
-    """Return the bounds of a partition column, whose value in a file is in the file's path.
+    """Return the bounds of a partition column from its value in each file's path.
 
-    Args:
-        column: The partition column.
-        values: Its typed value in each file.
-        known: Whether the value in the path could be understood.
-        row_groups: The number of row groups of each file.
+    A value that is not ``known`` could not be parsed; ``row_groups`` counts those of each file.
     """
     files = np.repeat(np.arange(len(row_groups)), row_groups)
     canonical = column.canonical(values).combine_chunks().take(pa.array(files))
@@ -104,10 +100,7 @@ def inexact_row_groups(
 ) -> set[int]:
     """Return the row groups of a file whose bounds on a column may be truncated.
 
-    Args:
-        footer: The file.
-        column: The key column.
-        raw: Returns the bytes of the footer, or None; called only where they matter.
+    ``raw`` returns the bytes of the footer, or None; it is called only where they matter.
     """
     leaf = footer.leaves.get(column)
     if leaf is None or leaf.physical != "BYTE_ARRAY" or footer.is_checked:
@@ -234,12 +227,7 @@ _BLOCK_KEYS = 65_536
 
 
 class KeyOverlap:
-    """Compares the keys of a source with the bounds of row groups.
-
-    Args:
-        keys: Canonical keys, one column for each of ``bounds``.
-        bounds: The bounds of each key column in every row group.
-    """
+    """Compares the canonical keys of a source with the bounds of row groups."""
 
     def __init__(self, keys: pa.Table, bounds: Sequence[ColumnBounds]) -> None:
         self._axes = [_axis(keys.column(each.column.name), each) for each in bounds]

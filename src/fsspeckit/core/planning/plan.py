@@ -313,13 +313,8 @@ def plan_files(
 ) -> MergePlan:
     """Decide about every file of a target.
 
-    Args:
-        target: The dataset.
-        source: The keys of the source.
-        strategy: The merge strategy, for the record.
-        trust_partitions: Trust the caller that no key is in another partition than the source
-            says, and do not guard the other partitions.
-        snapshot: The state of the dataset that ``target`` was read from.
+    With ``trust_partitions``, the caller promises that no key is in another partition than the
+    source says, and other partitions are not guarded.
     """
     columns = list(target.key_columns)
     if trust_partitions:

@@ -101,18 +101,10 @@ def prune(
     *,
     ask_blooms: bool = True,
 ) -> list[Verdict]:
-    """Return the row groups that may contain one of the keys.
+    """Return a verdict for each file: the row groups that may contain one of the keys.
 
-    Args:
-        root: Where the files are.
-        footers: The files.
-        keys: The canonical keys of the source.
-        columns: The key columns, in the order of the key.
-        partitions: The key columns whose values are in the paths.
-        ask_blooms: Whether bloom filters are evidence; only if these are all the keys.
-
-    Returns:
-        One verdict for each file. An unreadable file is never pruned.
+    ``partitions`` are the key columns whose values are in the paths. Bloom filters are evidence
+    only if ``keys`` has all the keys. An unreadable file is never pruned.
     """
     if not footers:
         return []

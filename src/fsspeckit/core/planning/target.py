@@ -242,14 +242,7 @@ def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
 def check_partition_value(
     root: Root, footer: FileFooter, part: KeyColumn, text: str | None, value: pa.Scalar | None
 ) -> None:
-    """Check the value of a partition column in the path of a file.
-
-    Args:
-        root: Where the file is.
-        footer: The file.
-        part: The partition column.
-        text: The value in the path.
-        value: The same, typed; None if it is not a valid value of the type.
+    """Check the value of a partition column in the path of a file, as text and typed.
 
     Raises:
         SchemaMismatchError: If the value is not valid for the column's type, or the file also
