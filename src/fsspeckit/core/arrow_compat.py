@@ -267,13 +267,11 @@ def _mapped(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 def _table_as(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if schema.equals(table.schema):
         return table
-    columns = [
-        pa.chunked_array(
-            [reinterpret_array(chunk, field.type) for chunk in column.chunks], field.type
-        )
-        for column, field in zip(table.columns, schema, strict=True)
+    arrays = [
+        pa.chunked_array([reinterpret_array(chunk, kind) for chunk in column.chunks], kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
     ]
-    return pa.table(columns, schema=schema)
+    return pa.table(arrays, schema=schema)
 
 
 def reinterpret_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -160,8 +160,9 @@ class PartitionPruner:
         """
         key_columns = as_names(key_columns)
         keys = keys_table(source_keys, key_columns)
+        types = {field.name: field.type for field in (*keys.schema, *(partition_schema or ()))}
         columns = [
-            key_column(name, _type_of(name, partition_schema, keys))
+            key_column(name, types[name])
             for name in key_columns
             if any(_has_partition(file, name) for file in file_metadata)
         ]
@@ -204,7 +205,11 @@ class ConservativeMembershipChecker:
             return bool(overlap.may_contain.any())
         if not footer.rows:
             return False
-        columns = [_column_of(footer, name, keys) for name in key_columns]
+        stored = {name: leaf.type for name, leaf in footer.leaves.items()}
+        columns = [
+            key_column(field.name, common_type(stored.get(field.name, field.type), field.type))
+            for field in keys.schema
+        ]
         in_path = {
             column.name: partition_values(column, [file_metadata.partition_values])
             for column in columns
@@ -214,17 +219,6 @@ class ConservativeMembershipChecker:
         canonical = canonical_keys(keys, columns)
         _, overlap = trusted_overlap([footer], canonical, bounds, lambda known: known.raw)
         return bool(overlap.may_contain.any())
-
-
-def _column_of(footer: FileFooter, name: str, keys: pa.Table) -> KeyColumn:
-    wanted = keys.schema.field(name).type
-    is_stored = name in footer.leaves
-    return key_column(name, common_type(footer.leaves[name].type, wanted) if is_stored else wanted)
-
-
-def _type_of(name: str, schema: pa.Schema | None, keys: pa.Table) -> pa.DataType:
-    known = schema if schema is not None and name in schema.names else keys.schema
-    return known.field(name).type
 
 
 def _has_partition(file: ParquetFileMetadata, name: str) -> bool:

@@ -190,9 +190,8 @@ def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Ar
         out = _cast(values, data_type)
         back = _cast(out, values.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _does_not_fit(
-            column, values, data_type, _first_uncastable(values, data_type)
-        ) from error
+        found = _first_uncastable(values, data_type)
+        raise _does_not_fit(column, values, data_type, found) from error
     changed = _changed(values, back)
     if changed is not None:
         raise _does_not_fit(column, values, data_type, values[changed])
@@ -239,16 +238,12 @@ def _first_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Scalar | N
     """Return a value that cannot be cast, found by bisection."""
     while len(values) > 1:
         half = values[: len(values) // 2]
-        values = values[len(values) // 2 :] if _casts(half, data_type) else half
+        try:
+            _cast(half, data_type)
+            values = values[len(half) :]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values = half
     return values[0] if len(values) else None
-
-
-def _casts(values: pa.Array, data_type: pa.DataType) -> bool:
-    try:
-        _cast(values, data_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
 
 
 def _does_not_fit(

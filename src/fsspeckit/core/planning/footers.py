@@ -13,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -166,13 +167,11 @@ def _read_in_threads(
     workers = min(workers, len(files))
     if workers <= 1:
         return _read_all(root, files, columns)
-    shares = [files[start::workers] for start in range(workers)]
-    footers: list[FileFooter | None] = [None] * len(files)
+    size = -(-len(files) // workers)
+    shares = [files[start : start + size] for start in range(0, len(files), size)]
     with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-footers") as pool:
         results = pool.map(lambda share: _read_all(root, share, columns), shares)
-        for start, share in enumerate(results):
-            footers[start::workers] = share
-    return [footer for footer in footers if footer is not None]
+        return list(chain.from_iterable(results))
 
 
 def _read_all(

@@ -230,7 +230,7 @@ class KeyOverlap:
     """Compares the canonical keys of a source with the bounds of row groups."""
 
     def __init__(self, keys: pa.Table, bounds: Sequence[ColumnBounds]) -> None:
-        self._axes = [_axis(keys.column(each.column.name), each) for each in bounds]
+        self._axes = [_Axis(keys.column(each.column.name), each) for each in bounds]
         self._rows = keys.num_rows
         counts = [axis.counts for axis in self._axes]
         self.counts = np.minimum.reduce(counts)
@@ -266,22 +266,17 @@ class KeyOverlap:
                 yield block
 
 
-@dataclass
 class _Axis:
     """One key column: its keys as ordered integers, and the bounds of each row group."""
 
-    codes: Numbers
-    """The keys; the code of a NULL has no meaning."""
-
-    is_null: Flags | None
-    low: Numbers
-    high: Numbers
-    known: Flags
-    """For each row group, whether it has bounds."""
-
-    holds_values: Flags
-    holds_nulls: Flags
-    is_float: bool
+    def __init__(self, keys: pa.ChunkedArray, bounds: ColumnBounds) -> None:
+        # The code of a NULL has no meaning.
+        self.codes, self.low, self.high = _codes(keys, bounds)
+        self.is_null = np.asarray(keys.is_null()) if keys.null_count else None
+        self.known = np.asarray(bounds.low.is_valid())
+        self.holds_values = bounds.may_contain_values
+        self.holds_nulls = bounds.may_contain_nulls
+        self.is_float = bounds.column.is_float
 
     @cached_property
     def _nulls(self) -> NDArray[np.intp]:
@@ -349,20 +344,6 @@ def _sorted(values: Numbers) -> Numbers:
         return np.sort(values)
     counts = np.bincount(values - low)
     return np.repeat(np.arange(len(counts)) + low, counts)
-
-
-def _axis(keys: pa.ChunkedArray, bounds: ColumnBounds) -> _Axis:
-    codes, low, high = _codes(keys, bounds)
-    return _Axis(
-        codes,
-        np.asarray(keys.is_null()) if keys.null_count else None,
-        low,
-        high,
-        np.asarray(bounds.low.is_valid()),
-        bounds.may_contain_values,
-        bounds.may_contain_nulls,
-        bounds.column.is_float,
-    )
 
 
 def _codes(keys: pa.ChunkedArray, bounds: ColumnBounds) -> tuple[Numbers, Numbers, Numbers]:

@@ -465,31 +465,22 @@ class PartitionDirectories:
                 the directory's name would be read as another value.
             SchemaMismatchError: If a value is not a valid value of its column's type.
         """
-        arrays = [
-            cast_exactly(pa.repeat(value, 1), column.type, column.name)
+        typed = [
+            (column, cast_exactly(pa.repeat(value, 1), column.type, column.name))
             for value, column in zip(values, self._columns, strict=True)
         ]
-        wanted = tuple(
-            column.canonical(array)[0].as_py()
-            for array, column in zip(arrays, self._columns, strict=True)
-        )
+        wanted = tuple(column.canonical(array)[0].as_py() for column, array in typed)
         if wanted not in self._known:
-            components = [
-                _component(column.name, array[0])
-                for array, column in zip(arrays, self._columns, strict=True)
-            ]
-            self._known[wanted] = self._checked("/".join(components), wanted, values)
+            components = [_component(column.name, array[0]) for column, array in typed]
+            directory = "/".join(components)
+            if self._values_of(directory) != wanted:
+                shown = ", ".join(repr(python_value(value)) for value in values)
+                raise InvalidArgumentError(
+                    f"the partition values {shown} cannot be read back from the name of a "
+                    f"directory ({directory!r}).\nHint: partition by columns of simpler values."
+                )
+            self._known[wanted] = directory
         return self._known[wanted]
-
-    def _checked(self, directory: str, wanted: tuple[Any, ...], values: Sequence[pa.Scalar]) -> str:
-        """Refuse a directory that would be read back as other values."""
-        if self._values_of(directory) != wanted:
-            shown = ", ".join(repr(python_value(value)) for value in values)
-            raise InvalidArgumentError(
-                f"the partition values {shown} cannot be read back from the name of a directory "
-                f"({directory!r}).\nHint: partition by columns of simpler values."
-            )
-        return directory
 
 
 def _check_partition_name(name: str) -> None:
