@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.pruned import column, edit_footer, remove
+from tests.core.planning.edited_footers import column, edit_footer, remove
 
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.parquet.format.thrift import BOOL, BYTES, FALSE, TRUE, Spec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.pruned import verdicts
+from tests.core.planning.edited_footers import verdicts
 
 from fsspeckit.core.planning.target import parse_hive_partition_path, parse_partition_values
 from fsspeckit.storage.listing import list_files
