@@ -35,7 +35,7 @@ test: setup ## Run every test, with branch coverage and its floors
 
 test-smoke: $(INSTALLED) ## Run one case of each rule on PyArrow, planning and the command line: under a minute
 	$(BIN)/pytest -q --engine pyarrow --first-case tests/datasets/test_pyarrow.py \
-	    tests/core/incremental/test_planning.py tests/core/incremental/test_pruning.py tests/cli/test_commands.py
+	    tests/core/planning/test_plan.py tests/core/planning/test_pruning.py tests/cli/test_commands.py
 
 test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
 	$(BIN)/pytest -m "not slow and not spark"

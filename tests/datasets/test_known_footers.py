@@ -156,7 +156,7 @@ def test_strings_that_may_be_cut_are_looked_at_once(
     dataset: str, tails: list[str], monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     """Polars may cut bounds; which ones tells only the footer itself."""
-    monkeypatch.setattr(footers_module, "_KEPT_FOOTER_BYTES", kept)
+    monkeypatch.setattr(footers_module, "_MAX_KEPT_FOOTER_BYTES", kept)
     for name in os.listdir(dataset):
         pl.read_parquet(f"{dataset}/{name}").write_parquet(f"{dataset}/{name}")
     make_old(dataset)

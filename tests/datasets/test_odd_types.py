@@ -167,7 +167,7 @@ def test_floats_go_to_the_directory_of_their_value(data: Path) -> None:
     result = IO.merge(source, str(data), "upsert", ["id"])
     assert (result.updated, result.inserted) == (1, 2)
     assert sorted(os.listdir(data)) == ["p=1", "p=2", "p=2.5"]
-    with pytest.raises(SchemaMismatchError, match=r"p='2\.5'.*is no int64"):
+    with pytest.raises(SchemaMismatchError, match=r"p='2\.5'.*is not a valid int64"):
         IO.merge(pa.table({"id": [1], "p": [1]}), str(data), "upsert", ["id"])
 
 

@@ -223,7 +223,7 @@ def test_a_plan_is_summed_up_by_reason() -> None:
 
 def test_partitions_taken_on_trust_are_noted() -> None:
     made = plan(trusted_partitions=True)
-    note = "other partitions were not looked at: trust_partitions=True"
+    note = "other partitions were not checked: trust_partitions=True"
     assert all(note in look for look in (str(made), on_terminal(made), made._repr_html_()))
 
 

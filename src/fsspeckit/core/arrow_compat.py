@@ -1,15 +1,12 @@
-"""Types that some of Arrow's kernels do not know, as types that they do, and back.
+"""What pyarrow's kernels do not support: take, cast and read columns of any type.
 
-Strings of the view kind cannot be taken, nor extension types inside of other types. A view becomes
-an ordinary string by a cast; an extension type is only another name for the memory it is stored in.
-Lists of nothing but NULL, and dictionaries inside of other types, are cast level by level.
+String views cannot be taken, nor extension types inside other types. A view becomes an ordinary
+string by a cast; an extension type is another name for its storage type. Lists of nothing but NULL,
+and dictionaries inside other types, are cast level by level.
 
-INT96 timestamps: instants in UTC, and how much of them Arrow can hold.
-
-INT96 reaches from before Rome to far beyond the year 9999, in nanoseconds. Arrow's timestamps have
-either that range, in microseconds, or the nanoseconds, from 1677 to 2262. pyarrow decodes INT96 to
-either and tells in neither case what it lost. Decoded both ways the two numbers give the whole
-value: what wraps around does so on both sides alike.
+INT96 timestamps are nanoseconds over a range that Arrow's timestamps have only in microseconds;
+their nanoseconds reach from 1677 to 2262. pyarrow decodes INT96 to either and does not report what
+is lost. Decoded both ways the two numbers give the whole value: both wrap around alike.
 """
 
 from __future__ import annotations
@@ -34,43 +31,14 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = [
-    "Unit",
-    "array_as",
-    "array_without_views",
-    "cast_array",
-    "cast_table",
-    "cast_values",
-    "check_storable",
-    "copied",
-    "finest_unit",
-    "has_nanoseconds",
-    "int96_columns",
-    "key_instants",
-    "naming_damage",
-    "nested_like",
-    "numbered_columns",
-    "open_data_file",
-    "physical_types",
-    "storage_type",
-    "take_rows",
-    "with_int96_as",
-    "with_wide_codes",
-    "without_extensions",
-    "without_views",
-]
-
-
-# --- Types that some of Arrow's kernels do not know, as types that they do, and back ---
-
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
-_CODE_BITS = 32
+_INDEX_BITS = 32
 _VIEWS = {"string_view": pa.string(), "binary_view": pa.binary()}
 
 
 def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """Rows by their numbers, of columns of any type."""
+    """Return rows by their numbers, of columns of any type."""
     named = table.schema
     stored = _table_as(table, _mapped_schema(named, _storage_of))
     plain = cast_table(stored, _mapped_schema(stored.schema, _ordinary))
@@ -78,54 +46,53 @@ def take_rows(table: pa.Table, rows: pa.Array) -> pa.Table:
 
 
 def numbered_columns(table: pa.Table) -> pa.Table:
-    """The same columns under the names ``"0"``, ``"1"`` and so on.
+    """Rename the columns to ``"0"``, ``"1"`` and so on.
 
-    Sorting and grouping take names, and take a name that begins with a dot for the path to a field.
+    Sorting and grouping take a name that begins with a dot for the path to a field.
     """
     return table.rename_columns([str(number) for number in range(table.num_columns)])
 
 
 def without_views(table: pa.Table) -> pa.Table:
-    """The same rows, with strings and binaries of the view kind as ordinary ones."""
+    """Convert string and binary views of a table to ordinary strings and binaries."""
     return cast_table(table, _mapped_schema(table.schema, _ordinary))
 
 
-def with_wide_codes(table: pa.Table) -> pa.Table:
-    """The same rows, with codes of dictionaries that have room for those of other tables.
+def widen_dictionary_indices(table: pa.Table) -> pa.Table:
+    """Widen dictionary indices to 32 bits, so that tables can be combined.
 
-    Codes of 8 bits, as pandas has them, are enough for each of two tables but not for both. A
+    Indices of 8 bits, as pandas has them, may suffice for each of two tables but not for both. A
     Parquet file does not store their width.
     """
-    return cast_table(table, _mapped_schema(table.schema, _wide_codes))
+    return cast_table(table, _mapped_schema(table.schema, _widened))
 
 
-def copied(table: pa.Table) -> pa.Table:
-    """The same rows in memory that nobody else has; of a slice only what it shows."""
+def copy_table(table: pa.Table) -> pa.Table:
+    """Copy a table into memory of its own; of a slice, only its rows."""
     named = table.schema
     stored = _table_as(table, _mapped_schema(named, _storage_of))
     sink = pa.BufferOutputStream()
-    # The stream format copies all of it, the values of dictionaries too; taking rows would not.
+    # The stream format also copies the values of dictionaries; taking rows would not.
     with pa.ipc.new_stream(sink, stored.schema) as writer:
         writer.write_table(stored)
     return _table_as(pa.ipc.open_stream(sink.getvalue()).read_all(), named)
 
 
 def without_extensions(values: pa.Array) -> pa.Array:
-    """The same values, with extension types, inside too, as what they are stored as."""
-    return array_as(values, _mapped(values.type, _storage_of))
+    """Convert extension types, inside too, to their storage types."""
+    return reinterpret_array(values, _mapped(values.type, _storage_of))
 
 
 def array_without_views(values: pa.Array) -> pa.Array:
-    """The same values, with strings and binaries of the view kind as ordinary ones."""
-    kind = _mapped(values.type, _ordinary)
-    return cast_array(values, kind)
+    """Convert string and binary views of an array to ordinary strings and binaries."""
+    return cast_array(values, _mapped(values.type, _ordinary))
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast the columns of a table, which are those of a schema in its order."""
+    """Cast the columns of a table to the types of a schema, column by column."""
     if schema.equals(table.schema):
         return table
-    if not any(_needs_care(kind) for kind in table.schema.types):
+    if not any(_needs_own_cast(kind) for kind in table.schema.types):
         return table.cast(schema)
     columns = [
         cast_values(column, field.type) for column, field in zip(table.columns, schema, strict=True)
@@ -143,10 +110,10 @@ def cast_values(values: Values, data_type: pa.DataType) -> Values:
 
 
 def cast_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Cast an array; unlike with pyarrow alone, NULL of no type may be inside of it.
+    """Cast an array, also one with NULL types or dictionaries inside.
 
     pyarrow 26 casts ``list<item: null>`` to a list with another name of its element as an array
-    that is too short, and fails on codes of a dictionary that a NULL struct hides.
+    that is too short, and fails on dictionary indices that a NULL struct hides.
 
     Raises:
         pyarrow.ArrowException: As pyarrow's own cast.
@@ -155,27 +122,24 @@ def cast_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), data_type)
-    if not _needs_care(values.type):
+    if not _needs_own_cast(values.type):
         return values.cast(data_type)
     if pa.types.is_struct(values.type) and pa.types.is_struct(data_type):
         return _cast_struct(values, data_type)
     if pa.types.is_map(values.type) and pa.types.is_map(data_type):
-        entries = cast_array(_as_entries(values), _entries_type(data_type))
-        return array_as(entries, data_type)
+        entries = reinterpret_array(values, _entries_type(values.type))
+        return reinterpret_array(cast_array(entries, _entries_type(data_type)), data_type)
     if _is_list(values.type) and _is_list(data_type):
         return _cast_list(values, data_type)
     return values.cast(data_type)
 
 
-def _needs_care(data_type: pa.DataType) -> bool:
-    """Whether a nested type has NULL of no type, or dictionaries, inside."""
+def _needs_own_cast(data_type: pa.DataType) -> bool:
+    """Return whether a nested type has NULL types or dictionaries inside."""
     if not pa.types.is_nested(data_type):
         return False
-    inner = [data_type.field(number).type for number in range(data_type.num_fields)]
-    return any(
-        pa.types.is_null(kind) or pa.types.is_dictionary(kind) or _needs_care(kind)
-        for kind in inner
-    )
+    tests = (pa.types.is_null, pa.types.is_dictionary, _needs_own_cast)
+    return any(test(field.type) for field in inner_fields(data_type) for test in tests)
 
 
 def _is_list(data_type: pa.DataType) -> bool:
@@ -192,7 +156,7 @@ def _cast_struct(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Lists with their elements cast; what NULL lists hide is left out."""
+    """Cast the elements of lists; values behind NULL lists are left out."""
     elements = cast_array(values.flatten(), data_type.value_type)
     lengths = np.asarray(pc.list_value_length(values).fill_null(0), np.int64)
     missing = values.is_null()
@@ -207,33 +171,29 @@ def _cast_list(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _fixed_size_list(
     elements: pa.Array, lengths: NDArray[np.int64], missing: pa.Array, data_type: pa.DataType
 ) -> pa.Array:
-    size, there = data_type.list_size, ~np.asarray(missing)
-    if (lengths[there] != size).any():
+    size, valid = data_type.list_size, ~np.asarray(missing)
+    if (lengths[valid] != size).any():
         raise pa.ArrowInvalid(f"lists of other lengths than {size} cannot become {data_type}")
-    places = np.full((len(lengths), size), -1)
-    places[there] = np.arange(there.sum() * size).reshape(-1, size)
-    flat = places.ravel()
+    indices = np.full((len(lengths), size), -1)
+    indices[valid] = np.arange(valid.sum() * size).reshape(-1, size)
+    flat = indices.ravel()
     padded = elements.take(pa.array(flat, mask=flat < 0))
     return pa.FixedSizeListArray.from_arrays(padded, type=data_type, mask=missing)
 
 
-def _as_entries(values: pa.Array) -> pa.Array:
-    """A map as the list of its keys and values that it is in memory."""
-    return array_as(values, _entries_type(values.type))
-
-
 def _entries_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the list of keys and values that a map is in memory."""
     key, item = data_type.key_field.with_name("key"), data_type.item_field.with_name("value")
     return pa.list_(pa.field("entries", pa.struct([key, item]), nullable=False))
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
-    """A type with its extension types, inside too, as what they are stored as."""
+    """Replace extension types, inside too, by their storage types."""
     return _mapped(data_type, _storage_of)
 
 
 def check_storable(schema: pa.Schema) -> None:
-    """Refuse columns that no Parquet file can hold.
+    """Refuse columns that cannot be stored as Parquet.
 
     Raises:
         SchemaMismatchError: Naming the column.
@@ -247,7 +207,7 @@ def check_storable(schema: pa.Schema) -> None:
 
 
 def _not_storable(data_type: pa.DataType) -> str | None:
-    """Why a type cannot be stored; None if it can."""
+    """Return why a type cannot be stored; None if it can."""
     data_type = _storage_of(data_type)
     if pa.types.is_dictionary(data_type):
         value = _storage_of(data_type.value_type)
@@ -263,8 +223,10 @@ def _not_storable(data_type: pa.DataType) -> str | None:
             return what
     if pa.types.is_struct(data_type) and not data_type.num_fields:
         return "a struct needs a field"
-    inner = [data_type.field(n).type for n in range(data_type.num_fields)]
-    return next(filter(None, map(_not_storable, inner)), None)
+    if not pa.types.is_nested(data_type):
+        return None
+    reasons = (_not_storable(field.type) for field in inner_fields(data_type))
+    return next(filter(None, reasons), None)
 
 
 def _storage_of(data_type: pa.DataType) -> pa.DataType:
@@ -273,8 +235,8 @@ def _storage_of(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _wide_codes(data_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(data_type) and data_type.index_type.bit_width < _CODE_BITS:
+def _widened(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(data_type) and data_type.index_type.bit_width < _INDEX_BITS:
         return pa.dictionary(pa.int32(), data_type.value_type, data_type.ordered)
     return data_type
 
@@ -289,22 +251,12 @@ def _mapped_schema(schema: pa.Schema, change: Callable[[pa.DataType], pa.DataTyp
 
 
 def _mapped(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type with every type in it changed, from the outside in."""
+    """Change a type and every type inside it, from the outside in."""
     data_type = change(data_type)
-
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_mapped(field.type, change))
-
-    if pa.types.is_struct(data_type):
-        return pa.struct([inner(field) for field in data_type])
-    if pa.types.is_map(data_type):
-        keys, items = inner(data_type.key_field), inner(data_type.item_field)
-        return pa.map_(keys, items, keys_sorted=data_type.keys_sorted)
-    if pa.types.is_fixed_size_list(data_type):
-        return pa.list_(inner(data_type.value_field), data_type.list_size)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        make = pa.list_ if pa.types.is_list(data_type) else pa.large_list
-        return make(inner(data_type.value_field))
+    if pa.types.is_struct(data_type) or pa.types.is_map(data_type) or _is_list(data_type):
+        inner = inner_fields(data_type)
+        fields = [field.with_type(_mapped(field.type, change)) for field in inner]
+        return nested_like(data_type, fields)
     if pa.types.is_dictionary(data_type):
         value = _mapped(data_type.value_type, change)
         same = value.equals(data_type.value_type)
@@ -315,15 +267,15 @@ def _mapped(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 def _table_as(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if schema.equals(table.schema):
         return table
-    columns = [
-        pa.chunked_array([array_as(chunk, field.type) for chunk in column.chunks], field.type)
-        for column, field in zip(table.columns, schema, strict=True)
+    arrays = [
+        pa.chunked_array([reinterpret_array(chunk, kind) for chunk in column.chunks], kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
     ]
-    return pa.table(columns, schema=schema)
+    return pa.table(arrays, schema=schema)
 
 
-def array_as(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """The same memory under a type of the same layout."""
+def reinterpret_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return the same memory under a type of the same layout."""
     if values.type.equals(data_type):
         return values
     if isinstance(data_type, pa.ExtensionType) and values.type.equals(data_type.storage_type):
@@ -334,7 +286,7 @@ def array_as(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 @contextmanager
 def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
-    """Open a data file for reading, the same way everywhere.
+    """Open a data file for reading.
 
     INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
     outside their range into other dates without an error.
@@ -347,7 +299,7 @@ def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator
     with ExitStack() as stack:
         source: Any = path
         if not root.is_local:
-            # fsspec's own cache would read ahead, into columns that nobody asked for.
+            # fsspec's own cache would read ahead, into columns that are not needed.
             source = stack.enter_context(open_input(root, path, cache_type="none"))
         with naming_damage(root, path):
             # Read, not mapped: a mapped file would stay in this process's memory page by page.
@@ -357,7 +309,7 @@ def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator
 
 @contextmanager
 def naming_damage(root: Root, path: str) -> Iterator[None]:
-    """Tell which file it was whose pages could not be decoded.
+    """Name the file in errors about pages that cannot be decoded.
 
     Raises:
         UnreadableFileError: Naming the file.
@@ -366,8 +318,8 @@ def naming_damage(root: Root, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # pyarrow reports damaged bytes as an OSError without an errno. One of a filesystem has
-        # an errno: that of a disk by itself, others by the way files are opened.
+        # pyarrow reports damaged bytes as an OSError without an errno. An error of a filesystem
+        # has one: of a local disk by itself, of others because of how files are opened.
         if type(error) is not OSError or error.errno is not None:
             with naming_failure(root, path, "reading"):
                 raise
@@ -383,22 +335,20 @@ def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
     )
 
 
-# --- INT96 timestamps: instants in UTC, and how much of them Arrow can hold ---
-
 Unit = Literal["us", "ns"]
 
-_LIMIT = np.iinfo(np.int64).max // 1000
+_MAX_MICROS = np.iinfo(np.int64).max // 1000
 _NO_KEY = np.iinfo(np.int64).min
-"""No instant of a source: 292,000 years before Christ, where numpy has its "not a time"."""
+"""A timestamp that no source has: numpy's "not a time", 292,000 years before Christ."""
 
 
 def physical_types(schema: pa.parquet.ParquetSchema) -> tuple[str, ...]:
-    """The physical type of each leaf column."""
+    """Return the physical type of each leaf column."""
     return tuple(schema.column(index).physical_type for index in range(len(schema)))
 
 
 def int96_columns(schema: pa.Schema, physical: Sequence[str]) -> frozenset[str]:
-    """The top-level columns that are INT96 or hold INT96 inside."""
+    """Return the top-level columns that are INT96 or have INT96 inside."""
     if "INT96" not in physical:
         return frozenset()
     marked = with_int96_as(schema, physical, pa.null())
@@ -408,12 +358,9 @@ def int96_columns(schema: pa.Schema, physical: Sequence[str]) -> frozenset[str]:
 
 
 def with_int96_as(schema: pa.Schema, physical: Sequence[str], data_type: pa.DataType) -> pa.Schema:
-    """A schema with another type for what is stored as INT96, inside of nested columns too.
+    """Return a schema with another type for INT96 columns, inside nested columns too.
 
-    Args:
-        schema: The schema of a file, as it is read.
-        physical: The physical type of each of its leaf columns.
-        data_type: What an INT96 column is to be.
+    ``physical`` has the physical type of each leaf column.
     """
     if "INT96" not in physical:
         return schema
@@ -427,24 +374,28 @@ def _retyped_field(field: pa.Field, leaves: Iterator[str], data_type: pa.DataTyp
 
 
 def _retyped(found: pa.DataType, leaves: Iterator[str], data_type: pa.DataType) -> pa.DataType:
-    """A type whose INT96 leaves are of another type; the same object if there is none."""
+    """Replace the type of INT96 leaves; return the same object if there are none."""
     if isinstance(found, pa.BaseExtensionType):
         _retyped(found.storage_type, leaves, data_type)
         return found
     if not pa.types.is_nested(found):
         return data_type if next(leaves) == "INT96" else found
-    if pa.types.is_map(found):
-        old = [found.key_field, found.item_field]
-    else:
-        old = [found.field(number) for number in range(found.num_fields)]
+    old = inner_fields(found)
     new = [_retyped_field(field, leaves, data_type) for field in old]
     if all(one is other for one, other in zip(old, new, strict=True)):
         return found
     return nested_like(found, new)
 
 
+def inner_fields(data_type: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a nested type; of a map its key and its item."""
+    if pa.types.is_map(data_type):
+        return [data_type.key_field, data_type.item_field]
+    return [data_type.field(number) for number in range(data_type.num_fields)]
+
+
 def nested_like(found: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """A nested type of the same kind with other fields inside."""
+    """Return a nested type of the same kind with other fields inside."""
     if pa.types.is_struct(found):
         return pa.struct(fields)
     if pa.types.is_map(found):
@@ -455,21 +406,17 @@ def nested_like(found: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
 
 
 def has_nanoseconds(data_type: pa.DataType) -> bool:
-    """Whether a type is, or holds inside, a timestamp in nanoseconds."""
+    """Return whether a type is, or has inside, a timestamp in nanoseconds."""
     if pa.types.is_timestamp(data_type):
         return str(data_type.unit) == "ns"
-    if not pa.types.is_nested(data_type):
-        return False
-    return any(has_nanoseconds(data_type.field(n).type) for n in range(data_type.num_fields))
+    is_nested = pa.types.is_nested(data_type)
+    return is_nested and any(has_nanoseconds(field.type) for field in inner_fields(data_type))
 
 
 def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, where: str) -> Unit:
-    """The unit in which INT96 values of a file lose nothing.
+    """Return the unit in which INT96 values of a file lose nothing; ``wanted`` if both do.
 
-    Args:
-        decoded: The INT96 columns of each row group, as microseconds and as nanoseconds.
-        wanted: The unit to take if both lose nothing.
-        where: The file, for the message.
+    ``decoded`` has the INT96 columns of each row group, as microseconds and as nanoseconds.
 
     Raises:
         SchemaMismatchError: If one value has nanoseconds and another is out of their range.
@@ -480,11 +427,11 @@ def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, wher
         for name in coarse.column_names:
             for micros, rest in _leaf_parts(coarse.column(name), fine.column(name)):
                 finer = name if rest.any() else finer
-                wider = name if (np.abs(micros) > _LIMIT).any() else wider
+                wider = name if (np.abs(micros) > _MAX_MICROS).any() else wider
     if finer is not None and wider is not None:
         raise SchemaMismatchError(
             f"{where!r} holds INT96 timestamps with nanoseconds (column {finer!r}) and others "
-            f"before 1677 or after 2262 (column {wider!r}), which no type at hand can hold "
+            f"before 1677 or after 2262 (column {wider!r}), which no Arrow type can store "
             "together.\nHint: rewrite the file with INT64 timestamps."
         )
     if wider is not None:
@@ -492,18 +439,18 @@ def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, wher
     return "ns" if finer is not None else wanted
 
 
-def key_instants(
+def int96_keys(
     coarse: pa.ChunkedArray, fine: pa.ChunkedArray, data_type: pa.DataType
 ) -> pa.ChunkedArray:
-    """INT96 values as keys of a timestamp type.
+    """Return INT96 values as keys of a timestamp type.
 
-    A value that the type does not hold equals no source key, because those are of the type. It
-    becomes an instant that no source has, and stays a row like any other.
+    A value outside the type equals no source key, because source keys are of the type. It becomes
+    a timestamp that no source has.
     """
     micros = _numbers(coarse)
     rest = _numbers(fine) - micros * np.int64(1000)
     if data_type.unit == "ns":
-        values = np.where(np.abs(micros) > _LIMIT, _NO_KEY, micros * np.int64(1000) + rest)
+        values = np.where(np.abs(micros) > _MAX_MICROS, _NO_KEY, micros * np.int64(1000) + rest)
     else:
         values = np.where(rest != 0, _NO_KEY, micros)
     nulls = np.asarray(coarse.is_null())
@@ -513,7 +460,7 @@ def key_instants(
 def _leaf_parts(
     coarse: pa.ChunkedArray, fine: pa.ChunkedArray
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Microseconds, and nanoseconds beyond them, of every INT96 leaf of a column."""
+    """Yield the microseconds, and the nanoseconds beyond them, of every INT96 leaf."""
     for one, other in zip(_leaves(coarse), _leaves(fine), strict=True):
         if one.type != other.type:  # only INT96 depends on how it is decoded
             micros = _numbers(one)
@@ -525,8 +472,7 @@ def _leaves(values: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
         for child in values.flatten():
             yield from _leaves(child)
     elif pa.types.is_map(values.type):
-        parts = [part for chunk in values.chunks for part in (chunk.keys, chunk.items)]
-        for part in parts:
+        for part in (part for chunk in values.chunks for part in (chunk.keys, chunk.items)):
             yield from _leaves(pa.chunked_array([part]))
     elif pa.types.is_nested(values.type):
         for chunk in values.chunks:

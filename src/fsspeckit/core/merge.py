@@ -1,4 +1,4 @@
-"""What a merge can be asked for, and what it answers."""
+"""The strategies of a merge, and its result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MergeStrategy(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> MergeStrategy:
-        """The strategy of this name.
+        """Return the strategy of this name.
 
         Raises:
             InvalidArgumentError: If there is none.
@@ -100,7 +100,7 @@ class MergeFileMetadata:
 class MergeResult(Displayed):
     """What a merge did.
 
-    ``str()`` tells it in a few lines; rich and notebooks show a table and a picture of the files.
+    ``str()`` is a short report; rich and notebooks show a table and a picture of the files.
     """
 
     strategy: str
@@ -137,7 +137,7 @@ class MergeResult(Displayed):
     """Files that stayed as they were, byte for byte."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
-    """Files and bytes at each step of pruning, seconds of each phase, and more."""
+    """Files and bytes at each step of pruning, seconds of each phase, and other facts."""
 
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
@@ -155,7 +155,7 @@ class MergeResult(Displayed):
         )
 
     def _groups(self) -> list[FileGroup]:
-        """The files by what happened to them; those that stayed, by what ruled them out."""
+        """Return the files by what happened to them; preserved files by what ruled them out."""
         pruned: dict[str, int] = self.metrics.get("pruned_by", {})
         kept = len(self.preserved_files)
         unchanged = "preserved: no value changed" if self.metrics else "preserved"

@@ -1,14 +1,11 @@
-"""Fitting source rows to the target's schema, losing nothing.
+"""Conforming rows to a schema without loss, and types that differ from file to file.
 
-Types of one column that differ from file to file.
-
-pandas and Polars give a column of nothing but NULL, and what is inside of empty lists, the type of
-NULL. Such a type says nothing: whatever another file or the source knows takes its place.
+pandas and Polars give a column of nothing but NULL, and the elements of empty lists, the NULL type.
+Such a type says nothing, so the type that another file or the source has replaces it.
 """
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,16 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import (
-    array_as,
     array_without_views,
     cast_array,
+    inner_fields,
     nested_like,
+    reinterpret_array,
     storage_type,
-    take_rows,
     without_extensions,
-    without_views,
 )
-from fsspeckit.core.keys import cast_exactly, common_type, comparable, family, plain, plain_type
+from fsspeckit.core.keys import (
+    are_comparable,
+    cast_exactly,
+    common_type,
+    family,
+    plain_type,
+    plain_values,
+)
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -33,29 +36,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "check_same_columns",
-    "different_values",
-    "fit_table",
-    "fitting_schema",
-    "inner_types",
-    "known_schema",
-    "known_type",
-    "same_values",
-    "shared_type",
-    "take_rows",
-    "without_views",
-]
 
-
-# --- Types of one column that differ from file to file ---
-
-
-def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """A type with what another one knows in the place of types of NULL, inside too.
+def resolve_null_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
+    """Replace NULL types, also nested ones, by those that another type has there.
 
     Examples:
-        >>> known_type(pa.list_(pa.null()), pa.list_(pa.int64()))
+        >>> resolve_null_type(pa.list_(pa.null()), pa.list_(pa.int64()))
         ListType(list<item: int64>)
     """
     if found.equals(known) or pa.types.is_null(plain_type(known)):
@@ -64,22 +50,22 @@ def known_type(found: pa.DataType, known: pa.DataType) -> pa.DataType:
         return known
     if not _are_of_one_shape(found, known):
         return found
-    own, others = _inner_fields(found), inner_types(known)
-    fields = [f.with_type(known_type(f.type, others[name])) for name, f in own.items()]
+    own, others = _inner_fields(found), _inner_fields(known)
+    fields = [f.with_type(resolve_null_type(f.type, others[name].type)) for name, f in own.items()]
     same = all(one.type.equals(two.type) for one, two in zip(own.values(), fields, strict=True))
     return found if same else nested_like(found, fields)
 
 
-def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type that holds the values of both, to read them together.
+def unify_types(first: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return a type for the values of both, to read them together.
 
     Nested types may differ in the kind of their lists, in the order of their fields and inside.
 
     Raises:
-        SchemaMismatchError: If there is none.
+        SchemaMismatchError: If there is no such type.
 
     Examples:
-        >>> shared_type(pa.list_(pa.int8()), pa.large_list(pa.int64()))
+        >>> unify_types(pa.list_(pa.int8()), pa.large_list(pa.int64()))
         ListType(list<item: int64>)
     """
     if first.equals(other) or pa.types.is_null(plain_type(other)):
@@ -90,7 +76,7 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
         return _common(first, other)
     others = _inner_fields(other)
     fields = [
-        field.with_type(shared_type(field.type, others[name].type)).with_nullable(
+        field.with_type(unify_types(field.type, others[name].type)).with_nullable(
             field.nullable or others[name].nullable
         )
         for name, field in _inner_fields(first).items()
@@ -98,25 +84,17 @@ def shared_type(first: pa.DataType, other: pa.DataType) -> pa.DataType:
     return nested_like(_with_free_lengths(first, other), fields)
 
 
-def known_schema(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
-    """A schema with the types that others know in the place of types of NULL."""
-    return reduce(_retyped, known, schema)
-
-
-def inner_types(data_type: pa.DataType) -> dict[str, pa.DataType]:
-    """The types inside a nested type: of a struct by name, of a map, or of a list."""
-    return {name: field.type for name, field in _inner_fields(data_type).items()}
-
-
-def _retyped(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    if schema.equals(other):
-        return schema
-    types = dict(zip(other.names, other.types, strict=True))
-    fields = [
-        field.with_type(known_type(field.type, types[field.name])) if field.name in types else field
-        for field in schema
-    ]
-    return pa.schema(fields, schema.metadata)
+def resolve_null_types(schema: pa.Schema, *known: pa.Schema) -> pa.Schema:
+    """Replace the NULL types of a schema by the types that other schemas have."""
+    for other in known:
+        if not schema.equals(other):
+            types = dict(zip(other.names, other.types, strict=True))
+            fields = [
+                field.with_type(resolve_null_type(field.type, types.get(field.name, field.type)))
+                for field in schema
+            ]
+            schema = pa.schema(fields, schema.metadata)
+    return schema
 
 
 def _are_of_one_shape(one: pa.DataType, other: pa.DataType) -> bool:
@@ -129,15 +107,14 @@ def _are_of_one_shape(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _inner_fields(data_type: pa.DataType) -> dict[str, pa.Field]:
-    if pa.types.is_struct(data_type):
-        return {field.name: field for field in data_type}
-    if pa.types.is_map(data_type):
-        return {"key": data_type.key_field, "value": data_type.item_field}
-    return {"item": data_type.value_field}
+    """Return the fields inside a nested type: of a struct by name, of others by number."""
+    by_name = pa.types.is_struct(data_type)
+    fields = inner_fields(data_type)
+    return {field.name if by_name else str(n): field for n, field in enumerate(fields)}
 
 
 def _with_free_lengths(first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The first type; a list of any length where only one of them has a fixed size."""
+    """Return the first type; a list of any length unless both have the same fixed size."""
     is_fixed = pa.types.is_fixed_size_list
     if is_fixed(first) and not (is_fixed(other) and first.list_size == other.list_size):
         return pa.list_(first.value_field)
@@ -150,9 +127,6 @@ def _common(first: pa.DataType, other: pa.DataType) -> pa.DataType:
         zones = {plain_type(kind).tz for kind in (first, other)}
         return pa.timestamp(common.unit, zones.pop()) if len(zones) == 1 else common
     return common
-
-
-# --- Fitting source rows to the target's schema, losing nothing ---
 
 
 def check_same_columns(source: Sequence[str], target: Sequence[str], what: str = "target") -> None:
@@ -176,45 +150,39 @@ def check_same_columns(source: Sequence[str], target: Sequence[str], what: str =
     )
 
 
-def fit_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema, in its order and types, from a table that has them.
+def conform_table(source: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, in its order and types, from a table that has them.
 
     Raises:
-        SchemaMismatchError: If a value would change, or is NULL where the target has none.
+        SchemaMismatchError: If a value would change, or is NULL where the schema forbids it.
     """
-    columns = [_fit(source.column(field.name), field) for field in schema]
+    columns = [_conform(source.column(field.name), field) for field in schema]
     return pa.table(columns, schema=schema)
 
 
-def fitting_schema(
+def conforming_schema(
     source: pa.Table, schema: pa.Schema, others: Mapping[str, Sequence[pa.DataType]]
 ) -> pa.Schema:
-    """A schema with other types for columns whose values its own do not hold.
+    """Return a schema with other types for columns whose values do not conform to its own.
 
-    Args:
-        source: The rows.
-        schema: What they are to be.
-        others: Types to try, by column.
-
-    Returns:
-        The schema; a column that no type holds keeps its own.
+    ``others`` has the types to try, by column; a column that conforms to none keeps its own.
     """
 
-    def fits(field: pa.Field) -> bool:
+    def conforms(field: pa.Field) -> bool:
         try:
-            _fit(source.column(field.name), field)
+            _conform(source.column(field.name), field)
         except SchemaMismatchError:
             return False
         return True
 
-    def fitting(field: pa.Field) -> pa.Field:
+    def choose(field: pa.Field) -> pa.Field:
         tried = [field, *(field.with_type(kind) for kind in others.get(field.name, ()))]
-        return next(filter(fits, tried), field)
+        return next(filter(conforms, tried), field)
 
-    return pa.schema([fitting(field) for field in schema], schema.metadata)
+    return pa.schema([choose(field) for field in schema], schema.metadata)
 
 
-def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _conform(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if not field.nullable and values.null_count:
         raise SchemaMismatchError(
             f"column {field.name!r} holds {values.null_count:,} NULL values in the source, but the "
@@ -222,41 +190,41 @@ def _fit(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         )
     if values.type.equals(field.type):
         return values
-    chunks = [_fit_chunk(chunk, field) for chunk in values.chunks]
+    chunks = [_conform_chunk(chunk, field) for chunk in values.chunks]
     return pa.chunked_array(chunks, type=field.type)
 
 
-def _fit_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
+def _conform_chunk(values: pa.Array, field: pa.Field) -> pa.Array:
     plain_target = plain_type(storage_type(field.type))
     values = without_extensions(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), field.type)
-    if comparable(values.type, plain_target):
+    if are_comparable(values.type, plain_target):
         exact = cast_exactly(values, plain_target, field.name)
-    elif _convertible(values.type, plain_target):
-        exact = _round_trip(plain(values), plain_target, field)
+    elif _is_convertible(values.type, plain_target):
+        exact = _round_trip(plain_values(values), plain_target, field)
     else:
         raise _mismatch(values.type, field)
     return _wrapped(exact, field.type)
 
 
-def _convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a type may become another one, by the rules of columns at every level."""
+def _is_convertible(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a type may become another one, by the same rules at every level."""
     found, wanted = plain_type(found), plain_type(wanted)
     if pa.types.is_nested(found) and pa.types.is_nested(wanted):
-        inner, outer = inner_types(found), inner_types(wanted)
+        inner, outer = _inner_fields(found), _inner_fields(wanted)
         return inner.keys() == outer.keys() and all(
-            _convertible(kind, outer[name]) for name, kind in inner.items()
+            _is_convertible(field.type, outer[name].type) for name, field in inner.items()
         )
     if family(found) == "integer" and family(wanted) == "float":
         return True
-    return pa.types.is_null(found) or comparable(found, wanted)
+    return pa.types.is_null(found) or are_comparable(found, wanted)
 
 
 def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa.Array:
     try:
-        # Nothing but NULL is lost where only NULL can be; the way back would not be known.
-        values = cast_array(values, known_type(values.type, data_type))
+        # First without NULL types, because there is no cast back to them.
+        values = cast_array(values, resolve_null_type(values.type, data_type))
         out = cast_array(values, data_type)
         same = same_values(cast_array(out, values.type), values)
     except pa.ArrowException as error:
@@ -267,11 +235,11 @@ def _round_trip(values: pa.Array, data_type: pa.DataType, field: pa.Field) -> pa
 
 
 def _wrapped(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Plain values as the dictionary or extension type that the target has, inside too."""
+    """Return plain values as the dictionary or extension type of the target, inside too."""
     stored = storage_type(data_type)
     if pa.types.is_dictionary(stored) and not pa.types.is_dictionary(values.type):
-        values = values.dictionary_encode()  # there is no cast for values other than texts
-    return array_as(cast_array(values, stored), data_type)
+        values = values.dictionary_encode()  # only strings have a cast
+    return reinterpret_array(cast_array(values, stored), data_type)
 
 
 def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
@@ -283,12 +251,12 @@ def _mismatch(found: pa.DataType, field: pa.Field) -> SchemaMismatchError:
 
 
 def same_values(left: pa.Array, right: pa.Array) -> bool:
-    """Whether two arrays of one type hold the same values, bit by bit; NaN is NaN."""
+    """Return whether two arrays of one type have the same values, bit by bit; NaN is NaN."""
     return len(left) == len(right) and not different_values(left, right).any()
 
 
 def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Where two arrays of one type and length differ, bit by bit; NaN is NaN, NULL is NULL."""
+    """Return where two arrays of one type and length differ, bit by bit; NaN is NaN."""
     left, right = _simple(left), _simple(right)
     if pa.types.is_null(left.type):  # an empty one counts no NULL
         return np.zeros(len(left), bool)
@@ -306,10 +274,10 @@ def different_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _simple(values: pa.Array) -> pa.Array:
-    """Values of types that Arrow's kernels know."""
+    """Return values of types that Arrow's kernels support."""
     if pa.types.is_primitive(values.type) or pa.types.is_string(values.type):
-        return values  # nearly all are: this is asked for each column of each row group
-    return array_without_views(plain(without_extensions(values)))
+        return values  # the usual case, and this runs for each column of each row group
+    return array_without_views(plain_values(without_extensions(values)))
 
 
 def _different_valid_values(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
@@ -333,7 +301,7 @@ def _different_floats(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _different_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Lists differ if their lengths do, or an element at the same place does."""
+    """Compare lists: they differ if their lengths do, or elements at the same index."""
     lengths = np.asarray(pc.list_value_length(left))
     differs = np.asarray(lengths != np.asarray(pc.list_value_length(right)))
     alike = pa.array(np.flatnonzero(~differs))
@@ -344,7 +312,7 @@ def _different_lists(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
 
 
 def _as_lists(values: pa.Array) -> pa.Array:
-    """Lists as they are; maps, none of them NULL, as lists of their entries."""
+    """Return maps, none of them NULL, as lists of their entries; lists as they are."""
     if not pa.types.is_map(values.type):
         return values
     entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.core.incremental.spliced import Edit
+from tests.core.rewrite.spliced import Edit
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

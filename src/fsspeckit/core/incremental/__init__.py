@@ -1,4 +1,4 @@
-"""Planning a merge: which files and row groups it must touch, and why."""
+"""The public building blocks of a merge: metadata, pruning, plans, file replacement."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The whole merge is built on this package, so its door here opens on first use.
+    # On first use, because the merge itself imports this package.
     if name == "merge":
         return import_module("fsspeckit").merge
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,7 @@
-"""The building blocks of planning under the names that callers import.
+"""The single steps of a merge for callers: read metadata, prune files, replace files.
 
-Each is a door to the evidence chain of the merge itself, for callers who want one link of it.
-
-Replacing files under their own names, all or nothing: a thin door to the commit.
-
-Merges publish new names (see :mod:`fsspeckit.storage.commit.transaction`). Some callers rewrite
-files and want them back under the names they had. Journal, recovery and promises are the same.
+The merge itself uses the functions behind these classes. Merges publish files under new names;
+:class:`IncrementalFileManager` replaces files under their own names, with the same commit.
 """
 
 from __future__ import annotations
@@ -53,40 +49,28 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import KeyColumn
 
-__all__ = [
-    "ConservativeMembershipChecker",
-    "IncrementalFileManager",
-    "ParquetFileMetadata",
-    "ParquetMetadataAnalyzer",
-    "PartitionPruner",
-    "list_dataset_files",
-]
-
-
-# --- The building blocks of planning under the names that callers import ---
-
 
 @dataclass
 class ParquetFileMetadata:
-    """What is known of one data file without reading its data."""
+    """The metadata of one data file."""
 
     path: str
     """The file."""
 
     row_group_count: int
-    """Its row groups."""
+    """The number of its row groups."""
 
     total_rows: int
-    """Its rows."""
+    """The number of its rows."""
 
     column_stats: dict[str, dict[str, Any]]
-    """By column ``min``, ``max`` and ``null_count``, each only where every row group has it."""
+    """By column ``min``, ``max`` and ``null_count``, each only if every row group has it."""
 
     partition_values: dict[str, Any] | None = None
     """The values in the path as text, None for NULL; None if nothing is known."""
 
     footer: FileFooter | None = None
-    """The footer these facts come from, with statistics for each row group."""
+    """The footer that was read, with statistics for each row group."""
 
 
 def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
@@ -107,7 +91,7 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
 
 
 class ParquetMetadataAnalyzer:
-    """Reads what the footers of a dataset say."""
+    """Reads the footers of a dataset."""
 
     def analyze_dataset_files(
         self, dataset_path: str, filesystem: Any = None
@@ -132,35 +116,29 @@ class ParquetMetadataAnalyzer:
 
 
 def _column_stats(footer: FileFooter, name: str) -> dict[str, Any]:
-    """The statistics of a column over all row groups, each only where every one has it."""
+    """Return the statistics of a column over all row groups, each only if every one has it."""
     stats: dict[str, Any] = {}
     counts = [group.columns[name].null_count for group in footer.row_groups]
     if counts and None not in counts:
         stats["null_count"] = sum(count for count in counts if count is not None)
-    bounds = _bounds_of(footer, name)
-    if bounds is None:
-        return stats
-    needed = bounds.may_hold_values
+    try:
+        column = key_column(name, footer.leaves[name].type)
+    except ValueError:
+        return stats  # a type without an order
+    bounds = statistics_bounds(column, [footer])
+    needed = bounds.may_contain_values
     known = np.asarray(bounds.low.is_valid())
     if needed.any() and known[needed].all():
         ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
         try:
-            stats["min"], stats["max"] = bounds.column.original(ends).to_pylist()
+            stats["min"], stats["max"] = column.original(ends).to_pylist()
         except (ValueError, OverflowError):
-            return stats  # no Python value stands for the bound
+            return stats  # Python has no value for the bound
     return stats
 
 
-def _bounds_of(footer: FileFooter, name: str) -> ColumnBounds | None:
-    try:
-        column = key_column(name, footer.leaves[name].type)
-    except ValueError:
-        return None  # a type without an order
-    return statistics_bounds(column, [footer])
-
-
 class PartitionPruner:
-    """Finds candidate files by the values in their paths."""
+    """Finds candidate files by the partition values in their paths."""
 
     def identify_candidate_files(
         self,
@@ -169,10 +147,10 @@ class PartitionPruner:
         source_keys: Sequence[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """The files whose partition may hold one of the keys.
+        """Return the files whose partition may contain one of the keys.
 
         Only key columns that are partition columns can rule a file out. A value that is missing,
-        or is no value of its type, rules nothing out.
+        or is not valid for its type, rules nothing out.
 
         Args:
             file_metadata: The files.
@@ -182,20 +160,21 @@ class PartitionPruner:
         """
         key_columns = as_names(key_columns)
         keys = keys_table(source_keys, key_columns)
+        types = {field.name: field.type for field in (*keys.schema, *(partition_schema or ()))}
         columns = [
-            key_column(name, _type_of(name, partition_schema, keys))
+            key_column(name, types[name])
             for name in key_columns
             if any(_has_partition(file, name) for file in file_metadata)
         ]
         if not columns:
             return [file.path for file in file_metadata]
         bounds = [_partition_bounds(column, file_metadata) for column in columns]
-        may_hold = KeyOverlap(canonical_keys(keys, columns), bounds).may_hold
-        return [file.path for file, hit in zip(file_metadata, may_hold, strict=True) if hit]
+        may_contain = KeyOverlap(canonical_keys(keys, columns), bounds).may_contain
+        return [file.path for file, hit in zip(file_metadata, may_contain, strict=True) if hit]
 
 
 class ConservativeMembershipChecker:
-    """Tells by statistics whether a file can be ruled out."""
+    """Checks by statistics whether a file can be ruled out."""
 
     def file_might_contain_keys(
         self,
@@ -203,17 +182,17 @@ class ConservativeMembershipChecker:
         key_columns: str | Sequence[str],
         source_keys: Sequence[Any],
     ) -> bool:
-        """Whether the file may hold one of the keys; False only if it is proved not to.
+        """Return whether the file may contain one of the keys; False only if proved not to.
 
         Args:
-            file_metadata: The file. With its footer each row group is looked at on its own;
-                without, the statistics of the whole file are.
+            file_metadata: The file. With its footer, the statistics of each row group are compared;
+                without, those of the whole file.
             key_columns: The key columns.
             source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
 
         Raises:
-            SchemaMismatchError: If the keys cannot be compared with the file's. A key that only
-                the file's type cannot hold is not in the file.
+            SchemaMismatchError: If the keys cannot be compared with the file's. A key that the
+                file's type cannot represent is not in the file.
         """
         key_columns = as_names(key_columns)
         keys = keys_table(source_keys, key_columns)
@@ -223,10 +202,14 @@ class ConservativeMembershipChecker:
         if footer is None:
             bounds = [_whole_file_bounds(file_metadata, name, keys) for name in key_columns]
             overlap = KeyOverlap(canonical_keys(keys, [each.column for each in bounds]), bounds)
-            return bool(overlap.may_hold.any())
+            return bool(overlap.may_contain.any())
         if not footer.rows:
             return False
-        columns = [_column_of(footer, name, keys) for name in key_columns]
+        stored = {name: leaf.type for name, leaf in footer.leaves.items()}
+        columns = [
+            key_column(field.name, common_type(stored.get(field.name, field.type), field.type))
+            for field in keys.schema
+        ]
         in_path = {
             column.name: partition_values(column, [file_metadata.partition_values])
             for column in columns
@@ -235,19 +218,7 @@ class ConservativeMembershipChecker:
         bounds = key_bounds([footer], columns, in_path)
         canonical = canonical_keys(keys, columns)
         _, overlap = trusted_overlap([footer], canonical, bounds, lambda known: known.raw)
-        return bool(overlap.may_hold.any())
-
-
-def _column_of(footer: FileFooter, name: str, keys: pa.Table) -> KeyColumn:
-    if name in footer.leaves:
-        stored = footer.leaves[name].type
-        return key_column(name, common_type(stored, keys.schema.field(name).type))
-    return key_column(name, keys.schema.field(name).type)
-
-
-def _type_of(name: str, schema: pa.Schema | None, keys: pa.Table) -> pa.DataType:
-    known = schema if schema is not None and name in schema.names else keys.schema
-    return known.field(name).type
+        return bool(overlap.may_contain.any())
 
 
 def _has_partition(file: ParquetFileMetadata, name: str) -> bool:
@@ -255,13 +226,13 @@ def _has_partition(file: ParquetFileMetadata, name: str) -> bool:
 
 
 def _partition_bounds(column: KeyColumn, files: Sequence[ParquetFileMetadata]) -> ColumnBounds:
-    """The bounds of a partition column, each file as one row group."""
+    """Return the bounds of a partition column, each file as one row group."""
     values = partition_values(column, [file.partition_values for file in files])
     return constant_bounds(column, values.values, values.known, [1] * len(files))
 
 
 def _whole_file_bounds(file: ParquetFileMetadata, name: str, keys: pa.Table) -> ColumnBounds:
-    """The bounds of a column from the statistics of the whole file, as one row group."""
+    """Return the bounds of a column from the statistics of the whole file, as one row group."""
     if _has_partition(file, name):
         return _partition_bounds(key_column(name, keys.schema.field(name).type), [file])
     stats = file.column_stats.get(name, {})
@@ -272,7 +243,7 @@ def _whole_file_bounds(file: ParquetFileMetadata, name: str, keys: pa.Table) -> 
     column = key_column(name, common_type(values.type, wanted))
     canonical = column.canonical(values).combine_chunks()
     if known and canonical[0].as_py() > canonical[1].as_py():
-        canonical = pa.nulls(2, canonical.type)  # bounds that cannot be bound nothing
+        canonical = pa.nulls(2, canonical.type)  # impossible bounds are unknown
     nulls = stats.get("null_count")
     return ColumnBounds(
         column,
@@ -281,9 +252,6 @@ def _whole_file_bounds(file: ParquetFileMetadata, name: str, keys: pa.Table) -> 
         np.array([nulls is None or nulls != file.total_rows]),
         np.array([nulls != 0]),
     )
-
-
-# --- Replacing files under their own names, all or nothing: a thin door to the commit ---
 
 
 class IncrementalFileManager:
@@ -299,7 +267,7 @@ class IncrementalFileManager:
             base_path: The dataset.
 
         Returns:
-            Its path, spelled like ``base_path``. Its last part is ``.staging_<uuid>``.
+            Its path, in the form of ``base_path``. Its last part is ``.staging_<uuid>``.
         """
         storage = open_storage(base_path)
         stage = create_stage(storage)
@@ -312,10 +280,10 @@ class IncrementalFileManager:
         target_files: list[str],
         filesystem: Any = None,
     ) -> None:
-        """Replace each target by the source at the same place in the list, and consume the source.
+        """Replace each target by the source at the same index, and delete the source.
 
-        A target that does not exist is created. Interrupted after it was recorded, the replacement
-        is completed by the next writer or by ``recover()``.
+        A target that does not exist is created. If this is interrupted after the replacement was
+        recorded, the next writer or ``recover()`` completes it.
 
         Args:
             source_files: Complete files, usually in a staging directory.
@@ -324,24 +292,24 @@ class IncrementalFileManager:
 
         Raises:
             ValueError: If the lists differ in length, or a target is named twice.
-            FileNotFoundError: If a source is not there; nothing was changed.
+            FileNotFoundError: If a source does not exist; nothing was changed.
             CommitPendingError: If the replacement is recorded but could not be completed.
         """
-        _check(source_files, target_files)
+        _check_file_lists(source_files, target_files)
         if not source_files:
             return
-        sources = [_canonical(path, filesystem)[1] for path in source_files]
-        targets = [_canonical(path, filesystem)[1] for path in target_files]
+        sources = [_canonical_path(path, filesystem)[1] for path in source_files]
+        targets = [_canonical_path(path, filesystem)[1] for path in target_files]
         storage = self._storage(targets, target_files[0], filesystem)
-        _replace(storage, sources, targets)
+        _replace_files(storage, sources, targets)
 
     def cleanup_staging_files(self) -> None:
         """Remove the staging directories that this manager has created."""
         while self._stages:
             self._stages.pop().discard()
 
-    def _storage(self, targets: Sequence[str], spelling: str, filesystem: Any) -> Storage:
-        """The dataset that holds all targets: one that was staged for, or their own directory."""
+    def _storage(self, targets: Sequence[str], path: str, filesystem: Any) -> Storage:
+        """Return the dataset of all targets: one with a staging directory, or their own."""
         for stage in self._stages:
             base = f"{stage.storage.root.path}/"
             if all(target.startswith(base) for target in targets):
@@ -349,23 +317,22 @@ class IncrementalFileManager:
         parent = os.path.commonpath([os.path.dirname(target) for target in targets])
         while "=" in os.path.basename(parent):
             parent = os.path.dirname(parent)  # a partition is not a dataset of its own
-        root = _canonical(spelling, filesystem)[0]
+        root = _canonical_path(path, filesystem)[0]
         return open_storage(parent, root.filesystem)
 
 
-def _check(sources: Sequence[str], targets: Sequence[str]) -> None:
+def _check_file_lists(sources: Sequence[str], targets: Sequence[str]) -> None:
     if len(sources) != len(targets):
         raise InvalidArgumentError(
             "source_files and target_files must have the same length, "
             f"got {len(sources)} and {len(targets)}."
         )
-    twice = sorted({target for target in targets if targets.count(target) > 1})
-    if twice:
+    if twice := sorted({target for target in targets if targets.count(target) > 1}):
         raise InvalidArgumentError(f"target_files must not repeat a file, got {twice!r} twice.")
 
 
-def _canonical(path: str, filesystem: Any) -> tuple[Root, str]:
-    """The directory of a file, and the file's own canonical path: a link to a file stays one."""
+def _canonical_path(path: str, filesystem: Any) -> tuple[Root, str]:
+    """Return the directory of a file and the file's canonical path; a link to a file stays one."""
     directory, _, name = os.fspath(path).rpartition("/")
     if not directory:
         directory = "/" if path.startswith("/") else "."
@@ -373,11 +340,11 @@ def _canonical(path: str, filesystem: Any) -> tuple[Root, str]:
     return root, f"{root.path.rstrip('/')}/{name}"
 
 
-def _replace(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -> None:
+def _replace_files(storage: Storage, sources: Sequence[str], targets: Sequence[str]) -> None:
     disk = storage.backend
     for source in sources:
         if disk.stat(source) is None:
-            raise FileNotFoundError(f"the source file {source!r} is not there.")
+            raise FileNotFoundError(f"the source file {source!r} does not exist.")
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
         adds = []

@@ -1,4 +1,4 @@
-"""Keys: canonical values that every engine compares alike, and the source's keys."""
+"""Keys: canonical values that every engine compares alike, and the keys of a source."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from fsspeckit.core.keys.canonical import (
     NAN_CODE,
     Family,
     KeyColumn,
+    are_comparable,
     as_names,
     canonical_keys,
     cast_exactly,
     check_columns,
     check_names,
     common_type,
-    comparable,
     family,
     key_column,
-    plain,
     plain_type,
+    plain_values,
     python_value,
 )
 from fsspeckit.core.keys.key_index import DuplicatePolicy, KeyIndex, winning_rows
 from fsspeckit.core.keys.source import (
     NullPolicy,
     SourceKeys,
-    cut_value,
     different_rows,
+    find_truncated_value,
     keys_table,
-    kinds_of,
     no_keys,
     source_keys,
     validate_no_null_keys,
     validate_partition_column_immutability,
+    value_kinds,
 )
 
 __all__ = [
@@ -41,25 +41,25 @@ __all__ = [
     "KeyIndex",
     "NullPolicy",
     "SourceKeys",
+    "are_comparable",
     "as_names",
     "canonical_keys",
     "cast_exactly",
     "check_columns",
     "check_names",
     "common_type",
-    "comparable",
-    "cut_value",
     "different_rows",
     "family",
+    "find_truncated_value",
     "key_column",
     "keys_table",
-    "kinds_of",
     "no_keys",
-    "plain",
     "plain_type",
+    "plain_values",
     "python_value",
     "source_keys",
     "validate_no_null_keys",
     "validate_partition_column_immutability",
+    "value_kinds",
     "winning_rows",
 ]

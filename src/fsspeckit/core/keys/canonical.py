@@ -1,12 +1,8 @@
-"""Canonical keys: the one function that makes keys comparable.
+"""Canonical keys: map key values to int64 or binary, so that every engine compares them alike.
 
-The joins of three engines disagree about NaN, -0.0, time zones, units and decimals. So keys are
-mapped, by Arrow and here only, to two types about which everybody agrees: ``int64`` and
-``binary``. The mapping keeps equality (equal keys, and only those, become equal) and order (so
-that statistics bounds mapped the same way can be compared with keys). Engines join canonical
-columns only.
-
-Which types compare with which, and casts that lose nothing.
+The joins of three engines disagree about NaN, -0.0, time zones, units and decimals. Arrow maps keys
+to two types on which they agree. The mapping keeps equality and order, so statistics bounds mapped
+the same way can be compared with keys. Engines join canonical columns only.
 
 pyarrow's safe cast is not enough to compare keys: it lets ``0.1`` become a float32 and ``'007'``
 become ``7``. Two types are comparable only if they belong to the same family, and a cast counts
@@ -29,26 +25,6 @@ from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "NAN_CODE",
-    "KeyColumn",
-    "as_names",
-    "canonical_keys",
-    "cast_exactly",
-    "check_columns",
-    "check_names",
-    "common_type",
-    "comparable",
-    "family",
-    "key_column",
-    "plain",
-    "plain_type",
-    "python_value",
-]
-
-
-# --- Which types compare with which, and casts that lose nothing ---
-
 Family = Literal[
     "bool",
     "integer",
@@ -65,13 +41,16 @@ Family = Literal[
 ]
 
 _UNITS = ("s", "ms", "us", "ns")
+_TIMES = {u: pa.time32(u) if u in ("s", "ms") else pa.time64(u) for u in _UNITS}
 _MAX_DECIMAL128 = 38
 _MAX_DECIMAL256 = 76
 _EXACT = Context(prec=_MAX_DECIMAL256)
+_INTEGERS = pa.decimal128(20, 0)
+"""The decimal type of every signed and unsigned integer."""
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """The type behind dictionaries and extension types."""
+    """Return the type behind dictionaries and extension types."""
     while True:
         if isinstance(data_type, pa.BaseExtensionType):
             data_type = data_type.storage_type
@@ -81,17 +60,17 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
             return data_type
 
 
-def plain(values: pa.Array) -> pa.Array:
-    """The values behind dictionaries and extension types."""
+def plain_values(values: pa.Array) -> pa.Array:
+    """Return the values behind dictionaries and extension types."""
     if isinstance(values, pa.ExtensionArray):
-        return plain(values.storage)
+        return plain_values(values.storage)
     if pa.types.is_dictionary(values.type):
-        return plain(values.dictionary_decode())
+        return plain_values(values.dictionary_decode())
     return values
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """A value for a person to read, also where Python has none: a year 10000, nanoseconds."""
+    """Return a value to print; a string where Python has no such value, as for the year 10000."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
@@ -99,14 +78,12 @@ def python_value(value: pa.Scalar) -> Any:
 
 
 def family(data_type: pa.DataType) -> Family | None:
-    """The family a type belongs to; None for types that are never keys (nested, interval)."""
+    """Return the family of a type; None for types that are never keys (nested, interval)."""
     data_type = plain_type(data_type)
     if pa.types.is_timestamp(data_type):
         return "timestamp without zone" if data_type.tz is None else "timestamp with zone"
-    for name, test in _FAMILY_TESTS:
-        if any(check(data_type) for check in test):
-            return name
-    return None
+    matching = (name for name, tests in _FAMILY_TESTS if any(test(data_type) for test in tests))
+    return next(matching, None)
 
 
 _FAMILY_TESTS: tuple[tuple[Family, tuple[Any, ...]], ...] = (
@@ -131,8 +108,8 @@ _FAMILY_TESTS: tuple[tuple[Family, tuple[Any, ...]], ...] = (
 )
 
 
-def comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether values of the two types can ever be equal."""
+def are_comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    """Return whether values of the two types can ever be equal."""
     kinds = {family(left), family(right)}
     if None in kinds:
         return False
@@ -140,7 +117,7 @@ def comparable(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The narrowest type that holds every value of two comparable types.
+    """Return the narrowest type for the values of two comparable types.
 
     Raises:
         SchemaMismatchError: If the types are not comparable.
@@ -148,13 +125,13 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     left, right = plain_type(left), plain_type(right)
     if left.equals(right):
         return left
-    if not comparable(left, right):
+    if not are_comparable(left, right):
         raise SchemaMismatchError(f"values of types {left} and {right} are never equal.")
     if pa.types.is_null(left) or pa.types.is_null(right):
         return right if pa.types.is_null(left) else left
     kinds = {family(left), family(right)}
     if "decimal" in kinds:
-        return _common_decimal(_as_decimal_type(left), _as_decimal_type(right))
+        return _common_decimal(left, right)
     return _COMMON[kinds.pop()](left, right)  # type: ignore[index]
 
 
@@ -162,22 +139,15 @@ def _common_integer(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
     if signed[0] == signed[1]:
         return max(left, right, key=lambda kind: kind.bit_width)
-    if pa.uint64() in (left, right):
-        return pa.decimal128(20, 0)
-    return pa.int64()
-
-
-def _as_decimal_type(data_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_integer(data_type):
-        return pa.decimal128(20, 0)
-    return data_type
+    return _INTEGERS if pa.uint64() in (left, right) else pa.int64()
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    left, right = (_INTEGERS if pa.types.is_integer(kind) else kind for kind in (left, right))
     scale = max(left.scale, right.scale)
     precision = max(left.precision - left.scale, right.precision - right.scale) + scale
     if precision > _MAX_DECIMAL256:
-        raise SchemaMismatchError(f"no decimal type holds every value of both {left} and {right}.")
+        raise SchemaMismatchError(f"no decimal type can store the values of {left} and {right}.")
     make = pa.decimal128 if precision <= _MAX_DECIMAL128 else pa.decimal256
     return make(precision, scale)
 
@@ -192,11 +162,7 @@ _COMMON: dict[Family, Any] = {
     "string": lambda left, right: pa.string(),
     "binary": lambda left, right: pa.binary(),
     "date": lambda left, right: pa.date32(),
-    "time": lambda left, right: (
-        pa.time32(_finest(left, right))
-        if _finest(left, right) in ("s", "ms")
-        else pa.time64(_finest(left, right))
-    ),
+    "time": lambda left, right: _TIMES[_finest(left, right)],
     "timestamp without zone": lambda left, right: pa.timestamp(_finest(left, right)),
     "timestamp with zone": lambda left, right: pa.timestamp(_finest(left, right), "UTC"),
     "duration": lambda left, right: pa.duration(_finest(left, right)),
@@ -209,10 +175,10 @@ def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Ar
     Raises:
         SchemaMismatchError: Naming the column, the types and, where there is one, a value.
     """
-    values, data_type = plain(values), plain_type(data_type)
+    values, data_type = plain_values(values), plain_type(data_type)
     if values.type.equals(data_type):
         return values
-    if not comparable(values.type, data_type):
+    if not are_comparable(values.type, data_type):
         raise SchemaMismatchError(
             f"column {column!r} is {values.type} in the source and {data_type} in the target; "
             "their values are never equal.\n"
@@ -224,7 +190,8 @@ def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Ar
         out = _cast(values, data_type)
         back = _cast(out, values.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _does_not_fit(column, values, data_type, _first_misfit(values, data_type)) from error
+        found = _first_uncastable(values, data_type)
+        raise _does_not_fit(column, values, data_type, found) from error
     changed = _changed(values, back)
     if changed is not None:
         raise _does_not_fit(column, values, data_type, values[changed])
@@ -234,10 +201,8 @@ def cast_exactly(values: pa.Array, data_type: pa.DataType, column: str) -> pa.Ar
 def _cast(values: pa.Array, data_type: pa.DataType) -> pa.Array:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(data_type):
         # The direct cast wants room for every integer of the type, not for the values at hand.
-        wide = values.cast(pa.decimal128(20, 0)).cast(
-            pa.decimal256(_MAX_DECIMAL256, data_type.scale)
-        )
-        return wide.cast(data_type)
+        wide = pa.decimal256(_MAX_DECIMAL256, data_type.scale)
+        return values.cast(_INTEGERS).cast(wide).cast(data_type)
     if pa.types.is_decimal(values.type):
         return _cast_decimal(values, data_type)
     return values.cast(data_type)
@@ -249,8 +214,8 @@ def _cast_decimal(values: pa.Array, data_type: pa.DataType) -> pa.Array:
         wide = values.cast(pa.decimal256(_MAX_DECIMAL256, 0)) if is_integer else values
         return wide.cast(data_type)
     except pa.ArrowInvalid:
-        # Either a value does not fit, or it is one of the few that pyarrow 26 divides wrongly
-        # (18446744073709551615 by 10**18): Python's arithmetic tells.
+        # Either a value does not fit, or pyarrow 26 divides it wrongly (18446744073709551615 by
+        # 10**18): Python's arithmetic decides.
         numbers = [None if n is None else _EXACT.normalize(n) for n in values.to_pylist()]
         if is_integer:
             return pa.array(numbers, pa.decimal256(_MAX_DECIMAL256, 0)).cast(data_type)
@@ -258,7 +223,7 @@ def _cast_decimal(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _changed(values: pa.Array, back: pa.Array) -> int | None:
-    """The index of the first value that did not survive the round trip."""
+    """Return the index of the first value that the round trip has changed."""
     if pa.types.is_float16(values.type):  # has no comparison of its own
         values, back = values.cast(pa.float32()), back.cast(pa.float32())
     differs = pc.not_equal(values, back)
@@ -269,20 +234,16 @@ def _changed(values: pa.Array, back: pa.Array) -> int | None:
     return None if index < 0 else int(index)
 
 
-def _first_misfit(values: pa.Array, data_type: pa.DataType) -> pa.Scalar | None:
-    """A value that cannot be cast, found by halving."""
+def _first_uncastable(values: pa.Array, data_type: pa.DataType) -> pa.Scalar | None:
+    """Return a value that cannot be cast, found by bisection."""
     while len(values) > 1:
         half = values[: len(values) // 2]
-        values = values[len(values) // 2 :] if _casts(half, data_type) else half
+        try:
+            _cast(half, data_type)
+            values = values[len(half) :]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values = half
     return values[0] if len(values) else None
-
-
-def _casts(values: pa.Array, data_type: pa.DataType) -> bool:
-    try:
-        _cast(values, data_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
 
 
 def _does_not_fit(
@@ -298,8 +259,6 @@ def _does_not_fit(
     )
 
 
-# --- Canonical keys: the one function that makes keys comparable ---
-
 _SIGN = np.int64(-(2**63))
 _BELOW_SIGN = np.int64(2**63 - 1)
 _INT64_DIGITS = 18
@@ -314,17 +273,14 @@ class KeyColumn:
 
     name: str
     type: pa.DataType
-    """The type that holds every value of the target's files."""
+    """The type that can store every value of the target's files."""
 
     @property
     def canonical_type(self) -> pa.DataType:
         """Either ``int64`` or ``binary``."""
         kind = family(self.type)
-        if kind in ("string", "binary"):
-            return pa.binary()
-        if kind == "decimal" and self.type.precision > _INT64_DIGITS:
-            return pa.binary()
-        return pa.int64()
+        is_wide = kind == "decimal" and self.type.precision > _INT64_DIGITS
+        return pa.binary() if is_wide or kind in ("string", "binary") else pa.int64()
 
     @property
     def is_float(self) -> bool:
@@ -342,7 +298,7 @@ class KeyColumn:
         return pa.chunked_array(encoded, type=self.canonical_type)
 
     def original(self, canonical: pa.Array) -> pa.Array:
-        """Map canonical values back; what :meth:`canonical` made of them, as the column's type.
+        """Map canonical values back to values of the column's type.
 
         Raises:
             pyarrow.ArrowInvalid: If a value was not made by :meth:`canonical`, for example a
@@ -390,14 +346,14 @@ def key_column(name: str, data_type: pa.DataType) -> KeyColumn:
             "Hint: keys are numbers, strings, binaries, booleans, dates, times or timestamps."
         )
     if pa.types.is_null(data_type):
-        data_type = pa.int64()  # no file holds a value; any type does
+        data_type = pa.int64()  # no file has a value, so any type will do
     if pa.types.is_date(data_type):
         data_type = pa.date32()
     return KeyColumn(name, data_type)
 
 
 def canonical_keys(table: pa.Table, columns: Sequence[KeyColumn]) -> pa.Table:
-    """The canonical key columns of a table, under their own names."""
+    """Return the canonical key columns of a table, under their own names."""
     return pa.table(
         [column.canonical(table.column(column.name)) for column in columns],
         names=[column.name for column in columns],
@@ -405,10 +361,7 @@ def canonical_keys(table: pa.Table, columns: Sequence[KeyColumn]) -> pa.Table:
 
 
 def as_names(names: Any) -> Any:
-    """Names of columns as a tuple, also of one that is given as a string.
-
-    What holds no names stays as it is, to be refused by :func:`check_names`.
-    """
+    """Return column names as a tuple; :func:`check_names` refuses what this cannot convert."""
     if isinstance(names, str):
         return (names,)
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, bytes) else names
@@ -428,8 +381,8 @@ def check_names(what: str, names: Sequence[Any]) -> None:
     given: Any = names
     if not given or not isinstance(given, Sequence):
         raise InvalidArgumentError(f"{what} must name at least one column, got {names!r}.")
-    if strange := [name for name in names if not isinstance(name, str)]:
-        raise InvalidArgumentError(f"{what} must be strings, got {strange[0]!r}.")
+    if others := [name for name in names if not isinstance(name, str)]:
+        raise InvalidArgumentError(f"{what} must be strings, got {others[0]!r}.")
     if len(set(names)) < len(names):
         raise InvalidArgumentError(f"{what} must name each column once, got {list(names)!r}.")
 
@@ -442,8 +395,7 @@ def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> 
     """
     check_names(what, names)
     known = set(available)
-    missing = [name for name in names if name not in known]
-    if missing:
+    if missing := [name for name in names if name not in known]:
         raise InvalidArgumentError.missing_columns(what, missing, available)
     without_case: dict[str, list[str]] = {}
     for name in available:
@@ -458,7 +410,7 @@ def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> 
 
 
 def _encode_number(values: pa.Array) -> pa.Array:
-    """Booleans, integers, dates and times: their number, as an int64."""
+    """Encode booleans, integers, dates and times as int64."""
     if pa.types.is_boolean(values.type):
         return values.cast(pa.int8()).cast(pa.int64())
     if pa.types.is_integer(values.type):
@@ -467,8 +419,8 @@ def _encode_number(values: pa.Array) -> pa.Array:
 
 
 def _encode_decimal(values: pa.Array, canonical_type: pa.DataType) -> pa.Array:
-    """The unscaled number: as an int64, or big-endian with the sign bit flipped."""
-    wide = plain(values)
+    """Encode the unscaled number: as an int64, or big-endian with the sign bit flipped."""
+    wide = plain_values(values)
     width = 32 if pa.types.is_decimal256(wide.type) else 16
     if width == 16 and not pa.types.is_decimal128(wide.type):
         wide = wide.cast(pa.decimal128(wide.type.precision, wide.type.scale))
@@ -505,7 +457,7 @@ def _fixed_width_bytes(values: pa.Array, width: int) -> NDArray[np.uint8]:
 
 
 def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Floats as integers of the same order; one NaN above infinity, one zero."""
+    """Map floats to integers of the same order; one NaN above infinity, one zero."""
     bits = values.view(np.int64)
     ordered = np.where(bits < 0, bits ^ _BELOW_SIGN, bits)
     ordered = np.where(bits == _SIGN, 0, ordered)  # -0.0; arithmetic would warn at some NaN
@@ -513,7 +465,7 @@ def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _to_numpy(values: pa.Array) -> NDArray[Any]:
-    """The values as numpy sees the buffer: what stands at a NULL is any value."""
+    """Return the buffer as an array; at a NULL it has any value."""
     filled = values if values.null_count == 0 else values.fill_null(0)
     return np.asarray(filled.to_numpy(zero_copy_only=False))
 

@@ -1,8 +1,8 @@
-"""Exact comparison of canonical keys: groups of equal keys, and which row holds which key.
+"""The key index: look up canonical keys, and choose among source rows with the same key.
 
-Keys of any number of columns are reduced to one integer each: values to their rank among the
-distinct values of the source, pairs of ranks to their rank among the distinct pairs, and so on.
-NULL is a value like any other here; whether NULL keys may match is decided before.
+Keys of several columns are reduced to one integer each: values to their rank among the distinct
+values of the source, pairs of ranks to their rank among the distinct pairs, and so on. NULL is a
+value like any other here; whether NULL keys may match is decided before.
 """
 
 from __future__ import annotations
@@ -31,19 +31,13 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["DuplicatePolicy", "KeyIndex", "sample_keys", "winning_rows"]
-
 DuplicatePolicy = Literal["error", "first", "last"]
 
-_SAMPLES = 5
+_MAX_SAMPLES = 5
 
 
 class KeyIndex:
-    """The keys of a source, ready to be looked up.
-
-    Args:
-        keys: Canonical key columns.
-    """
+    """Looks up canonical keys among those of a source."""
 
     def __init__(self, keys: pa.Table) -> None:
         column = keys.column(0)
@@ -61,16 +55,16 @@ class KeyIndex:
 
     @cached_property
     def groups(self) -> Numbers:
-        """For each source row the number of its key; equal keys have equal numbers."""
+        """The number of each source row's key; equal keys have equal numbers."""
         return self._index.groups()
 
     def lookup(self, keys: pa.Table) -> Numbers:
-        """For each key the first source row that has it, or -1."""
+        """Return for each key the first source row that has it, or -1."""
         return self._index.lookup(keys)
 
 
 class _NumberIndex:
-    """Keys of one number each: the sorted numbers, and where they stood; no more memory."""
+    """Keys of one number each: the sorted numbers and their rows, to save memory."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._order: NDArray[np.unsignedinteger[Any]] | None = None
@@ -95,10 +89,10 @@ class _NumberIndex:
 
     def lookup(self, keys: pa.Table) -> Numbers:
         column = keys.column(0)
-        place = _find(self._ordered, column.fill_null(0).to_numpy())
+        rows = _find(self._ordered, column.fill_null(0).to_numpy())
         if self._order is not None:
-            place = np.where(place < 0, -1, self._order[place].astype(np.int64))
-        return np.where(np.asarray(column.is_null()), -1, place) if column.null_count else place
+            rows = np.where(rows < 0, -1, self._order[rows].astype(np.int64))
+        return np.where(np.asarray(column.is_null()), -1, rows) if column.null_count else rows
 
 
 class _TupleIndex:
@@ -148,7 +142,7 @@ class _Ranks:
         self.count = len(distinct) + 1
 
     def of(self, values: pa.ChunkedArray) -> Numbers:
-        """The rank of each value; -1 for values that are not among them."""
+        """Return the rank of each value; -1 for values that are not among them."""
         chunks = [self._of(chunk) for chunk in values.chunks]
         return np.concatenate([*chunks, np.empty(0, np.int64)])
 
@@ -165,21 +159,21 @@ class _Ranks:
         if not len(self._ordered):
             return np.full(len(values), -1)
         if len(self._ordered) < len(values):
-            # By hashes, of which a table is made in each call: not for a source of many keys.
+            # Each call builds a hash table: too expensive for a large source.
             found = pc.index_in(values, value_set=self._ordered).fill_null(-1)
             return np.asarray(found, np.int64)
-        place = np.asarray(pc.search_sorted(self._ordered, values, side="left")).astype(np.int64)
-        clipped = np.minimum(place, len(self._ordered) - 1)
+        index = np.asarray(pc.search_sorted(self._ordered, values, side="left")).astype(np.int64)
+        clipped = np.minimum(index, len(self._ordered) - 1)
         same = np.asarray(pc.equal(self._ordered.take(pa.array(clipped)), values))
         return np.where(same, clipped, -1)
 
 
 def _find(ordered: Numbers, values: Numbers) -> Numbers:
-    """The place of each value in a sorted array, or -1."""
+    """Return the index of each value in a sorted array, or -1."""
     if not len(ordered):
         return np.full(len(values), -1)
-    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.where(ordered[place] == values, place, -1)
+    index = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[index] == values, index, -1)
 
 
 def _first_row_of_each(groups: Numbers) -> Numbers:
@@ -195,15 +189,10 @@ def winning_rows(
     policy: DuplicatePolicy = "error",
     order_by: Sequence[str] | None = None,
 ) -> NDArray[np.int64]:
-    """The source rows that remain when every key may occur once, in their order.
+    """Return the source rows that remain when every key may occur once, in their order.
 
-    Args:
-        source: The source, for ``order_by`` and for sample keys in the error.
-        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
-        key_columns: The key columns.
-        policy: What to do with a key that occurs more than once.
-        order_by: Keep the row with the greatest value of these columns, the first column first.
-            NULL is below every value and NaN above; of equal rows the later one stays.
+    With ``order_by``, the row with the greatest value of these columns stays, the first column
+    first. NULL is below every value and NaN above; of equal rows the later one stays.
 
     Raises:
         DuplicateKeyError: If a key occurs more than once and nothing says which row to keep.
@@ -211,15 +200,16 @@ def winning_rows(
     """
     if policy not in ("error", "first", "last"):
         raise InvalidArgumentError.choice("duplicate_keys", policy, ("error", "first", "last"))
-    ranked = _ranked(source, order_by) if order_by else None
+    ordering = _canonical_order(source, order_by) if order_by else None
     counts = np.bincount(groups)
     repeated = np.flatnonzero(counts > 1)
     if not len(repeated):
         return np.arange(len(groups))
-    if ranked is not None:
-        order = _ascending(ranked)
+    if ordering is not None:
+        order = _ascending(ordering)
     elif policy == "error":
-        raise _duplicates(source, groups, repeated, key_columns)
+        samples = sample_keys(source, key_columns, groups, repeated)
+        raise DuplicateKeyError.found(key_columns, len(repeated), samples)
     else:
         order = np.arange(len(groups))[:: -1 if policy == "first" else 1]
     winners = np.zeros(len(counts), np.int64)
@@ -227,11 +217,10 @@ def winning_rows(
     return np.sort(winners)
 
 
-def _ranked(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
-    """The columns to order by as canonical values: their order has a place for NaN, above all."""
+def _canonical_order(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
+    """Return the columns to order by as canonical values, which sort NaN above all others."""
     check_names("order_by", order_by)
-    missing = [name for name in order_by if name not in source.column_names]
-    if missing:
+    if missing := [name for name in order_by if name not in source.column_names]:
         raise InvalidArgumentError.missing_columns("order_by", missing, source.column_names)
     for name in order_by:
         if family(source.schema.field(name).type) is None:
@@ -243,21 +232,11 @@ def _ranked(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
     return canonical_keys(source, columns)
 
 
-def _ascending(ranked: pa.Table) -> NDArray[np.int64]:
-    """The rows in order, NULL first; equal ones stay as they are."""
-    columns = numbered_columns(ranked)
+def _ascending(table: pa.Table) -> NDArray[np.int64]:
+    """Return the rows in order, NULL first; equal rows keep their order."""
+    columns = numbered_columns(table)
     keys = [(name, "ascending", "at_start") for name in columns.column_names]
     return np.asarray(pc.sort_indices(columns, sort_keys=keys)).astype(np.int64)
-
-
-def _duplicates(
-    source: pa.Table,
-    groups: NDArray[np.int64],
-    repeated: NDArray[np.intp],
-    key_columns: Sequence[str],
-) -> DuplicateKeyError:
-    samples = sample_keys(source, key_columns, groups, repeated)
-    return DuplicateKeyError.found(key_columns, len(repeated), samples)
 
 
 def sample_keys(
@@ -266,15 +245,8 @@ def sample_keys(
     groups: NDArray[np.int64],
     wanted: NDArray[np.integer[Any]],
 ) -> list[tuple[Any, ...]]:
-    """A few of the wanted keys, for an error message.
-
-    Args:
-        source: The rows.
-        key_columns: The key columns.
-        groups: The number of each row's key, see :attr:`KeyIndex.groups`.
-        wanted: The numbers of keys.
-    """
+    """Return some of the wanted keys, given by their group numbers, for an error message."""
     _, first = np.unique(groups, return_index=True)
-    rows = source.select(list(key_columns)).take(pa.array(first[wanted[:_SAMPLES]]))
+    rows = source.select(list(key_columns)).take(pa.array(first[wanted[:_MAX_SAMPLES]]))
     columns = [[python_value(value) for value in column] for column in rows.columns]
     return list(zip(*columns, strict=True))

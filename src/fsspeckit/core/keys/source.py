@@ -1,7 +1,4 @@
-"""The source as planning sees it: its keys, whatever a caller passes as such.
-
-What must hold of a source before anything is written.
-"""
+"""The keys of a source: what callers may pass as keys, and what must be true of them."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from fsspeckit.core.keys.canonical import (
     check_names,
     common_type,
     key_column,
-    plain,
+    plain_values,
 )
 from fsspeckit.core.keys.key_index import KeyIndex, sample_keys
 from fsspeckit.errors import InvalidArgumentError, NullKeyError, PartitionMoveError
@@ -36,22 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.planning import Target
-
-__all__ = [
-    "NullPolicy",
-    "SourceKeys",
-    "cut_value",
-    "different_rows",
-    "keys_table",
-    "kinds_of",
-    "no_keys",
-    "source_keys",
-    "validate_no_null_keys",
-    "validate_partition_column_immutability",
-]
-
-
-# --- What must hold of a source before anything is written ---
 
 
 def validate_no_null_keys(source_table: pa.Table, key_columns: str | Sequence[str]) -> None:
@@ -65,14 +46,13 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: str | Sequence[st
     """
     key_columns = as_names(key_columns)
     check_columns("key_columns", key_columns, source_table.column_names)
-    counts = {name: _null_count(source_table.column(name)) for name in key_columns}
+    # Decoded, because NULL may be a value of a dictionary.
+    counts = {
+        name: sum(plain_values(chunk).null_count for chunk in source_table.column(name).chunks)
+        for name in key_columns
+    }
     if found := {name: count for name, count in counts.items() if count}:
         raise NullKeyError.found(found)
-
-
-def _null_count(values: pa.ChunkedArray) -> int:
-    """The NULL values, also those that only the dictionary of a dictionary array tells."""
-    return sum(plain(chunk).null_count for chunk in values.chunks)
 
 
 def validate_partition_column_immutability(
@@ -86,7 +66,7 @@ def validate_partition_column_immutability(
     Without partition columns there is nothing to move between.
 
     Raises:
-        PartitionMoveError: A ``ValueError`` with the number of such keys and a few of them.
+        PartitionMoveError: A ``ValueError`` with the number of such keys and samples of them.
     """
     key_columns, partition_columns = as_names(key_columns), as_names(partition_columns)
     for table in (source_table, target_table):
@@ -104,7 +84,7 @@ def validate_partition_column_immutability(
     index = KeyIndex(source_keys)
     in_source = index.lookup(target_keys)
     in_target = KeyIndex(target_keys).lookup(source_keys)
-    # Both ways, because of several rows with one key a lookup finds only the first.
+    # Both ways, because a lookup finds only the first of several rows with one key.
     moved = np.union1d(
         index.groups[in_source[_changed_rows(target_parts, source_parts, in_source)]],
         index.groups[_changed_rows(source_parts, target_parts, in_target)],
@@ -115,14 +95,14 @@ def validate_partition_column_immutability(
 
 
 def _changed_rows(left: pa.Table, right: pa.Table, match: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The rows of one table that differ from their match in the other; -1 is no match."""
+    """Return the rows of one table that differ from their match in the other; -1 is no match."""
     rows = np.flatnonzero(match >= 0)
     pairs = left.take(pa.array(rows)), right.take(pa.array(match[rows]))
     return rows[different_rows(*pairs)]
 
 
 def different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
-    """Which rows of two canonical tables differ; NULL equals NULL."""
+    """Return which rows of two canonical tables differ; NULL equals NULL."""
     differs = np.zeros(left.num_rows, bool)
     for one, other in zip(left.columns, right.columns, strict=True):
         equal = pc.equal(one, other).fill_null(False)
@@ -132,16 +112,10 @@ def different_rows(left: pa.Table, right: pa.Table) -> NDArray[np.bool_]:
 
 
 def _shared_columns(source: pa.Table, target: pa.Table, names: Sequence[str]) -> list[KeyColumn]:
-    """The columns with types that hold the values of both tables."""
-    return [
-        key_column(
-            name, common_type(source.schema.field(name).type, target.schema.field(name).type)
-        )
-        for name in names
-    ]
+    """Return key columns whose types can store the values of both tables."""
+    pairs = [(source.schema.field(name).type, target.schema.field(name).type) for name in names]
+    return [key_column(name, common_type(*pair)) for name, pair in zip(names, pairs, strict=True)]
 
-
-# --- The source as planning sees it: its keys, whatever a caller passes as such ---
 
 NullPolicy = Literal["error", "match"]
 
@@ -155,21 +129,21 @@ class SourceKeys:
 
     @property
     def count(self) -> int:
-        """How many keys there are."""
+        """The number of keys."""
         return int(self.keys.num_rows)
 
     @property
     def is_complete(self) -> bool:
-        """Whether ``keys`` are all of them.
+        """Whether ``keys`` has every key of the source.
 
-        An engine whose source is too large for one machine gives enough keys to compare with
-        bounds: inside each row group's bounds one, if any is, and of each partition one.
+        An engine whose source is too large for one machine returns one key inside the bounds of
+        each row group, if there is any, and one of each partition.
         """
         return True
 
 
 def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error") -> SourceKeys:
-    """Take the keys of a source for planning against a target.
+    """Return the keys of a source for planning against a target.
 
     Raises:
         InvalidArgumentError: If a key or partition column is missing.
@@ -185,27 +159,29 @@ def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error
         check_columns("partition_columns", parts, source.column_names)
     if null_keys == "error":
         validate_no_null_keys(source, names)
-    columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
-    return SourceKeys(canonical_keys(source, list(columns.values())))
+    return SourceKeys(canonical_keys(source, _key_and_partition_columns(target)))
 
 
 def no_keys(target: Target) -> SourceKeys:
-    """The keys of an empty source."""
-    columns = {column.name: column for column in (*target.key_columns, *target.partition_columns)}
-    fields = [(column.name, column.canonical_type) for column in columns.values()]
-    return SourceKeys(pa.schema(fields).empty_table())
+    """Return the keys of an empty source."""
+    columns = _key_and_partition_columns(target)
+    return SourceKeys(pa.schema([(c.name, c.canonical_type) for c in columns]).empty_table())
+
+
+def _key_and_partition_columns(target: Target) -> list[KeyColumn]:
+    return list({c.name: c for c in (*target.key_columns, *target.partition_columns)}.values())
 
 
 def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
-    """Turn what a caller may pass as keys into a table of key columns.
+    """Return keys, in any form that a caller may pass them, as a table of key columns.
 
     Args:
         source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
         key_columns: The names of the key columns.
 
     Raises:
-        InvalidArgumentError: If the keys do not have one value per key column, or the values of
-            a column are not of one kind.
+        InvalidArgumentError: If a key does not have one value for each key column, or a column
+            mixes kinds of values.
     """
     key_columns = as_names(key_columns)
     check_names("key_columns", key_columns)
@@ -226,7 +202,7 @@ def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
 
 
 def _collected(source_keys: Any) -> Any:
-    """Keys as an Arrow object or a list."""
+    """Return keys as an Arrow object or a list."""
     if isinstance(source_keys, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
         return source_keys
     if isinstance(source_keys, pa.RecordBatchReader):
@@ -261,7 +237,7 @@ def _array(values: list[Any], name: str) -> pa.Array:
         return _inferred(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
         raise InvalidArgumentError(
-            f"the source_keys of column {name!r} are no values of one type: {error}.\n"
+            f"the source_keys of column {name!r} are not values of one type: {error}.\n"
             "Hint: pass an Arrow array or table, whose types are given."
         ) from error
 
@@ -274,11 +250,11 @@ def _inferred(values: list[Any]) -> pa.Array:
 
 
 def _check_one_kind(values: list[Any], name: str) -> None:
-    """Refuse mixtures that Arrow would make equal: a datetime cut to its date, text to bytes."""
-    kinds = kinds_of(values)
-    if (cut := cut_value(values)) is not None:
+    """Refuse mixtures that Arrow would make equal, such as a datetime and its date."""
+    kinds = value_kinds(values)
+    if (fine := find_truncated_value(values)) is not None:
         raise InvalidArgumentError(
-            f"the source_keys of column {name!r} hold {cut!r}, whose nanoseconds would be lost.\n"
+            f"the source_keys of column {name!r} hold {fine!r}, whose nanoseconds would be lost.\n"
             "Hint: pass an Arrow array or table, whose types are given."
         )
     if len(kinds) > 1:
@@ -288,10 +264,10 @@ def _check_one_kind(values: list[Any], name: str) -> None:
         )
 
 
-def kinds_of(values: Iterable[Any]) -> set[str]:
-    """What values other than None are called; values of two kinds are never equal.
+def value_kinds(values: Iterable[Any]) -> set[str]:
+    """Name the kinds of values other than None; values of two kinds are never equal.
 
-    Datetimes with a zone and without are of two kinds too.
+    Datetimes with a zone and datetimes without are two kinds.
     """
     values = [value for value in values if value is not None]
     kinds = {_kind_of(python_type) for python_type in set(map(type, values))}
@@ -302,8 +278,8 @@ def kinds_of(values: Iterable[Any]) -> set[str]:
     return kinds
 
 
-def cut_value(values: Iterable[Any]) -> Any:
-    """A timestamp or duration of pandas whose nanoseconds Arrow would cut off; else None."""
+def find_truncated_value(values: Iterable[Any]) -> Any:
+    """Return a timestamp or duration of pandas whose nanoseconds Arrow would lose, or None."""
     names = {each: _FINE.get(each.__name__) for each in set(map(type, values))}
     if not any(names.values()):
         return None
@@ -315,10 +291,8 @@ _FINE = {"Timestamp": "nanosecond", "Timedelta": "nanoseconds"}
 
 
 def _kind_of(python_type: type) -> str:
-    for name, base in _KINDS:
-        if issubclass(python_type, base):
-            return name
-    return python_type.__name__
+    named = (name for name, base in _KINDS if issubclass(python_type, base))
+    return next(named, python_type.__name__)
 
 
 _KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a date
@@ -327,7 +301,7 @@ _KINDS: tuple[tuple[str, type], ...] = (  # the narrower first: a datetime is a 
     ("dates", date),
     ("times", time),
     ("durations", timedelta),
-    ("durations", np.timedelta64),  # NumPy has it for a number
+    ("durations", np.timedelta64),  # for NumPy it is a number
     ("booleans", bool),
     ("booleans", np.bool_),
     ("numbers", Number),

@@ -1,4 +1,4 @@
-"""Matching: the key scan, and the positions of target rows that have a source key."""
+"""Matching: scan target keys and find the positions of rows that have a source key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fsspeckit.core.matching.positions import (
     Positions,
     chosen_rows,
     find_positions,
+    flag_moved_rows,
     index_keys,
     key_and_order_columns,
     keys_of_file,
@@ -21,6 +22,7 @@ __all__ = [
     "chosen_rows",
     "confirm_affected_files",
     "find_positions",
+    "flag_moved_rows",
     "index_keys",
     "key_and_order_columns",
     "keys_of_file",

@@ -1,7 +1,7 @@
-"""The key scan: the last link of the evidence chain.
+"""The key scan: read key columns to find the row groups that contain a source key.
 
-Reads key columns only, of the row groups that nothing else has ruled out, and never holds more
-than one row group. Where a sieve can tell which rows may matter, the others are not decoded.
+Only row groups that nothing else has ruled out are read, one at a time. Where a prefilter can say
+which rows may have a wanted key, the others are not decoded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import key_instants, naming_damage, open_data_file
+from fsspeckit.core.arrow_compat import int96_keys, naming_damage, open_data_file
 from fsspeckit.core.keys import (
     KeyIndex,
     canonical_keys,
@@ -23,7 +23,7 @@ from fsspeckit.core.keys import (
     keys_table,
 )
 from fsspeckit.core.parquet import KeyPrefilter, PrefilteredRows, prefilter_chunk
-from fsspeckit.core.planning import parse_hive_partition_path, read_footer, typed_values
+from fsspeckit.core.planning import parse_hive_partition_path, parse_partition_values, read_footer
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import DataFile, open_root, read_range
 
@@ -38,14 +38,12 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["confirm_affected_files", "prefilter_for", "scan_keys"]
-
-# Fewer rows are decoded in the time that it takes to look at their pages one by one.
-_MANY_ROWS: Final = 10_000
+_MIN_PREFILTER_ROWS: Final = 10_000
+"""Fewer rows are decoded in less time than it takes to filter their pages."""
 
 
 def prefilter_for(keys: pa.Table, columns: Sequence[KeyColumn]) -> KeyPrefilter | None:
-    """A sieve that lets some canonical keys pass; None where there is none for such keys."""
+    """Return a filter that passes some canonical keys; None where such keys have none."""
     (name, *more) = [column.name for column in columns]
     is_text = family(columns[0].type) in ("string", "binary")
     return KeyPrefilter.of(keys.column(name)) if is_text and not more else None
@@ -57,30 +55,27 @@ def scan_keys(
     row_groups: Sequence[int],
     columns: Sequence[KeyColumn],
     constants: Mapping[str, pa.Scalar],
-    sieve: KeyPrefilter | None = None,
+    prefilter: KeyPrefilter | None = None,
 ) -> Iterator[tuple[int, Rows, pa.Table]]:
     """Read the canonical keys of some row groups of a file.
 
-    Args:
-        root: Where the file is.
-        footer: The file.
-        row_groups: The row groups to read.
-        columns: The key columns.
-        constants: The value of each key column that is in the path and not in the file.
-        sieve: Lets the keys pass that are looked for; others may be left out then.
+    ``constants`` has the value of each key column that is in the path and not in the file. With a
+    ``prefilter``, rows with other keys than the wanted ones may be left out.
 
     Yields:
-        The number of the row group, some of its rows by their places in it, and their keys.
+        The number of the row group, the positions of rows in it, and their keys.
     """
     stored = [column.name for column in columns if column.name not in constants]
-    int96 = [c for c in columns if c.name in stored and _is_int96(footer, c.name)]
+    int96 = [c for c in columns if c.name in stored and footer.leaves[c.name].physical == "INT96"]
+    if constants or not root.is_local:
+        prefilter = None
     with open_data_file(root, footer.file.path) as file:
         for number in row_groups:
             rows = footer.row_groups[number].rows
-            if sieve is not None and not constants and root.is_local and rows >= _MANY_ROWS:
-                sifted = _sifted(root, footer, file, number, stored[0], sieve)
-                if sifted is not None:
-                    yield number, sifted.places, pa.table([sifted.values], names=stored)
+            if prefilter is not None and rows >= _MIN_PREFILTER_ROWS:
+                passed = _prefilter(root, footer, file, number, stored[0], prefilter)
+                if passed is not None:
+                    yield number, passed.places, pa.table([passed.values], names=stored)
                     continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):
@@ -95,38 +90,33 @@ def scan_keys(
             yield number, np.arange(rows), canonical_keys(pa.table(found), columns)
 
 
-def _sifted(
+def _prefilter(
     root: Root,
     footer: FileFooter,
     file: pq.ParquetFile,
     number: int,
     name: str,
-    sieve: KeyPrefilter,
+    prefilter: KeyPrefilter,
 ) -> PrefilteredRows | None:
-    """The rows of a row group that pass; None if the sieve cannot tell."""
+    """Return the rows of a row group that pass; None if all of them must be decoded."""
     # By its index: a leaf inside of another column may have the same path.
     leaf = footer.leaves[name].index
     chunk = file.metadata.row_group(number).column(leaf)
     rows, path = footer.row_groups[number].rows, footer.file.path
     with naming_damage(root, path):
         read = partial(read_range, root, path)
-        return prefilter_chunk(chunk, file.schema.column(leaf), rows, footer.file.size, read, sieve)
-
-
-def _is_int96(footer: FileFooter, name: str) -> bool:
-    return footer.leaves[name].physical == "INT96"
+        column = file.schema.column(leaf)
+        return prefilter_chunk(chunk, column, rows, footer.file.size, read, prefilter)
 
 
 def _instants(
     root: Root, footer: FileFooter, number: int, coarse: pa.Table, columns: Sequence[KeyColumn]
 ) -> dict[str, pa.ChunkedArray]:
-    """The INT96 key columns of a row group as the instants they are, nanoseconds included."""
+    """Return the INT96 key columns of a row group, nanoseconds included."""
     names = [column.name for column in columns]
     with open_data_file(root, footer.file.path, int96_unit="ns") as file:
         fine = file.read_row_group(number, columns=names)
-    return {
-        c.name: key_instants(coarse.column(c.name), fine.column(c.name), c.type) for c in columns
-    }
+    return {c.name: int96_keys(coarse.column(c.name), fine.column(c.name), c.type) for c in columns}
 
 
 def confirm_affected_files(
@@ -135,7 +125,7 @@ def confirm_affected_files(
     source_keys: Sequence[Any],
     filesystem: Any = None,
 ) -> list[str]:
-    """Find the candidates that really hold one of the keys, reading key columns only.
+    """Return the candidate files that contain one of the keys, reading key columns only.
 
     Args:
         candidate_files: Paths of data files.
@@ -144,9 +134,9 @@ def confirm_affected_files(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the paths.
 
     Returns:
-        The files that hold a key, in the order given. A file that cannot be read as Parquet, or
-        does not have a key column, counts as affected. A key that the type of a file's column
-        cannot hold is not in that file.
+        The files that contain a key, in the order given. A file that cannot be read as Parquet,
+        or does not have a key column, counts as affected. A key that the type of a file's column
+        cannot represent is not in that file.
 
     Raises:
         OSError: What the filesystem raised, naming the file.
@@ -178,29 +168,19 @@ def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
         for name, kind in zip(key_columns, types, strict=True)
     ]
     index = KeyIndex(canonical_keys(keys, columns))
+    scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
     try:
-        return _holds_key(root, footer, index, columns, constants)
+        return any(bool((index.lookup(found) >= 0).any()) for _, _, found in scanned)
     except UnreadableFileError:
         return True
 
 
-def _holds_key(
-    root: Root,
-    footer: FileFooter,
-    index: KeyIndex,
-    columns: Sequence[KeyColumn],
-    constants: Mapping[str, pa.Scalar],
-) -> bool:
-    scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
-    return any(bool((index.lookup(found) >= 0).any()) for _, _, found in scanned)
-
-
 def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, pa.Scalar]:
-    """The key columns that only the path holds, typed like the keys."""
+    """Return the values of key columns that only the path has, typed like the keys."""
     constants = {}
     for name, text in parse_hive_partition_path(path, keys.column_names).items():
         if name not in footer.leaves:
-            values, (known,) = typed_values([text], keys.schema.field(name).type)
+            values, (known,) = parse_partition_values([text], keys.schema.field(name).type)
             if known:
                 constants[name] = values[0]
     return constants

@@ -1,4 +1,4 @@
-"""Positions: which target rows have which source keys, found by Arrow kernels in one process."""
+"""Positions: find the target rows that have a source key, with Arrow kernels in one process."""
 
 from __future__ import annotations
 
@@ -22,25 +22,13 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = [
-    "IndexedKeys",
-    "Positions",
-    "chosen_rows",
-    "find_positions",
-    "index_keys",
-    "key_and_order_columns",
-    "keys_of_file",
-    "moving_keys",
-    "row_group_starts",
-]
-
 
 @dataclass(frozen=True)
 class IndexedKeys(SourceKeys):
-    """The keys of the source rows that take part, and where those rows are."""
+    """The keys of the source rows that take part, and the numbers of those rows."""
 
     index: KeyIndex | None
-    """None where an engine looks keys up in its own way."""
+    """None where an engine joins keys itself."""
 
     chosen: Rows | None = None
     """The number of each such row in the source; None if all rows take part."""
@@ -52,11 +40,11 @@ class IndexedKeys(SourceKeys):
 
     @property
     def indexed(self) -> IndexedKeys:
-        """Themselves: they are here, and not somewhere where a task reads them."""
+        """Themselves: these keys are in memory, not staged for a task to read."""
         return self
 
     def source_rows(self, keys: Rows) -> Rows:
-        """The source rows of some keys, by the numbers of the keys."""
+        """Return the source rows of keys that are given by number."""
         return keys if self.chosen is None else self.chosen[keys]
 
 
@@ -74,18 +62,15 @@ class Positions:
 def key_and_order_columns(
     target: Target, request: MergeOptions, available: Sequence[str]
 ) -> list[str]:
-    """The source columns that say which rows take part."""
+    """Return the source columns that decide which rows take part."""
     names = [c.name for c in (*target.key_columns, *target.partition_columns)]
     return [name for name in dict.fromkeys((*names, *request.order_by)) if name in available]
 
 
 def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> IndexedKeys:
-    """The keys that take part, after the NULL and duplicate policies.
+    """Return the keys that take part, after the NULL and duplicate policies.
 
-    Args:
-        table: The columns of :func:`key_and_order_columns`, of all source rows.
-        target: The dataset.
-        request: The policies.
+    ``table`` has the columns of :func:`key_and_order_columns`, of all source rows.
 
     Raises:
         NullKeyError: If a key is NULL and may not be.
@@ -103,19 +88,15 @@ def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> Indexe
 
 
 def chosen_rows(table: pa.Table, request: MergeOptions, groups: Rows | None) -> Rows | None:
-    """The source rows that remain when every key may occur once; None if all do.
+    """Return the source rows that remain when every key may occur once; None if all do.
 
-    Args:
-        table: The columns of :func:`key_and_order_columns`, of all source rows.
-        request: The policies, which are checked in any case.
-        groups: The number of each row's key; None if no key occurs twice.
+    The policies are checked even if no key occurs twice, for which ``groups`` is None.
 
     Raises:
         DuplicateKeyError: If a key occurs twice and nothing says which row wins.
     """
     if groups is None:
-        nothing = np.empty(0, np.int64)
-        chosen_rows(table.slice(0, 0), request, nothing)
+        chosen_rows(table.slice(0, 0), request, np.empty(0, np.int64))
         return None
     order_by = request.order_by or None
     return winning_rows(table, groups, list(request.key_columns), request.duplicates, order_by)
@@ -124,61 +105,72 @@ def chosen_rows(table: pa.Table, request: MergeOptions, groups: Rows | None) -> 
 def find_positions(
     target: Target,
     keys: IndexedKeys,
-    sieve: KeyPrefilter | None,
+    prefilter: KeyPrefilter | None,
     number: int,
     row_groups: tuple[int, ...],
 ) -> Positions:
-    """The matching rows of one file, by its number; a sieve may know where not to look."""
+    """Return the matching rows of the file with this number."""
     assert keys.index is not None
-    positions, rows, hit = [], [], []
-    for group, scanned, found in keys_of_file(target, sieve, number, row_groups):
-        row = keys.index.lookup(found)
-        here = np.flatnonzero(row >= 0)
-        if len(here):
-            positions.append(scanned[here])
-            rows.append(row[here])
-            hit.append(group)
-    none = [np.empty(0, np.int64)]
-    return Positions(np.concatenate(positions + none), np.concatenate(rows + none), tuple(hit))
+    none = np.empty(0, np.int64)
+    positions, found_keys, matched = [none], [none], []
+    for group, scanned, found in keys_of_file(target, prefilter, number, row_groups):
+        looked_up = keys.index.lookup(found)
+        hits = np.flatnonzero(looked_up >= 0)
+        if len(hits):
+            positions.append(scanned[hits])
+            found_keys.append(looked_up[hits])
+            matched.append(group)
+    return Positions(np.concatenate(positions), np.concatenate(found_keys), tuple(matched))
 
 
 def keys_of_file(
-    target: Target, sieve: KeyPrefilter | None, number: int, row_groups: Sequence[int]
+    target: Target, prefilter: KeyPrefilter | None, number: int, row_groups: Sequence[int]
 ) -> Iterator[tuple[int, Rows, pa.Table]]:
-    """The canonical keys of a file, but for some that the sieve holds back.
+    """Read the canonical keys of a file, except those that the prefilter rejects.
 
     Yields:
-        The row group, the positions of some of its rows in the file, and their keys.
+        The row group, the positions of rows in the file, and their keys.
     """
     footer = target.footers[number]
     starts = row_group_starts(footer)
-    constants = {name: part.values[number] for name, part in target.partitions.items()}
-    in_key = {c.name: constants[c.name] for c in target.key_columns if c.name in constants}
-    for group, rows, found in scan_keys(
-        target.root, footer, row_groups, target.key_columns, in_key, sieve
+    constants = {
+        column.name: target.partitions[column.name].values[number]
+        for column in target.key_columns
+        if column.name in target.partitions
+    }
+    for group, rows, keys in scan_keys(
+        target.root, footer, row_groups, target.key_columns, constants, prefilter
     ):
-        yield group, rows + starts[group], found
+        yield group, rows + starts[group], keys
 
 
 def row_group_starts(footer: FileFooter) -> Rows:
-    """The position of the first row of each row group, and the number of rows at the end."""
+    """Return the position of the first row of each row group, then the number of rows."""
     rows = [group.rows for group in footer.row_groups]
     return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
 
 def moving_keys(target: Target, keys: IndexedKeys, number: int, found: Positions) -> Rows:
-    """Which matches of a file would move to another partition."""
-    if not target.partition_columns or not len(found.keys):
+    """Return which matches of a file would move to another partition."""
+    if not target.partition_columns:
         return np.empty(0, np.int64)
-    names = [part.name for part in target.partition_columns]
-    wanted = keys.keys.select(names).take(pa.array(found.keys))
-    here = pa.table(
-        [
-            part.canonical(
-                target.partitions[part.name].values.take(pa.array([number] * len(found.keys)))
-            )
-            for part in target.partition_columns
-        ],
-        names=names,
-    )
-    return np.flatnonzero(different_rows(wanted, here))
+    wanted = keys.keys.select([part.name for part in target.partition_columns])
+    return np.flatnonzero(flag_moved_rows(target, number, wanted.take(pa.array(found.keys))))
+
+
+def flag_moved_rows(target: Target, number: int, rows: pa.Table) -> NDArray[np.bool_]:
+    """Return for each row whether it belongs to another partition than the rows of a file.
+
+    Args:
+        target: The dataset.
+        number: The number of the file.
+        rows: Canonical partition values, a column for each partition column in their order.
+    """
+    if not target.partition_columns or not rows.num_rows:
+        return np.zeros(rows.num_rows, bool)
+    own = [
+        part.canonical(target.partitions[part.name].values.slice(number, 1))[0]
+        for part in target.partition_columns
+    ]
+    columns = [pa.repeat(value, rows.num_rows) for value in own]
+    return different_rows(rows, pa.table(columns, names=rows.column_names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsspeckit.core.planning.footer_cache import KnownFooters
+from fsspeckit.core.planning.footer_cache import FooterCache
 from fsspeckit.core.planning.footers import FileFooter, raw_footer, read_footer, read_footers
 from fsspeckit.core.planning.key_ranges import (
     ColumnBounds,
@@ -25,12 +25,12 @@ from fsspeckit.core.planning.target import (
     PartitionDirectories,
     Target,
     check_partition_value,
-    check_spelling,
+    check_utf8_paths,
     detect_partition_columns,
     parse_hive_partition_path,
+    parse_partition_values,
     partition_values,
     read_target,
-    typed_values,
 )
 
 if TYPE_CHECKING:
@@ -40,20 +40,21 @@ __all__ = [
     "ColumnBounds",
     "FileFooter",
     "FilePlan",
+    "FooterCache",
     "IncrementalRewritePlan",
     "KeyOverlap",
-    "KnownFooters",
     "MergePlan",
     "PartitionDirectories",
     "PartitionValues",
     "PlanReason",
     "Target",
     "check_partition_value",
-    "check_spelling",
+    "check_utf8_paths",
     "constant_bounds",
     "detect_partition_columns",
     "key_bounds",
     "parse_hive_partition_path",
+    "parse_partition_values",
     "partition_values",
     "plan_files",
     "plan_incremental_rewrite",
@@ -63,5 +64,4 @@ __all__ = [
     "read_target",
     "statistics_bounds",
     "trusted_overlap",
-    "typed_values",
 ]

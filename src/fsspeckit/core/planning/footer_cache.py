@@ -1,15 +1,12 @@
-"""Summaries of footers, so that a merge into many files reads only the footers it has not seen.
+"""The footer cache: footers that earlier merges have read, kept in the control directory.
 
-A summary holds what :class:`~fsspeckit.core.planning.footers.FileFooter` does, of one set of
-columns. It belongs to a file by name, size, times of creation and of the last change and inode, or
-by ETag. A file is left out that was changed in the last moments before its footer was read, because
-a second change might not show in any of these; and one without an ETag on a filesystem that does
-not record when it was created, because another file may have taken its inode.
+A cached footer belongs to a file by name, size, inode and the times of creation and of the last
+change, or by ETag. A file is not cached that was changed shortly before its footer was read,
+because a second change might show in none of these; nor one without an ETag on a filesystem that
+does not record when it was created, because another file may have got its inode.
 
-The summaries are an Arrow stream for each schema that files have, behind a checksum: what is
-damaged, or was written by another version, is as if it were not there.
-
-What earlier merges knew of the files of a dataset: footers that need not be read again.
+The cache has an Arrow stream for each schema that files have, behind a checksum. One that is
+damaged, or was written by another version, is ignored.
 """
 
 from __future__ import annotations
@@ -41,17 +38,18 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader
     from fsspeckit.storage import DataFile, Root, Storage
 
-__all__ = ["KnownFooters", "Summaries", "decode_summaries", "encode_summaries", "is_settled"]
-
-
-# --- Summaries of footers ---
-
 _FORMAT: Final = "fsspeckit-footers"
 _VERSION: Final = 2
 _DIGEST_BYTES: Final = 32
-_MOST_SCHEMAS: Final = 16
-_SETTLED_NS: Final = 2_000_000_000
-"""A file that was changed less than this before its footer was read may change unseen."""
+_MAX_SCHEMAS: Final = 16
+_MIN_AGE_NS: Final = 2_000_000_000
+"""A file that was changed less than this before its footer was read may change unnoticed."""
+
+_MIN_FILES: Final = 64
+"""With fewer files, reading the footers costs less than reading the cache."""
+
+_REWRITE_RATIO: Final = 50
+"""The cache is written again if one file in this number was not in it."""
 
 _STORED: Final = {
     "BOOLEAN": pa.bool_(),
@@ -62,7 +60,7 @@ _STORED: Final = {
     "BYTE_ARRAY": pa.binary(),
     "FIXED_LEN_BYTE_ARRAY": pa.binary(),
 }
-"""How the bounds of each physical type are stored; of INT96 there are none that mean anything."""
+"""How the bounds of each physical type are stored; those of INT96 have no meaning."""
 
 _FILES: Final = pa.schema(
     [
@@ -80,7 +78,7 @@ _FILES: Final = pa.schema(
 
 
 class _Summary(NamedTuple):
-    """What is known of one file; a footer is made of it when it is found to be the same."""
+    """What is known of one file; a footer is made of it if the file is still the same."""
 
     identity: tuple[Any, ...]
     rows: int
@@ -92,7 +90,7 @@ class _Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class Summaries:
-    """What is known of files, by their paths below the root; these are also in their footers."""
+    """What is known of files, by their paths below the root."""
 
     columns: tuple[str, ...]
     """The columns whose statistics are known."""
@@ -100,7 +98,7 @@ class Summaries:
     by_path: dict[str, _Summary]
 
     def find(self, relative: str, file: DataFile) -> FileFooter | None:
-        """The footer of a file, if it is the one that was seen."""
+        """Return the footer of a file, if the file has not changed since."""
         known = self.by_path.get(relative)
         if known is None or known.identity != file[1:]:
             return None
@@ -108,12 +106,12 @@ class Summaries:
 
 
 def is_settled(file: DataFile, read_ns: int) -> bool:
-    """Whether a later change of a file would show."""
+    """Return whether a later change of a file would be noticed."""
     if file.etag is not None:
         return True
     if file.birth_ns is None:
         return False
-    return file.mtime_ns is not None and file.mtime_ns <= read_ns - _SETTLED_NS
+    return file.mtime_ns is not None and file.mtime_ns <= read_ns - _MIN_AGE_NS
 
 
 def encode_summaries(
@@ -122,50 +120,43 @@ def encode_summaries(
     relative: Callable[[str], str],
     raw: Callable[[FileFooter], bytes | None],
 ) -> bytes:
-    """Write summaries as bytes.
+    """Serialise the footers of settled files; those that cannot be summarised are left out.
 
-    Args:
-        footers: The footers of settled files; those that cannot be summarised are left out.
-        columns: The columns whose statistics they hold.
-        relative: Makes paths below the root.
-        raw: Gives the bytes of a footer; asked where bounds may have been cut.
+    ``relative`` makes paths relative to the root; ``raw`` returns the bytes of a footer.
     """
     parts: dict[tuple[bytes, str], list[FileFooter]] = {}
     keys: dict[int, tuple[bytes, str]] = {}
     for footer in footers:
-        if footer.error is None and _is_storable(footer):
+        is_storable = all(leaf.physical in _STORED for leaf in footer.leaves.values())
+        if footer.error is None and is_storable:
             key = keys.get(id(footer.schema))
             if key is None:
                 key = (footer.schema.serialize().to_pybytes(), _leaves_as_json(footer.leaves))
                 keys[id(footer.schema)] = key
-            parts.setdefault(key, []).append(_without_cut_bounds(footer, raw))
+            parts.setdefault(key, []).append(_without_truncated_bounds(footer, raw))
     sink = pa.BufferOutputStream()
-    for schema, leaves in list(parts)[:_MOST_SCHEMAS]:
+    for schema, leaves in list(parts)[:_MAX_SCHEMAS]:
         about = {"format": _FORMAT, "version": _VERSION, "columns": list(columns)}
         _write_part(sink, parts[schema, leaves], about, schema, leaves, relative)
     data: bytes = sink.getvalue().to_pybytes()
     return _digest(data) + data
 
 
-def _is_storable(footer: FileFooter) -> bool:
-    return all(leaf.physical in _STORED for leaf in footer.leaves.values())
-
-
-def _without_cut_bounds(
+def _without_truncated_bounds(
     footer: FileFooter, raw: Callable[[FileFooter], bytes | None]
 ) -> FileFooter:
-    """The footer without bounds that may have been cut: its own bytes will not be there to ask."""
+    """Return the footer without truncated bounds: its bytes, which say so, are not cached."""
     groups = list(footer.row_groups)
     for name in footer.leaves:
         for number in inexact_row_groups(footer, name, raw):
             known = groups[number].columns
-            cut = replace(known[name], low=None, high=None)
-            groups[number] = replace(groups[number], columns={**known, name: cut})
+            unbounded = replace(known[name], low=None, high=None)
+            groups[number] = replace(groups[number], columns={**known, name: unbounded})
     return replace(footer, row_groups=tuple(groups))
 
 
 def _leaves_as_json(leaves: dict[str, Leaf]) -> str:
-    shown = {
+    described = {
         name: {
             "physical": leaf.physical,
             "type": pa.schema([(name, leaf.type)]).serialize().to_pybytes().hex(),
@@ -174,7 +165,7 @@ def _leaves_as_json(leaves: dict[str, Leaf]) -> str:
         }
         for name, leaf in leaves.items()
     }
-    return json.dumps(shown)
+    return json.dumps(described)
 
 
 def _leaves_from_json(text: str) -> dict[str, Leaf]:
@@ -197,25 +188,19 @@ def _write_part(
     leaves: str,
     relative: Callable[[str], str],
 ) -> None:
-    """Write the files of one schema: a stream with one batch of files and one of row groups."""
-    files = _files_batch(footers, relative)
-    groups = _groups_batch(footers)
-    for batch, metadata in (
-        (files, {b"about": json.dumps(about), b"schema": schema, b"leaves": leaves}),
-        (groups, {}),
-    ):
+    """Write the files of one schema: a stream of files and one of row groups."""
+    about_files = {b"about": json.dumps(about), b"schema": schema, b"leaves": leaves}
+    files, groups = _files_batch(footers, relative), _groups_batch(footers)
+    for batch, metadata in ((files, about_files), (groups, {})):
         with pa.ipc.new_stream(sink, batch.schema.with_metadata(metadata)) as writer:
             writer.write_batch(batch)
 
 
 def _files_batch(footers: list[FileFooter], relative: Callable[[str], str]) -> pa.RecordBatch:
+    identity = ("size", "mtime_ns", "inode", "etag", "birth_ns")
     values = {
         "path": [relative(footer.file.path) for footer in footers],
-        "size": [footer.file.size for footer in footers],
-        "mtime_ns": [footer.file.mtime_ns for footer in footers],
-        "inode": [footer.file.inode for footer in footers],
-        "etag": [footer.file.etag for footer in footers],
-        "birth_ns": [footer.file.birth_ns for footer in footers],
+        **{name: [getattr(footer.file, name) for footer in footers] for name in identity},
         "rows": [footer.rows for footer in footers],
         "created_by": [footer.created_by for footer in footers],
         "groups": [len(footer.row_groups) for footer in footers],
@@ -247,11 +232,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def decode_summaries(data: bytes) -> Summaries | None:
-    """Read summaries; None if these bytes are none, are damaged, or of another version.
-
-    Args:
-        data: What `encode_summaries` returned.
-    """
+    """Read what `encode_summaries` wrote; None if it is damaged or of another version."""
     if len(data) <= _DIGEST_BYTES or _digest(data[_DIGEST_BYTES:]) != data[:_DIGEST_BYTES]:
         return None
     source = pa.BufferReader(pa.py_buffer(data).slice(_DIGEST_BYTES))
@@ -277,9 +258,7 @@ def _read_part(files: pa.Table, groups: pa.Table) -> dict[str, _Summary]:
         files.column(name).to_pylist() for name in _FILES.names
     )
     if sum(counts) != groups.num_rows:
-        raise ValueError(
-            f"{sum(counts):,} row groups are told of, and {groups.num_rows:,} are here"
-        )
+        raise ValueError(f"expected {sum(counts):,} row groups, got {groups.num_rows:,}")
     found = (tuple(islice(row_groups, count)) for count in counts)
     facts = zip(path, zip(*identity, strict=True), rows, found, created_by, strict=True)
     return {
@@ -300,35 +279,26 @@ def _row_groups(groups: pa.Table, names: list[str]) -> Iterator[RowGroup]:
         yield RowGroup(count, size, dict(zip(names, found, strict=True)))
 
 
-# --- What earlier merges knew of the files of a dataset ---
-
-_FEWEST_FILES = 64
-"""Below this, reading the footers costs less than looking for summaries."""
-
-_WORTH_A_SHARE = 50
-"""Summaries are written again when one file in so many was not among them."""
-
-
-class KnownFooters:
-    """Reads footers, those it knows from the control directory; remembers the others there."""
+class FooterCache:
+    """Reads footers, if possible from the control directory, and saves the others there."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._columns: tuple[str, ...] = ()
-        self._to_keep: list[FileFooter] = []
-        self._is_worth_keeping = False
+        self._to_save: list[FileFooter] = []
+        self._is_outdated = False
 
     def reader(self, read: FooterReader) -> FooterReader:
-        """A reader that asks another one only for footers that are not known."""
+        """Return a reader that calls another one only for footers that are not cached."""
 
-        def read_unknown(
+        def read_missing(
             root: Root, files: Sequence[DataFile], columns: Iterable[str] | None
         ) -> list[FileFooter]:
-            if len(files) < _FEWEST_FILES or columns is None:
+            if len(files) < _MIN_FILES or columns is None:
                 return read(root, files, columns)
             return self._read(root, files, tuple(columns), read)
 
-        return read_unknown
+        return read_missing
 
     def _read(
         self, root: Root, files: Sequence[DataFile], columns: tuple[str, ...], read: FooterReader
@@ -345,24 +315,24 @@ class KnownFooters:
         fresh = {footer.file.path: footer for footer in read(root, missing, columns)}
         settled = [footer for footer in fresh.values() if is_settled(footer.file, begun)]
         self._columns = columns
-        self._to_keep = [*found.values(), *settled]
-        self._is_worth_keeping = len(settled) * _WORTH_A_SHARE >= len(files)
+        self._to_save = [*found.values(), *settled]
+        self._is_outdated = len(settled) * _REWRITE_RATIO >= len(files)
         return [found.get(file.path) or fresh[file.path] for file in files]
 
     def _load(self, columns: tuple[str, ...]) -> Summaries | None:
-        """Summaries of these columns; None where there are none that can be used."""
+        """Return the summaries of these columns; None if there are none that can be used."""
         try:
             known = decode_summaries(self._storage.backend.read(self._storage.control.footers))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
-            return None  # they only save time: whatever is wrong with them, footers are read
+            return None  # the cache only saves time: without it, footers are read
         return known if known is not None and set(known.columns) == set(columns) else None
 
-    def keep(self) -> None:
-        """Write the summaries, if there is enough that is new in them."""
-        if not self._is_worth_keeping:
+    def save(self) -> None:
+        """Write the summaries, if enough of them are new."""
+        if not self._is_outdated:
             return
         root = self._storage.root
         raw = partial(raw_footer, root)
-        data = encode_summaries(self._to_keep, self._columns, root.relative, raw)
+        data = encode_summaries(self._to_save, self._columns, root.relative, raw)
         with suppress(OSError):  # the next merge reads the footers again
             self._storage.backend.overwrite(self._storage.control.footers, data, sync=False)

@@ -1,13 +1,8 @@
 """Footers: what a merge needs to know of a data file before it reads any data.
 
 Each file is opened once and its tail read once; pyarrow parses the footer from those bytes.
-Statistics are kept per row group and by full column path, as the raw physical values in the
-footer: what they mean, and whether to believe them, is decided where they are compared with keys.
-
-Pauses of the garbage collector, where many objects are made that stay.
-
-Each time enough objects are new, the collector looks at all that there are, and here it finds
-nothing to collect.
+Statistics are kept for each row group as the physical values in the footer: what they mean, and
+whether to trust them, is decided where they are compared with keys.
 """
 
 from __future__ import annotations
@@ -18,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -36,30 +32,15 @@ if TYPE_CHECKING:
 
     FooterReader = Callable[[Root, Sequence[DataFile], Iterable[str] | None], list["FileFooter"]]
 
-__all__ = [
-    "ChunkStatistics",
-    "FileFooter",
-    "Leaf",
-    "RowGroup",
-    "footer_bytes",
-    "gc_disabled",
-    "raw_footer",
-    "read_footer",
-    "read_footers",
-]
-
-
-# --- Footers: what a merge needs to know of a data file before it reads any data ---
-
 _INSTANT = pa.timestamp("us", "UTC")
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-_KEPT_FOOTER_BYTES = 256 * 1024
+_MAX_KEPT_FOOTER_BYTES = 256 * 1024
 
-# pyarrow ends the whole process at a bound of a fixed-width column that is cut short, which other
-# writers do (arrow-rs from 64 bytes on). The bounds of such columns are read here instead.
+# pyarrow aborts the process at a truncated bound of a fixed-width column, which other writers
+# store (arrow-rs from 64 bytes on). The bounds of such columns are read here instead.
 _WHOLE_WIDTH_WRITER = "parquet-cpp-arrow"
 _COLUMN_ORDERS_FIELD = 7
 _ENCRYPTION_FIELD = 8
@@ -67,11 +48,11 @@ _ROW_GROUPS: Final[Spec] = {4: [{1: [RAW]}]}
 _CHUNK: Final[Spec] = {3: {12: {3: INT, 5: BYTES, 6: BYTES}}}
 
 # Parsing holds the interpreter lock: threads hide the latency of a network or a slow disk, and
-# only get in each other's way where there is none.
+# only slow each other down where there is none. The first files are timed to find out.
 _LOCAL_WORKERS = 4
 _REMOTE_WORKERS = 16
-_TRIED = 64
-_MOSTLY_WAITED = 2
+_TIMED_FILES = 64
+_MIN_WAIT_RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +111,21 @@ class FileFooter:
     """The stored types of the columns asked for, by name; a column not stored is not here."""
 
     raw: bytes | None = None
-    """The footer's own bytes, kept where they may be needed again and are not too many."""
+    """The footer's bytes, kept if they may be needed again and are not too large."""
 
     error: str | None = None
     """Why the footer could not be read; such a file is never pruned."""
 
     is_checked: bool = False
-    """Whether bounds that may have been cut are left out already."""
+    """Whether bounds that may be truncated are already left out."""
 
 
 @dataclass(frozen=True)
 class _SchemaView:
-    """A schema with what is derived from it once for all files that share it."""
+    """A schema and what is derived from it, once for all files that share it."""
 
     prefix: bytes
-    """How the footers of these files begin: up to the end of the Parquet schema."""
+    """The beginning of these files' footers, up to the end of the Parquet schema."""
 
     stored: bytes | None
     """The Arrow schema that the writer left in the footer."""
@@ -157,7 +138,7 @@ class _SchemaView:
 def read_footers(
     root: Root, files: Sequence[DataFile], columns: Iterable[str] | None
 ) -> list[FileFooter]:
-    """Read the footers of many files.
+    """Read the footers of files.
 
     Args:
         root: Where the files are.
@@ -172,27 +153,25 @@ def read_footers(
     """
     wanted = None if columns is None else tuple(columns)
     if not root.is_local:
-        return _read_at_once(root, files, wanted, _REMOTE_WORKERS)
+        return _read_in_threads(root, files, wanted, _REMOTE_WORKERS)
     started, worked = time.perf_counter(), time.thread_time()
-    first = _read_all(root, files[:_TRIED], wanted)
+    first = _read_all(root, files[:_TIMED_FILES], wanted)
     seconds, worked = time.perf_counter() - started, time.thread_time() - worked
-    workers = _LOCAL_WORKERS if seconds > _MOSTLY_WAITED * worked else 1
-    return first + _read_at_once(root, files[_TRIED:], wanted, workers)
+    workers = _LOCAL_WORKERS if seconds > _MIN_WAIT_RATIO * worked else 1
+    return first + _read_in_threads(root, files[_TIMED_FILES:], wanted, workers)
 
 
-def _read_at_once(
+def _read_in_threads(
     root: Root, files: Sequence[DataFile], columns: tuple[str, ...] | None, workers: int
 ) -> list[FileFooter]:
     workers = min(workers, len(files))
     if workers <= 1:
         return _read_all(root, files, columns)
-    shares = [files[start::workers] for start in range(workers)]
-    footers: list[FileFooter | None] = [None] * len(files)
+    size = -(-len(files) // workers)
+    shares = [files[start : start + size] for start in range(0, len(files), size)]
     with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-footers") as pool:
         results = pool.map(lambda share: _read_all(root, share, columns), shares)
-        for start, share in enumerate(results):
-            footers[start::workers] = share
-    return [footer for footer in footers if footer is not None]
+        return list(chain.from_iterable(results))
 
 
 def _read_all(
@@ -224,8 +203,8 @@ def _read_one(
     try:
         return _parsed(file, raw, columns, views)
     except (pa.ArrowException, OSError, ValueError) as error:
-        # No file is touched any more: these are pyarrow's words for a damaged footer, among them
-        # names that are not UTF-8 and column metadata that is encrypted.
+        # The bytes are read: these are pyarrow's errors for a damaged footer, for names that are
+        # not UTF-8 and for encrypted column metadata.
         return _unreadable(root, file, error)
 
 
@@ -237,11 +216,14 @@ def _unreadable(root: Root, file: DataFile, error: Exception) -> FileFooter:
 def _parsed(
     file: DataFile, raw: bytes, columns: tuple[str, ...] | None, views: list[_SchemaView]
 ) -> FileFooter:
-    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw + _trailer(raw)))
+    trailer = len(raw).to_bytes(4, "little") + _MAGIC
+    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw + trailer))
     view = _view(metadata, raw, views)
     wanted = view.leaves if columns is None else columns
     leaves = {name: view.leaves[name] for name in wanted if name in view.leaves}
     _refuse_encrypted(raw, view.leaf_count)
+    # Exactness flags matter for byte-array bounds only, and pyarrow does not expose them.
+    has_bytes = any(leaf.physical == "BYTE_ARRAY" for leaf in leaves.values())
     return FileFooter(
         file,
         metadata.num_rows,
@@ -249,12 +231,12 @@ def _parsed(
         view.arrow,
         metadata.created_by or "",
         leaves,
-        raw if _may_need_raw(raw, leaves) else None,
+        raw if has_bytes and len(raw) <= _MAX_KEPT_FOOTER_BYTES else None,
     )
 
 
 def footer_bytes(root: Root, file: DataFile) -> bytes:
-    """The serialised footer of a file, in one read where it is not unusually large.
+    """Return the serialised footer of a file, with one read unless it is unusually large.
 
     Raises:
         UnreadableFileError: If the file does not end like a Parquet file.
@@ -275,9 +257,9 @@ def footer_bytes(root: Root, file: DataFile) -> bytes:
 
 
 def raw_footer(root: Root, footer: FileFooter) -> bytes | None:
-    """The bytes of a footer: as they were kept, or read again; None if that fails.
+    """Return the bytes of a footer, as they were kept or read again; None if that fails.
 
-    Who asks must take None for unknown: the file may have been replaced meanwhile.
+    None means unknown: the file may have been replaced meanwhile.
     """
     if footer.raw is not None:
         return footer.raw
@@ -287,20 +269,10 @@ def raw_footer(root: Root, footer: FileFooter) -> bytes | None:
         return None
 
 
-def _trailer(raw: bytes) -> bytes:
-    return len(raw).to_bytes(4, "little") + _MAGIC
-
-
-def _may_need_raw(raw: bytes, leaves: dict[str, Leaf]) -> bool:
-    """Exactness flags matter for byte-array bounds only, and pyarrow does not expose them."""
-    is_bytes = any(leaf.physical == "BYTE_ARRAY" for leaf in leaves.values())
-    return is_bytes and len(raw) <= _KEPT_FOOTER_BYTES
-
-
 def _refuse_encrypted(raw: bytes, leaf_count: int) -> None:
-    """Refuse a file with encrypted columns: pyarrow ends the whole process when it meets one."""
-    # A footer mostly ends with the usual order of each column, an empty struct in a union. Only
-    # one that ends otherwise can say that it is encrypted, and only that one has to be decoded.
+    """Refuse a file with encrypted columns: pyarrow aborts the process when it meets one."""
+    # Most footers end with the default order of each column, an empty struct in a union. Only a
+    # footer that ends otherwise may say that it is encrypted and has to be decoded.
     if raw.endswith(b"\x1c\0\0" * leaf_count + b"\0"):
         return
     if _ENCRYPTION_FIELD in decode(raw, {})[0].kinds:
@@ -346,10 +318,10 @@ def _statistics(chunk: pq.ColumnChunkMetaData, only_bloom: bool) -> ChunkStatist
 def _add_fixed_bounds(
     columns: list[dict[str, ChunkStatistics]], raw: bytes, leaves: dict[str, Leaf]
 ) -> None:
-    """Read the statistics of fixed-width columns from the footer's own bytes."""
+    """Read the statistics of fixed-width columns from the bytes of the footer."""
     footer, _ = decode(raw, _ROW_GROUPS)
     if _COLUMN_ORDERS_FIELD not in footer.kinds:
-        return  # bytes compared as signed numbers, or nobody knows how
+        return  # it is unknown how the writer compared bytes
     for chunks, group in zip(columns, footer.values[4], strict=True):
         for name, leaf in leaves.items():
             metadata = decode(group.values[1][leaf.index], _CHUNK)[0].values.get(3)
@@ -357,17 +329,15 @@ def _add_fixed_bounds(
             if found is not None:
                 low, high = found.values.get(6), found.values.get(5)
                 whole = all(end is not None and len(end) == leaf.length for end in (low, high))
-                ends = (low, high) if whole else (None, None)
-                chunks[name] = replace(
-                    chunks[name], low=ends[0], high=ends[1], null_count=found.values.get(3)
-                )
+                bounds = {"low": low, "high": high} if whole else {}
+                chunks[name] = replace(chunks[name], **bounds, null_count=found.values.get(3))
 
 
 def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _SchemaView:
-    """The view of a file's schema; files of a dataset mostly share one.
+    """Return the view of a file's schema; most files of a dataset share one.
 
-    Compared are the bytes: pyarrow's own comparison sees leaf columns without their parents, and
-    takes a required ``a.id`` for an ``id``.
+    The bytes are compared, because pyarrow compares leaf columns without their parents and takes a
+    required ``a.id`` for an ``id``.
     """
     stored = (metadata.metadata or {}).get(b"ARROW:schema")
     for view in views:
@@ -384,9 +354,9 @@ def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _S
 
 
 def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
-    """The leaf columns that are top-level columns: a nested ``a.b`` is not a column ``a.b``.
+    """Return the leaf columns that are top-level columns; a nested ``a.b`` is not one.
 
-    A name that occurs twice is left out: it does not tell which column is meant.
+    A name that occurs twice is left out: it does not identify a column.
     """
     counts = Counter(arrow.names)
     types = {column.name: plain_type(column.type) for column in arrow}
@@ -395,22 +365,18 @@ def _leaves(schema: pq.ParquetSchema, arrow: pa.Schema) -> dict[str, Leaf]:
         column = schema.column(index)
         is_column = column.path == column.name and column.max_repetition_level == 0
         if is_column and counts[column.name] == 1:
-            data_type = types[column.name]
-            if column.physical_type == "INT96":
-                data_type = _INSTANT
-            leaves[column.name] = Leaf(column.physical_type, data_type, index, column.length)
+            physical = column.physical_type
+            data_type = _INSTANT if physical == "INT96" else types[column.name]
+            leaves[column.name] = Leaf(physical, data_type, index, column.length)
     return leaves
-
-
-# --- Pauses of the garbage collector, where many objects are made that stay ---
 
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Let nothing be collected meanwhile, in any thread; for parts of a second.
+    """Disable the garbage collector, in all threads, while objects are made that stay.
 
-    Pauses of several threads may overlap: the first that ends may end all of them, and the one that
-    began first always turns the collector on again.
+    Several threads may overlap here: the first to leave may enable the collector for all of them,
+    and the first that entered always enables it again.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,14 +1,12 @@
-"""Bounds: footer statistics and partition values as canonical keys, or unknown.
+"""Key ranges: which source keys lie inside the bounds of which row groups.
 
-Only proof of absence prunes, so every doubt ends in *unknown*: no statistics, NaN, INT96, a
-truncated or distrusted bound, a minimum above the maximum. Unknown bounds contain every key.
+Bounds come from statistics or partition values. Only proof of absence prunes, so every doubt makes
+a bound *unknown*: no statistics, NaN, INT96, a truncated or untrusted bound, a minimum above the
+maximum. Unknown bounds contain every key.
 
-Which source keys lie inside the bounds of which row groups.
-
-Set-aware, not range-aware: a row group may hold a key only if some source key lies inside its
-bounds on *all* key columns. One outlier among the keys does not make every file a candidate, and
-a composite key is looked at as a tuple. Everything is a search in sorted arrays; nothing loops
-over keys.
+A row group may contain a key only if some source key lies inside its bounds on *all* key columns:
+one outlier among the keys does not make every file a candidate, and a composite key is compared as
+a tuple. Everything is a search in sorted arrays; nothing loops over keys.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys import NAN_CODE, comparable, family
+from fsspeckit.core.keys import NAN_CODE, are_comparable, family
 from fsspeckit.core.parquet import ThriftError, bound_exactness
 from fsspeckit.errors import SchemaMismatchError
 
@@ -37,39 +35,28 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = [
-    "ColumnBounds",
-    "KeyOverlap",
-    "constant_bounds",
-    "inexact_row_groups",
-    "statistics_bounds",
-]
-
-
-# --- Bounds: footer statistics and partition values as canonical keys, or unknown ---
-
-# These writers store whole values as bounds or none at all, so their flags need no look.
+# These writers store whole values as bounds or none at all, so their flags are not read.
 _EXACT_WRITERS = ("parquet-cpp-arrow", "parquet-mr")
 # Some writers compared decimals in byte arrays as unsigned bytes; these are known not to.
 _SIGNED_DECIMAL_WRITERS = ("parquet-cpp-arrow", "parquet-mr")
-# A bound this long without a flag may have been cut by a writer that does not say so.
-_SUSPICIOUS_LENGTH = 64
+# A bound this long without a flag may be truncated by a writer that does not say so.
+_MIN_TRUNCATED_BYTES = 64
 _EXACT_ARITHMETIC = Context(prec=100)
 
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """What is known of one column in each of many row groups, canonical."""
+    """The canonical bounds of one column in each row group."""
 
     column: KeyColumn
     low: pa.Array
     high: pa.Array
     """Inclusive; NULL where unknown."""
 
-    may_hold_values: NDArray[np.bool_]
+    may_contain_values: NDArray[np.bool_]
     """False only where every value is proved NULL."""
 
-    may_hold_nulls: NDArray[np.bool_]
+    may_contain_nulls: NDArray[np.bool_]
     """False only where no value is NULL."""
 
     evidence: str = "statistics"
@@ -77,7 +64,7 @@ class ColumnBounds:
 
 
 def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> ColumnBounds:
-    """The bounds of a stored column in every row group of the files, in order."""
+    """Return the bounds of a stored column in every row group of the files, in order."""
     chunks = [group.columns.get(column.name) for footer in footers for group in footer.row_groups]
     rows = [group.rows for footer in footers for group in footer.row_groups]
     low, high = _canonical_bounds(column, chunks, _positions_by_type(column, footers))
@@ -95,13 +82,9 @@ def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> Colum
 def constant_bounds(
     column: KeyColumn, values: pa.Array, known: Sequence[bool], row_groups: Sequence[int]
 ) -> ColumnBounds:
-    """The bounds of a partition column, whose value in a file is in the file's path.
+    """Return the bounds of a partition column from its value in each file's path.
 
-    Args:
-        column: The partition column.
-        values: Its typed value in each file.
-        known: Whether the value in the path could be understood.
-        row_groups: The number of row groups of each file.
+    A value that is not ``known`` could not be parsed; ``row_groups`` counts those of each file.
     """
     files = np.repeat(np.arange(len(row_groups)), row_groups)
     canonical = column.canonical(values).combine_chunks().take(pa.array(files))
@@ -115,12 +98,9 @@ def constant_bounds(
 def inexact_row_groups(
     footer: FileFooter, column: str, raw: Callable[[FileFooter], bytes | None]
 ) -> set[int]:
-    """The row groups of a file whose bounds on a column may have been cut.
+    """Return the row groups of a file whose bounds on a column may be truncated.
 
-    Args:
-        footer: The file.
-        column: The key column.
-        raw: Gives the bytes of the footer, or None. Asked only where it matters.
+    ``raw`` returns the bytes of the footer, or None; it is called only where they matter.
     """
     leaf = footer.leaves.get(column)
     if leaf is None or leaf.physical != "BYTE_ARRAY" or footer.is_checked:
@@ -138,18 +118,18 @@ def inexact_row_groups(
     return {
         number
         for number, (chunk, exact) in enumerate(zip(chunks, flags, strict=True))
-        if _cut(chunk.low, exact.min) or _cut(chunk.high, exact.max)
+        if _is_truncated(chunk.low, exact.min) or _is_truncated(chunk.high, exact.max)
     }
 
 
-def _cut(bound: bytes | None, exact: bool | None) -> bool:
+def _is_truncated(bound: bytes | None, exact: bool | None) -> bool:
     if exact is None:
-        return bound is not None and len(bound) >= _SUSPICIOUS_LENGTH
+        return bound is not None and len(bound) >= _MIN_TRUNCATED_BYTES
     return not exact
 
 
 def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict[Leaf, list[int]]:
-    """The row groups whose bounds can be trusted, by the stored type of the column in them."""
+    """Return the row groups whose bounds can be trusted, by the stored type of the column."""
     positions: dict[Leaf, list[int]] = {}
     members: list[int] | None = None
     last: tuple[Leaf | None, str] = (None, "")
@@ -160,7 +140,7 @@ def _positions_by_type(column: KeyColumn, footers: Sequence[FileFooter]) -> dict
         if leaf is not last[0] or footer.created_by != last[1]:  # files of one writer are alike
             last = (leaf, footer.created_by)
             members = None
-            if leaf is not None and _trusted(leaf, column, footer.created_by):
+            if leaf is not None and _is_trusted(leaf, column, footer.created_by):
                 members = positions.setdefault(leaf, [])
         if members is not None:
             members.extend(range(start, end))
@@ -173,7 +153,7 @@ def _canonical_bounds(
     chunks: Sequence[ChunkStatistics | None],
     positions: dict[Leaf, list[int]],
 ) -> tuple[pa.Array, pa.Array]:
-    """Low and high of every row group; one conversion for each stored type."""
+    """Return low and high of every row group, with one conversion for each stored type."""
     order: list[int] = []
     lows, highs = [], []
     for leaf, members in positions.items():
@@ -191,11 +171,11 @@ def _canonical_bounds(
     )
 
 
-def _trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
-    """Whether bounds of this stored type have a meaning that can be relied on."""
-    if leaf.physical == "INT96" or not comparable(leaf.type, column.type):
+def _is_trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
+    """Return whether bounds of this stored type can be relied on."""
+    if leaf.physical == "INT96" or pa.types.is_float16(leaf.type):
         return False
-    if pa.types.is_float16(leaf.type):
+    if not are_comparable(leaf.type, column.type):
         return False
     if family(leaf.type) == "decimal" and "BYTE_ARRAY" in leaf.physical:
         return created_by.startswith(_SIGNED_DECIMAL_WRITERS)
@@ -205,14 +185,14 @@ def _trusted(leaf: Leaf, column: KeyColumn, created_by: str) -> bool:
 def _canonical(column: KeyColumn, leaf: Leaf, raw: list[Any]) -> pa.Array:
     kind = family(leaf.type)
     if kind in ("string", "binary"):
-        # Canonical already; and a bound cut in the middle of a character is no string.
+        # Already canonical; a bound truncated inside a character is not a valid string.
         return pa.array(raw, pa.binary())
     if kind == "float":
         raw = [None if value is None or value != value else value for value in raw]
     try:
         return column.canonical(_logical(leaf, raw)).combine_chunks()
     except (SchemaMismatchError, pa.ArrowInvalid, OverflowError):
-        # A bound outside the range of the common type; found by halving, because it is rare.
+        # A bound outside the range of the common type; found by bisection, because it is rare.
         if len(raw) == 1:
             return pa.nulls(1, column.canonical_type)
         half = len(raw) // 2
@@ -221,7 +201,7 @@ def _canonical(column: KeyColumn, leaf: Leaf, raw: list[Any]) -> pa.Array:
 
 
 def _logical(leaf: Leaf, raw: list[Any]) -> pa.Array:
-    """Physical values as an array of the stored column's Arrow type."""
+    """Return physical values as an array of the stored column's Arrow type."""
     data_type = leaf.type
     if pa.types.is_null(data_type):
         return pa.nulls(len(raw))
@@ -230,9 +210,7 @@ def _logical(leaf: Leaf, raw: list[Any]) -> pa.Array:
     if pa.types.is_unsigned_integer(data_type):
         mask = 2**data_type.bit_width - 1
         return pa.array([None if value is None else value & mask for value in raw], data_type)
-    if pa.types.is_boolean(data_type) or pa.types.is_floating(data_type):
-        return pa.array(raw, data_type)
-    if pa.types.is_integer(data_type):
+    if family(data_type) in ("bool", "float", "integer"):
         return pa.array(raw, data_type)
     width = pa.int32() if data_type.bit_width == 32 else pa.int64()
     return pa.array(raw, width).view(data_type)
@@ -245,38 +223,31 @@ def _decimal(value: int | bytes | None, scale: int) -> Decimal | None:
     return _EXACT_ARITHMETIC.scaleb(Decimal(unscaled), -scale)
 
 
-# --- Which source keys lie inside the bounds of which row groups ---
-
-_BLOCK = 65_536
+_BLOCK_KEYS = 65_536
 
 
 class KeyOverlap:
-    """The keys of a source against the bounds of many row groups.
-
-    Args:
-        keys: Canonical keys, one column for each of ``bounds``.
-        bounds: What is known of each key column in every row group.
-    """
+    """Compares the canonical keys of a source with the bounds of row groups."""
 
     def __init__(self, keys: pa.Table, bounds: Sequence[ColumnBounds]) -> None:
-        self._axes = [_axis(keys.column(each.column.name), each) for each in bounds]
+        self._axes = [_Axis(keys.column(each.column.name), each) for each in bounds]
         self._rows = keys.num_rows
         counts = [axis.counts for axis in self._axes]
         self.counts = np.minimum.reduce(counts)
-        """For each row group, how many keys can lie inside at the most."""
+        """For each row group, the greatest possible number of keys inside."""
 
         self.decider = np.where(self.counts == 0, np.argmin(counts, axis=0), -1)
         """For each row group, the first column that alone rules out every key; else -1."""
 
-        self.may_hold = self.counts > 0
+        self.may_contain = self.counts > 0
         """For each row group, whether some key lies inside the bounds on all columns."""
 
         if len(self._axes) > 1:
-            for group in np.flatnonzero(self.may_hold):
-                self.may_hold[group] = self._any_inside(int(group))
+            for group in np.flatnonzero(self.may_contain):
+                self.may_contain[group] = self._any_inside(int(group))
 
     def inside(self, group: int) -> NDArray[np.intp]:
-        """The keys that lie inside the bounds of a row group, as row numbers of the source."""
+        """Return the source rows whose keys lie inside the bounds of a row group."""
         return np.concatenate([*self._inside(group), np.empty(0, np.intp)])
 
     def _any_inside(self, group: int) -> bool:
@@ -284,33 +255,28 @@ class KeyOverlap:
         return constraining <= 1 or any(len(block) for block in self._inside(group))
 
     def _inside(self, group: int) -> Iterator[NDArray[np.intp]]:
-        """The keys inside, found from the column that leaves the fewest."""
+        """Yield the keys inside, starting with the column that leaves the fewest."""
         first = min(self._axes, key=lambda axis: axis.counts[group])
         for members in first.members(group):
-            for start in range(0, len(members), _BLOCK):
-                block = members[start : start + _BLOCK]
+            for start in range(0, len(members), _BLOCK_KEYS):
+                block = members[start : start + _BLOCK_KEYS]
                 for axis in self._axes:
                     if axis is not first:
                         block = block[axis.contains(group, block)]
                 yield block
 
 
-@dataclass
 class _Axis:
-    """One key column: its keys as ordered integers, and each row group's share of them."""
+    """One key column: its keys as ordered integers, and the bounds of each row group."""
 
-    codes: Numbers
-    """The keys; what stands at a NULL has no meaning."""
-
-    is_null: Flags | None
-    low: Numbers
-    high: Numbers
-    known: Flags
-    """For each row group, whether it has bounds."""
-
-    holds_values: Flags
-    holds_nulls: Flags
-    is_float: bool
+    def __init__(self, keys: pa.ChunkedArray, bounds: ColumnBounds) -> None:
+        # The code of a NULL has no meaning.
+        self.codes, self.low, self.high = _codes(keys, bounds)
+        self.is_null = np.asarray(keys.is_null()) if keys.null_count else None
+        self.known = np.asarray(bounds.low.is_valid())
+        self.holds_values = bounds.may_contain_values
+        self.holds_nulls = bounds.may_contain_nulls
+        self.is_float = bounds.column.is_float
 
     @cached_property
     def _nulls(self) -> NDArray[np.intp]:
@@ -337,15 +303,15 @@ class _Axis:
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
-        """For each row group, how many keys lie inside its bounds on this column."""
+        """For each row group, the number of keys inside its bounds on this column."""
         start, end, nan = self._spans
         total = len(self.codes) - len(self._nulls)
-        # NaN is never in the bounds: it may be in any row group that holds values.
+        # Bounds never include NaN: it may be in any row group that has values.
         extra = np.where(self.holds_values & self.known & (end <= nan), total - nan, 0)
         return end - start + extra + np.where(self.holds_nulls, len(self._nulls), 0)
 
     def members(self, group: int) -> Iterator[NDArray[np.intp]]:
-        """The keys that lie inside the bounds of a row group on this column."""
+        """Yield the keys that lie inside the bounds of a row group on this column."""
         start, end, nan = self._spans
         yield self._order[start[group] : end[group]]
         if self.holds_values[group] and self.known[group]:
@@ -354,7 +320,7 @@ class _Axis:
             yield self._nulls
 
     def contains(self, group: int, keys: NDArray[np.intp]) -> Flags:
-        """Which of these keys lie inside the bounds of a row group on this column."""
+        """Return which of these keys lie inside the bounds of a row group on this column."""
         codes = self.codes[keys]
         if not self.holds_values[group]:
             inside = np.zeros(len(keys), bool)
@@ -370,7 +336,7 @@ class _Axis:
 
 
 def _sorted(values: Numbers) -> Numbers:
-    """The values in order; where they lie close together they are counted and not compared."""
+    """Sort values; dense ones by counting them, which is faster than comparing."""
     if not len(values):
         return values
     low, high = int(values.min()), int(values.max())
@@ -380,23 +346,8 @@ def _sorted(values: Numbers) -> Numbers:
     return np.repeat(np.arange(len(counts)) + low, counts)
 
 
-def _axis(keys: pa.ChunkedArray, bounds: ColumnBounds) -> _Axis:
-    known = np.asarray(bounds.low.is_valid())
-    codes, low, high = _codes(keys, bounds)
-    return _Axis(
-        codes,
-        np.asarray(keys.is_null()) if keys.null_count else None,
-        low,
-        high,
-        known,
-        bounds.may_hold_values,
-        bounds.may_hold_nulls,
-        bounds.column.is_float,
-    )
-
-
 def _codes(keys: pa.ChunkedArray, bounds: ColumnBounds) -> tuple[Numbers, Numbers, Numbers]:
-    """Keys and bounds as integers that compare as they do."""
+    """Return keys and bounds as integers of the same order."""
     if pa.types.is_int64(keys.type):
         return _numbers(keys), _numbers(bounds.low), _numbers(bounds.high)
     edges = pc.unique(pa.concat_arrays([bounds.low, bounds.high])).drop_null()
@@ -405,7 +356,7 @@ def _codes(keys: pa.ChunkedArray, bounds: ColumnBounds) -> tuple[Numbers, Number
 
 
 def _ranks(edges: pa.Array, values: pa.Array | pa.ChunkedArray) -> Numbers:
-    """Places among sorted edges: even between two of them, odd on one."""
+    """Return ranks among sorted edges: even between two of them, odd on one."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     ranks = [
         np.asarray(pc.search_sorted(edges, chunk.fill_null(b""), side="left")).astype(np.int64)

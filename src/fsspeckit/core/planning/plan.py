@@ -1,7 +1,7 @@
 """Plans: which files a merge must touch, and why.
 
 A plan is made from paths and footers alone and writes nothing. Its candidates are an upper bound:
-an engine's key scan then confirms which of them are affected.
+the key scan of an engine then confirms which of them are affected.
 """
 
 from __future__ import annotations
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from fsspeckit.display import Tone
     from fsspeckit.storage import Snapshot
 
-__all__ = [
-    "FilePlan",
-    "IncrementalRewritePlan",
-    "MergePlan",
-    "PlanReason",
-    "plan_files",
-    "plan_incremental_rewrite",
-]
-
 Decision = Literal["pruned", "guarded", "candidate", "affected"]
 
 
@@ -64,21 +55,21 @@ class FilePlan:
     """Its size."""
 
     decision: Decision
-    """``pruned``: proved to hold no source key. ``guarded``: in a partition the source does not
-    write to; scanned for keys that would move, never rewritten. ``candidate``: may hold a source
-    key. ``affected``: holds one, or cannot be read."""
+    """``pruned``: proved to contain no source key. ``guarded``: in a partition the source does not
+    write to; scanned for keys that would move, never rewritten. ``candidate``: may contain a source
+    key. ``affected``: contains one, or cannot be read."""
 
     evidence: Evidence
     """What decided."""
 
     row_groups: tuple[int, ...] = ()
-    """The row groups that may hold a source key."""
+    """The row groups that may contain a source key."""
 
     row_group_count: int = 0
-    """All of its row groups."""
+    """The number of its row groups."""
 
     partition_values: dict[str, str | None] = field(default_factory=dict)
-    """The values of the partition columns, as the path has them."""
+    """The values of the partition columns, as text from the path."""
 
     @property
     def why(self) -> str:
@@ -101,7 +92,7 @@ _UNPROVED: dict[Decision, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanReason:
-    """How many files of a plan have the same fate for the same kind of reason."""
+    """The files of a plan with the same decision for the same kind of reason, counted."""
 
     decision: Decision
     """As in :attr:`FilePlan.decision`."""
@@ -110,17 +101,17 @@ class PlanReason:
     """What decided, as in :attr:`FilePlan.evidence`."""
 
     files: int
-    """How many files."""
+    """The number of files."""
 
     rows: int
-    """The rows of all of them."""
+    """Their rows."""
 
     bytes: int
-    """The size of all of them."""
+    """Their size."""
 
     @property
     def label(self) -> str:
-        """The decision and its reason, in a few words."""
+        """The decision and its reason in words."""
         if self.decision == "pruned":
             return "pruned" if self.evidence == "none" else f"pruned by {self.evidence}"
         if self.decision == "affected" and self.evidence not in ("key scan", "none"):
@@ -143,8 +134,8 @@ class PlanReason:
 class MergePlan(Displayed):
     """What a merge would do, file by file, and why.
 
-    ``str()`` explains every file, by itself or together with others that have the same reason; it
-    stays short. :meth:`explain` gives a line to each file, however many there are.
+    ``str()`` stays short: of a large plan, files with the same reason share a line.
+    :meth:`explain` has a line for each file.
     """
 
     path: str
@@ -166,13 +157,13 @@ class MergePlan(Displayed):
     """Every data file, with what is planned for it and why."""
 
     trusted_partitions: bool = False
-    """Whether files of other partitions were left out without proof, as the caller asked."""
+    """Whether files of other partitions were left out without proof, at the caller's request."""
 
     snapshot: Snapshot | None = None
     """The state of the dataset the plan was made on."""
 
     origin: Any = field(default=None, repr=False, compare=False)
-    """What it takes to execute the plan: its source and options; None for a plan that cannot be."""
+    """What execution needs, its source and options; None for a plan that cannot be executed."""
 
     @property
     def target_rows(self) -> int:
@@ -180,28 +171,24 @@ class MergePlan(Displayed):
         return sum(file.rows for file in self.files)
 
     def with_decision(self, decision: Decision) -> tuple[FilePlan, ...]:
-        """The files about which this was decided."""
+        """Return the files with this decision."""
         return tuple(file for file in self.files if file.decision == decision)
 
     def confirmed(self, scanned: Mapping[str, Collection[int]]) -> MergePlan:
-        """The plan after a key scan.
+        """Return the plan after a key scan.
 
         Args:
-            scanned: For each candidate or guarded file by path, the row groups that hold a key.
+            scanned: For each candidate or guarded file by path, the row groups that contain a key.
         """
         return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
 
     def deleting(self) -> MergePlan:
-        """The plan where rows without a source key are deleted: no file with rows is spared."""
-        return replace(
-            self,
-            files=tuple(
-                replace(file, decision="affected") if file.rows else file for file in self.files
-            ),
-        )
+        """Return the plan for a merge that deletes: every file with rows is affected."""
+        files = (replace(file, decision="affected") if file.rows else file for file in self.files)
+        return replace(self, files=tuple(files))
 
     def summary(self) -> tuple[PlanReason, ...]:
-        """The files by decision and kind of evidence, those to be rewritten first.
+        """Return the files by decision and kind of evidence, those to be rewritten first.
 
         Examples:
             >>> import pyarrow as pa
@@ -216,9 +203,7 @@ class MergePlan(Displayed):
         return _reasons(self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """What is planned for each file and in total, as values that ``json`` can write.
-
-        The source and the state of the dataset are not in it: such a plan cannot be executed.
+        """Return the plan as values that ``json`` can write, without its source and snapshot.
 
         Examples:
             >>> import pyarrow as pa
@@ -244,7 +229,7 @@ class MergePlan(Displayed):
         }
 
     def explain(self) -> str:
-        """The whole plan as text, with a line for each file."""
+        """Return the whole plan as text, with a line for each file."""
         return "\n".join([*self._head(), *map(self._line, self.files)])
 
     def __str__(self) -> str:
@@ -273,20 +258,14 @@ class MergePlan(Displayed):
         return file.path.removeprefix(self.path.rstrip("/") + "/")
 
     def _ordered(self) -> list[FilePlan]:
-        """The files, those to be rewritten first."""
+        """Return the files, those to be rewritten first."""
         return sorted(self.files, key=lambda file: _DECISIONS.index(file.decision))
 
     def _card(self) -> Card:
         def line(file: FilePlan) -> tuple[str, ...]:
             groups = f"{len(file.row_groups)} of {file.row_group_count}"
-            return (
-                self._short(file),
-                file.decision,
-                f"{file.rows:,}",
-                size(file.bytes),
-                groups,
-                file.why,
-            )
+            rows, bytes_ = f"{file.rows:,}", size(file.bytes)
+            return self._short(file), file.decision, rows, bytes_, groups, file.why
 
         columns = ("file", "decision", "rows", "size", "row groups", "why")
         return Card(
@@ -297,7 +276,7 @@ class MergePlan(Displayed):
         )
 
 
-_TRUSTED = "other partitions were not looked at: trust_partitions=True"
+_TRUSTED = "other partitions were not checked: trust_partitions=True"
 _DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
 
 
@@ -334,17 +313,12 @@ def plan_files(
 ) -> MergePlan:
     """Decide about every file of a target.
 
-    Args:
-        target: The dataset.
-        source: The keys of the source.
-        strategy: The merge strategy, for the record.
-        trust_partitions: Take the caller's word that no key is in another partition than the
-            source says, and do not guard the other partitions.
-        snapshot: The state of the dataset that ``target`` was read from.
+    With ``trust_partitions``, the caller promises that no key is in another partition than the
+    source says, and other partitions are not guarded.
     """
     columns = list(target.key_columns)
     if trust_partitions:
-        # A key is then only looked for in its own partition.
+        # A key is then searched only in its own partition.
         columns += [part for part in target.partition_columns if part not in columns]
     verdicts = prune(
         target.root,
@@ -392,7 +366,7 @@ def _decide(target: Target, number: int, verdict: Verdict, elsewhere: bool) -> F
 
 
 def _in_other_partitions(target: Target, source: SourceKeys) -> list[bool]:
-    """For each file, whether the source has no row for its partition; unknown counts as no."""
+    """Return for each file whether the source has no row for its partition; False if unknown."""
     parts = target.partition_columns
     if not parts:
         return [False] * len(target.footers)
@@ -412,10 +386,10 @@ class IncrementalRewritePlan:
     """Which files an incremental rewrite would touch."""
 
     affected_files: list[str]
-    """Files that may hold a source key, or about which nothing is known."""
+    """Files that may contain a source key, or about which nothing is known."""
 
     unaffected_files: list[str]
-    """Files that are proved to hold none; they are preserved."""
+    """Files that are proved to contain none; they are preserved."""
 
     new_files: list[str]
     """Files for inserts; a plan writes nothing, so there are none yet."""
@@ -449,8 +423,8 @@ def plan_incremental_rewrite(
     root = open_root(dataset_path, filesystem)
     listing = list_files(root)
     check_mergeable(listing, root)
-    schema = _united(partition_schema, given.schema)
-    target = read_target(root, listing.files, key_columns, schema)
+    fields = {field.name: field for field in (*given.schema, *(partition_schema or ()))}
+    target = read_target(root, listing.files, key_columns, pa.schema(list(fields.values())))
     keys = canonical_keys(given, target.key_columns)
     verdicts = prune(root, target.footers, keys, target.key_columns, _only_in_paths(target))
     affected = [
@@ -467,12 +441,6 @@ def plan_incremental_rewrite(
 
 
 def _only_in_paths(target: Target) -> dict[str, PartitionValues]:
-    """The partition columns that no file stores too: a file may disagree with its path."""
+    """Return the partition columns that no file stores: a file may disagree with its path."""
     stored = {name for footer in target.footers for name in footer.leaves}
     return {name: found for name, found in target.partitions.items() if name not in stored}
-
-
-def _united(first: pa.Schema | None, second: pa.Schema) -> pa.Schema:
-    fields = {field.name: field for field in second}
-    fields.update({field.name: field for field in first or ()})
-    return pa.schema(list(fields.values()))

@@ -1,14 +1,12 @@
-"""The evidence chain: partition value, footer statistics, bloom filter.
+"""Pruning: rule out row groups by partition value, footer statistics and bloom filter.
 
-Each link can only prove absence. What is left after all of them are the row groups that an engine
-must scan for keys. Every verdict says what decided it.
+Each kind of evidence can only prove absence. The row groups that are left must be scanned for keys.
+Every verdict says what decided it.
 
-Bloom filters as evidence: they may exclude a key, never confirm one.
-
-A filter knows the hashes of physical values, so canonical keys are turned back into the values
-the file would store. Where a key has several stored forms all of them are asked for (``0.0`` and
-``-0.0``), or none excludes it (NaN, NULL, INT96). A key that the file's type cannot hold is not in
-the file.
+A bloom filter has the hashes of physical values, so canonical keys are turned back into the values
+that the file would store. Where a key has several stored forms all of them are probed (``0.0`` and
+``-0.0``), or none excludes it (NaN, NULL, INT96). A key that the file's type cannot represent is
+not in the file.
 """
 
 from __future__ import annotations
@@ -45,44 +43,293 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-__all__ = [
-    "MAX_PROBED_KEYS",
-    "Evidence",
-    "PartitionValues",
-    "Probe",
-    "Verdict",
-    "excluded_by_bloom",
-    "key_bounds",
-    "prune",
-    "trusted_overlap",
-]
-
-
-# --- Bloom filters as evidence: they may exclude a key, never confirm one ---
-
 MAX_PROBED_KEYS = 1024
-"""More keys than this inside a row group's bounds, and some filter bit will say yes anyway."""
+"""With more keys than this inside a row group's bounds, a filter hardly ever excludes them all."""
 
-_HEADER_BYTES = 64
-_WORKERS = 16
+_BLOOM_HEADER_BYTES = 64
+_BLOOM_WORKERS = 16
+
+EvidenceKind = Literal["partition", "statistics", "bloom", "key scan", "unreadable", "none"]
 
 
-class Probe:
-    """A question to the bloom filters of one row group.
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What decided the fate of a file."""
 
-    Args:
-        footer: The file.
-        row_group: The row group.
-        keys: The canonical keys that lie inside its bounds, few.
+    kind: EvidenceKind
+    """The kind of proof; ``none`` where nothing rules the keys out."""
+
+    columns: tuple[str, ...] = ()
+    """The columns it is about."""
+
+    detail: str = ""
+    """The facts in words."""
+
+    def __str__(self) -> str:
+        about = f" of {', '.join(self.columns)}" if self.columns else ""
+        return f"{self.kind}{about}" + (f": {self.detail}" if self.detail else "")
+
+
+_NOTHING = Evidence("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What pruning found about one file."""
+
+    row_groups: tuple[int, ...]
+    """The row groups that may contain a source key; none if no row group can."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class PartitionValues:
+    """The typed value of one partition column in each file."""
+
+    values: pa.Array
+    known: Sequence[bool]
+    """Whether the text in the path is a value of the type; if not, it rules nothing out."""
+
+
+def prune(
+    root: Root,
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+    *,
+    ask_blooms: bool = True,
+) -> list[Verdict]:
+    """Return a verdict for each file: the row groups that may contain one of the keys.
+
+    ``partitions`` are the key columns whose values are in the paths. Bloom filters are evidence
+    only if ``keys`` has all the keys. An unreadable file is never pruned.
     """
+    if not footers:
+        return []
+    bounds = key_bounds(footers, columns, partitions)
+    bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
+    pruner = _Pruner(root, footers, keys, bounds, overlap)
+    if ask_blooms:
+        pruner.apply_blooms()
+    with gc_disabled():
+        return pruner.verdicts()
 
-    def __init__(self, footer: FileFooter, row_group: int, keys: pa.Table) -> None:
-        self.footer = footer
-        self.row_group = row_group
-        self.keys = keys
+
+def key_bounds(
+    footers: Sequence[FileFooter],
+    columns: Sequence[KeyColumn],
+    partitions: Mapping[str, PartitionValues],
+) -> list[ColumnBounds]:
+    """Return the bounds of each key column in every row group, partition columns first."""
+    groups = [len(footer.row_groups) for footer in footers]
+    in_order = sorted(columns, key=lambda column: column.name not in partitions)
+    return [
+        constant_bounds(column, in_path.values, in_path.known, groups)
+        if (in_path := partitions.get(column.name)) is not None
+        else statistics_bounds(column, footers)
+        for column in in_order
+    ]
+
+
+def trusted_overlap(
+    footers: Sequence[FileFooter],
+    keys: pa.Table,
+    bounds: list[ColumnBounds],
+    raw: Callable[[FileFooter], bytes | None],
+) -> tuple[list[ColumnBounds], KeyOverlap]:
+    """Compare keys with bounds; bounds that would prune but may be truncated are not used.
+
+    The footers' bytes are parsed only for files that would be pruned, because parsing all of them
+    would cost more than a small merge.
+    """
+    overlap = KeyOverlap(keys, bounds)
+    trusted = [_without_truncated_bounds(each, footers, overlap, raw) for each in bounds]
+    if all(new is old for new, old in zip(trusted, bounds, strict=True)):
+        return bounds, overlap
+    return trusted, KeyOverlap(keys, trusted)
+
+
+def _without_truncated_bounds(
+    bounds: ColumnBounds,
+    footers: Sequence[FileFooter],
+    overlap: KeyOverlap,
+    raw: Callable[[FileFooter], bytes | None],
+) -> ColumnBounds:
+    if bounds.evidence != "statistics" or not pa.types.is_binary(bounds.low.type):
+        return bounds
+    truncated = np.zeros(len(bounds.low), bool)
+    start = 0
+    for footer in footers:
+        end = start + len(footer.row_groups)
+        if not overlap.may_contain[start:end].all():
+            for number in inexact_row_groups(footer, bounds.column.name, raw):
+                truncated[start + number] = True
+        start = end
+    if not truncated.any():
+        return bounds
+    unknown = pa.scalar(None, bounds.low.type)
+    return replace(
+        bounds,
+        low=pc.if_else(pa.array(truncated), unknown, bounds.low),
+        high=pc.if_else(pa.array(truncated), unknown, bounds.high),
+    )
+
+
+class _Pruner:
+    """The state of the row groups while one piece of evidence after the other is applied."""
+
+    def __init__(
+        self,
+        root: Root,
+        footers: Sequence[FileFooter],
+        keys: pa.Table,
+        bounds: Sequence[ColumnBounds],
+        overlap: KeyOverlap,
+    ) -> None:
+        self._root = root
+        self._footers = footers
+        self._keys = keys
+        self._bounds = bounds
+        self._columns = [each.column for each in bounds]
+        self._overlap = overlap
+        counts = [len(footer.row_groups) for footer in footers]
+        self._file = np.repeat(np.arange(len(footers)), counts)
+        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
+        rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
+        self._alive = overlap.may_contain & (rows > 0)
+        self._excluded_by: dict[int, tuple[str, ...]] = {}
+        self._texts: dict[int, dict[int, str]] = {}
+        self._deciders: list[int] = overlap.decider.tolist()
+        self._proofs: dict[frozenset[int], tuple[EvidenceKind, tuple[str, ...], int]] = {}
+
+    def _local(self, group: int) -> int:
+        """Return a row group's number inside its file."""
+        return int(group - self._starts[self._file[group]])
+
+    def apply_blooms(self) -> None:
+        """Probe the bloom filters of the row groups that are left."""
+        groups = [
+            int(group) for group in np.flatnonzero(self._alive) if self._worth_asking(int(group))
+        ]
+        probes = [
+            Probe(
+                self._footers[self._file[group]],
+                self._local(group),
+                self._keys.take(pa.array(self._overlap.inside(group))),
+            )
+            for group in groups
+        ]
+        answers = excluded_by_bloom(self._root, probes, self._columns)
+        for group, columns in zip(groups, answers, strict=True):
+            if columns:
+                self._alive[group] = False
+                self._excluded_by[group] = columns
+
+    def _worth_asking(self, group: int) -> bool:
+        chunks = self._footers[self._file[group]].row_groups[self._local(group)].columns.values()
+        has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
+        return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
+
+    def verdicts(self) -> list[Verdict]:
+        """Return the verdict about each file."""
+        # Lists are faster than arrays for thousands of short slices.
+        alive, starts = self._alive.tolist(), self._starts.tolist()
+        return [
+            self._verdict(number, footer, start, alive[start : starts[number + 1]])
+            for number, (footer, start) in enumerate(zip(self._footers, starts, strict=False))
+        ]
+
+    def _verdict(
+        self, number: int, footer: FileFooter, start: int, is_alive: list[bool]
+    ) -> Verdict:
+        if footer.error is not None:
+            return Verdict((), Evidence("unreadable", detail=footer.error))
+        alive = tuple(group for group, lives in enumerate(is_alive) if lives)
+        if alive:
+            return Verdict(alive, _NOTHING)
+        if not footer.rows:
+            return Verdict((), Evidence("statistics", detail="no rows"))
+        return Verdict((), self._proof(number, start, start + len(is_alive)))
+
+    def _proof(self, number: int, start: int, end: int) -> Evidence:
+        """Return what ruled out all row groups of a file: the last kind of evidence needed."""
+        if self._excluded_by:
+            by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
+            if by_bloom:
+                return Evidence("bloom", self._in_key_order(by_bloom))
+        kind, names, first = self._decided_by(frozenset(self._deciders[start:end]))
+        detail = "no key fits all the bounds" if first < 0 else self._ranges(first)[number]
+        return Evidence(kind, names, detail)
+
+    def _decided_by(self, deciders: frozenset[int]) -> tuple[EvidenceKind, tuple[str, ...], int]:
+        """Return what columns prove, by number, and the first of them; -1 is all together."""
+        if deciders not in self._proofs:
+            columns = sorted(column for column in deciders if column >= 0)
+            names = {self._columns[column].name for column in columns}
+            kinds = {self._bounds[column].evidence for column in columns}
+            kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
+            ordered = self._in_key_order(names if columns else None)
+            self._proofs[deciders] = kind, ordered, columns[0] if columns else -1
+        return self._proofs[deciders]
+
+    def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
+        return tuple(c.name for c in self._columns if names is None or c.name in names)
+
+    def _ranges(self, column: int) -> dict[int, str]:
+        """Return the bounds of a column as text, for each file that has row groups."""
+        if column not in self._texts:
+            files = np.flatnonzero(np.diff(self._starts))
+            texts = _format_ranges(self._bounds[column], self._starts[files])
+            self._texts[column] = dict(zip(files.tolist(), texts, strict=True))
+        return self._texts[column]
+
+
+def _format_ranges(bounds: ColumnBounds, starts: NDArray[np.intp]) -> list[str]:
+    """Return the bounds over the row groups of each file, given its first row group."""
+    values = np.logical_or.reduceat(bounds.may_contain_values, starts)
+    lows = _format_values(bounds.column, _extremes(bounds.low, starts, np.minimum, "at_end"))
+    highs = _format_values(bounds.column, _extremes(bounds.high, starts, np.maximum, "at_start"))
+    return [
+        "only NULL" if not holds else low if low == high else f"{low} to {high}"
+        for holds, low, high in zip(values, lows, highs, strict=True)
+    ]
+
+
+def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, nulls: str) -> pa.Array:
+    """Return the least or greatest value from each start to the next; NULL if there is none."""
+    order = np.asarray(pc.array_sort_indices(values, null_placement=nulls))
+    rank = np.empty(len(order), np.intp)
+    rank[order] = np.arange(len(order))
+    return values.take(pa.array(order[choose.reduceat(rank, starts)]))
+
+
+def _format_values(column: KeyColumn, canonical: pa.Array) -> list[str]:
+    """Return values as text; NULL is empty."""
+    try:
+        values = column.original(canonical)
+    except pa.ArrowInvalid:
+        if len(canonical) == 1:  # a bound truncated inside a character
+            return [repr(value) for value in canonical.to_pylist()]
+        return [text for value in canonical for text in _format_values(column, pa.array([value]))]
+    return [str(python_value(value)) if value.is_valid else "" for value in values]
+
+
+# Bloom filters: they may exclude a key, never confirm one.
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The keys to look up in the bloom filters of one row group."""
+
+    footer: FileFooter
+    row_group: int
+    keys: pa.Table
+    """The canonical keys that lie inside its bounds."""
 
     def excluded_by(self, root: Root, columns: Sequence[KeyColumn]) -> tuple[str, ...]:
-        """The columns whose filters together rule out every key; none if a key may be there."""
+        """Return the columns whose filters rule out every key; none if a key may be there."""
         alive = np.ones(self.keys.num_rows, bool)
         asked: list[str] = []
         for column in columns:
@@ -90,12 +337,12 @@ class Probe:
             if chunk is None or chunk.bloom_offset is None:
                 continue
             asked.append(column.name)
-            alive &= self._may_hold(root, column, chunk)
+            alive &= self._may_contain(root, column, chunk)
             if not alive.any():
                 return tuple(asked)
         return ()
 
-    def _may_hold(self, root: Root, column: KeyColumn, chunk: ChunkStatistics) -> Flags:
+    def _may_contain(self, root: Root, column: KeyColumn, chunk: ChunkStatistics) -> Flags:
         everything = np.ones(self.keys.num_rows, bool)
         leaf = self.footer.leaves[column.name]
         stored = _stored_forms(column, leaf, self.keys.column(column.name).combine_chunks())
@@ -104,43 +351,43 @@ class Probe:
         bloom = _read_filter(root, self.footer, chunk)
         if bloom is None:
             return everything
-        may_hold = ~everything
+        may_contain = ~everything
         for form in stored:
             valid = np.asarray(form.is_valid())
-            may_hold[valid] |= bloom.might_contain(hash_values(form.drop_null()))
-        return may_hold | _always(column, self.keys.column(column.name))
+            may_contain[valid] |= bloom.might_contain(hash_values(form.drop_null()))
+        return may_contain | _never_excluded(column, self.keys.column(column.name))
 
 
 def excluded_by_bloom(
     root: Root, probes: Sequence[Probe], columns: Sequence[KeyColumn]
 ) -> list[tuple[str, ...]]:
-    """Ask many filters: for each probe the columns that rule out every key, or none."""
+    """Return for each probe the columns that rule out every key; none if a key may be there."""
     if root.is_local or len(probes) <= 1:
         return [probe.excluded_by(root, columns) for probe in probes]
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="fsspeckit-blooms") as pool:
+    with ThreadPoolExecutor(_BLOOM_WORKERS, thread_name_prefix="fsspeckit-blooms") as pool:
         return list(pool.map(lambda probe: probe.excluded_by(root, columns), probes))
 
 
 def _read_filter(root: Root, footer: FileFooter, chunk: ChunkStatistics) -> BloomFilter | None:
-    """The filter, or None if it cannot be understood: then it excludes nothing."""
+    """Return the filter; None if it cannot be parsed, so that it excludes nothing."""
     assert chunk.bloom_offset is not None
     path, start = footer.file.path, chunk.bloom_offset
     phase = "reading a bloom filter"
     try:
         length = chunk.bloom_length or header_and_bitset_length(
-            read_range(root, path, start, _HEADER_BYTES, phase)
+            read_range(root, path, start, _BLOOM_HEADER_BYTES, phase)
         )
         return BloomFilter.parse(read_range(root, path, start, length, phase))
     except ThriftError:
         return None
 
 
-def _always(column: KeyColumn, keys: pa.ChunkedArray) -> Flags:
-    """The keys that no filter can exclude."""
-    always = np.asarray(keys.is_null())
+def _never_excluded(column: KeyColumn, keys: pa.ChunkedArray) -> Flags:
+    """Return the keys that no filter can exclude."""
+    found = np.asarray(keys.is_null())
     if column.is_float:
-        always |= np.isnan(_floats(column, keys.combine_chunks()))
-    return always
+        found |= np.isnan(_floats(column, keys.combine_chunks()))
+    return found
 
 
 def _floats(column: KeyColumn, keys: pa.Array) -> NDArray[np.float64]:
@@ -149,10 +396,9 @@ def _floats(column: KeyColumn, keys: pa.Array) -> NDArray[np.float64]:
 
 
 def _stored_forms(column: KeyColumn, leaf: Leaf, keys: pa.Array) -> list[pa.Array] | None:
-    """The physical values a file may store for each key: NULL where it cannot hold the key.
+    """Return the physical values of each key, NULL where the file's type cannot represent it.
 
-    Returns:
-        None if the stored form of keys of this type is not certain.
+    None if the stored form of keys of this type is not certain.
     """
     kind = family(leaf.type)
     if leaf.physical in ("INT96", "BOOLEAN") or pa.types.is_float16(leaf.type):
@@ -178,7 +424,7 @@ def _stored_floats(values: NDArray[np.float64], leaf: Leaf) -> list[pa.Array]:
 
 
 def _stored_numbers(values: pa.Array, leaf: Leaf) -> list[pa.Array]:
-    """Integers, dates, times and timestamps: an int32 or int64."""
+    """Return integers, dates, times and timestamps as int32 or int64."""
     fitting = _cast_or_null(values, leaf.type)
     bits = 32 if leaf.physical == "INT32" else 64
     if pa.types.is_integer(leaf.type):
@@ -191,14 +437,12 @@ def _stored_numbers(values: pa.Array, leaf: Leaf) -> list[pa.Array]:
 
 
 def _stored_decimals(values: pa.Array, leaf: Leaf) -> list[pa.Array] | None:
-    """The unscaled number, as an integer or big-endian in the width of the column."""
+    """Return the unscaled number, as an integer or big-endian in the width of the column."""
     if leaf.physical == "BYTE_ARRAY":
         return None  # several byte strings stand for one number
     unscaled = _unscaled(_cast_or_null(values, _wide_decimal(leaf.type)))
-    if leaf.physical == "INT32":
-        return [pa.array(unscaled, pa.int32())]
-    if leaf.physical == "INT64":
-        return [pa.array(unscaled, pa.int64())]
+    if leaf.physical in ("INT32", "INT64"):
+        return [pa.array(unscaled, pa.int32() if leaf.physical == "INT32" else pa.int64())]
     encoded = [
         None if number is None else number.to_bytes(leaf.length, "big", signed=True)
         for number in unscaled
@@ -207,14 +451,14 @@ def _stored_decimals(values: pa.Array, leaf: Leaf) -> list[pa.Array] | None:
 
 
 def _wide_decimal(data_type: pa.DataType) -> pa.DataType:
-    """The decimal type of the same digits that holds each in 16 or in 32 bytes."""
+    """Return the decimal type of the same digits that stores each in 16 or in 32 bytes."""
     if pa.types.is_decimal256(data_type):
         return data_type
     return pa.decimal128(data_type.precision, data_type.scale)
 
 
 def _unscaled(values: pa.Array) -> list[int | None]:
-    """Decimals without their scale: 1.25 at scale 2 is 125."""
+    """Return decimals without their scale: 1.25 at scale 2 is 125."""
     make = pa.decimal256 if pa.types.is_decimal256(values.type) else pa.decimal128
     whole = pa.Array.from_buffers(
         make(values.type.precision, 0), len(values), values.buffers(), offset=values.offset
@@ -223,292 +467,11 @@ def _unscaled(values: pa.Array) -> list[int | None]:
 
 
 def _cast_or_null(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Values as another type of their family; NULL where it cannot hold them exactly."""
+    """Cast values to another type of their family; NULL where that would change them."""
     try:
         return values.cast(data_type)
     except pa.ArrowInvalid:
         if len(values) == 1:
             return pa.nulls(1, data_type)
-    return pa.concat_arrays([_cast_or_null(value, data_type) for value in _singles(values)])
-
-
-def _singles(values: pa.Array) -> list[pa.Array]:
-    return [values.slice(index, 1) for index in range(len(values))]
-
-
-# --- The evidence chain: partition value, footer statistics, bloom filter ---
-
-EvidenceKind = Literal["partition", "statistics", "bloom", "key scan", "unreadable", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What decided about a file."""
-
-    kind: EvidenceKind
-    """The link of the chain; ``none`` where nothing rules the keys out."""
-
-    columns: tuple[str, ...] = ()
-    """The columns it is about."""
-
-    detail: str = ""
-    """The facts in a few words, for a person."""
-
-    def __str__(self) -> str:
-        about = f" of {', '.join(self.columns)}" if self.columns else ""
-        return f"{self.kind}{about}" + (f": {self.detail}" if self.detail else "")
-
-
-_NOTHING = Evidence("none")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the chain says about one file."""
-
-    row_groups: tuple[int, ...]
-    """The row groups that may hold a source key; none if the file is proved free of them."""
-
-    evidence: Evidence
-
-
-@dataclass(frozen=True)
-class PartitionValues:
-    """The typed value of one partition column in each file."""
-
-    values: pa.Array
-    known: Sequence[bool]
-    """Whether the text in the path is a value of the type; if not, it rules nothing out."""
-
-
-def prune(
-    root: Root,
-    footers: Sequence[FileFooter],
-    keys: pa.Table,
-    columns: Sequence[KeyColumn],
-    partitions: Mapping[str, PartitionValues],
-    *,
-    ask_blooms: bool = True,
-) -> list[Verdict]:
-    """Find the row groups that may hold one of the keys.
-
-    Args:
-        root: Where the files are.
-        footers: The files.
-        keys: The canonical keys of the source.
-        columns: The key columns, in the order of the key.
-        partitions: The key columns whose values are in the paths.
-        ask_blooms: Whether bloom filters are evidence; only if these are all the keys.
-
-    Returns:
-        One verdict for each file. An unreadable file keeps all it may have: unknown is never
-        pruned.
-    """
-    if not footers:
-        return []
-    bounds = key_bounds(footers, columns, partitions)
-    bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
-    chain = _Chain(root, footers, keys, bounds, overlap)
-    if ask_blooms:
-        chain.apply_blooms()
-    with gc_disabled():
-        return chain.verdicts()
-
-
-def key_bounds(
-    footers: Sequence[FileFooter],
-    columns: Sequence[KeyColumn],
-    partitions: Mapping[str, PartitionValues],
-) -> list[ColumnBounds]:
-    """What is known of each key column in every row group: first from paths, then statistics."""
-    groups = [len(footer.row_groups) for footer in footers]
-    in_order = sorted(columns, key=lambda column: column.name not in partitions)
-    return [
-        constant_bounds(column, in_path.values, in_path.known, groups)
-        if (in_path := partitions.get(column.name)) is not None
-        else statistics_bounds(column, footers)
-        for column in in_order
-    ]
-
-
-def trusted_overlap(
-    footers: Sequence[FileFooter],
-    keys: pa.Table,
-    bounds: list[ColumnBounds],
-    raw: Callable[[FileFooter], bytes | None],
-) -> tuple[list[ColumnBounds], KeyOverlap]:
-    """Compare keys with bounds; bounds that would prune but may have been cut are not used.
-
-    The footers' own bytes are looked at only for files that would be pruned, because parsing
-    them all would cost more than a small merge.
-    """
-    overlap = KeyOverlap(keys, bounds)
-    trusted = [_without_cut_bounds(each, footers, overlap, raw) for each in bounds]
-    if all(new is old for new, old in zip(trusted, bounds, strict=True)):
-        return bounds, overlap
-    return trusted, KeyOverlap(keys, trusted)
-
-
-def _without_cut_bounds(
-    bounds: ColumnBounds,
-    footers: Sequence[FileFooter],
-    overlap: KeyOverlap,
-    raw: Callable[[FileFooter], bytes | None],
-) -> ColumnBounds:
-    if bounds.evidence != "statistics" or not pa.types.is_binary(bounds.low.type):
-        return bounds
-    cut = np.zeros(len(bounds.low), bool)
-    start = 0
-    for footer in footers:
-        end = start + len(footer.row_groups)
-        if not overlap.may_hold[start:end].all():
-            for number in inexact_row_groups(footer, bounds.column.name, raw):
-                cut[start + number] = True
-        start = end
-    if not cut.any():
-        return bounds
-    unknown = pa.scalar(None, bounds.low.type)
-    return replace(
-        bounds,
-        low=pc.if_else(pa.array(cut), unknown, bounds.low),
-        high=pc.if_else(pa.array(cut), unknown, bounds.high),
-    )
-
-
-class _Chain:
-    """The state of the row groups while one piece of evidence after the other is applied."""
-
-    def __init__(
-        self,
-        root: Root,
-        footers: Sequence[FileFooter],
-        keys: pa.Table,
-        bounds: Sequence[ColumnBounds],
-        overlap: KeyOverlap,
-    ) -> None:
-        self._root = root
-        self._footers = footers
-        self._keys = keys
-        self._bounds = bounds
-        self._columns = [each.column for each in bounds]
-        self._overlap = overlap
-        counts = [len(footer.row_groups) for footer in footers]
-        self._file = np.repeat(np.arange(len(footers)), counts)
-        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
-        rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
-        self._alive = overlap.may_hold & (rows > 0)
-        self._excluded_by: dict[int, tuple[str, ...]] = {}
-        self._shown: dict[int, dict[int, str]] = {}
-        self._deciders: list[int] = overlap.decider.tolist()
-        self._proofs: dict[frozenset[int], tuple[EvidenceKind, tuple[str, ...], int]] = {}
-
-    def _local(self, group: int) -> int:
-        """A row group's number inside its file."""
-        return int(group - self._starts[self._file[group]])
-
-    def apply_blooms(self) -> None:
-        """Ask the bloom filters of the row groups that are left."""
-        groups = [
-            int(group) for group in np.flatnonzero(self._alive) if self._worth_asking(int(group))
-        ]
-        probes = [
-            Probe(
-                self._footers[self._file[group]],
-                self._local(group),
-                self._keys.take(pa.array(self._overlap.inside(group))),
-            )
-            for group in groups
-        ]
-        answers = excluded_by_bloom(self._root, probes, self._columns)
-        for group, columns in zip(groups, answers, strict=True):
-            if columns:
-                self._alive[group] = False
-                self._excluded_by[group] = columns
-
-    def _worth_asking(self, group: int) -> bool:
-        chunks = self._footers[self._file[group]].row_groups[self._local(group)].columns.values()
-        has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
-        return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
-
-    def verdicts(self) -> list[Verdict]:
-        """What the chain says about each file."""
-        # As lists: of thousands of files each has a few row groups.
-        alive, starts = self._alive.tolist(), self._starts.tolist()
-        return [
-            self._verdict(number, footer, start, alive[start : starts[number + 1]])
-            for number, (footer, start) in enumerate(zip(self._footers, starts, strict=False))
-        ]
-
-    def _verdict(
-        self, number: int, footer: FileFooter, start: int, is_alive: list[bool]
-    ) -> Verdict:
-        if footer.error is not None:
-            return Verdict((), Evidence("unreadable", detail=footer.error))
-        alive = tuple(group for group, lives in enumerate(is_alive) if lives)
-        if alive:
-            return Verdict(alive, _NOTHING)
-        if not footer.rows:
-            return Verdict((), Evidence("statistics", detail="no rows"))
-        return Verdict((), self._proof(number, start, start + len(is_alive)))
-
-    def _proof(self, number: int, start: int, end: int) -> Evidence:
-        """What ruled out all the row groups of a file, named after the last link needed."""
-        if self._excluded_by:
-            by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
-            if by_bloom:
-                return Evidence("bloom", self._in_key_order(by_bloom))
-        kind, names, first = self._decided_by(frozenset(self._deciders[start:end]))
-        detail = "no key fits all the bounds" if first < 0 else self._ranges(first)[number]
-        return Evidence(kind, names, detail)
-
-    def _decided_by(self, deciders: frozenset[int]) -> tuple[EvidenceKind, tuple[str, ...], int]:
-        """What columns prove, by their numbers, and the first of them; -1 is all together."""
-        if deciders not in self._proofs:
-            columns = sorted(column for column in deciders if column >= 0)
-            names = {self._columns[column].name for column in columns}
-            kinds = {self._bounds[column].evidence for column in columns}
-            kind: EvidenceKind = "partition" if kinds == {"partition"} else "statistics"
-            ordered = self._in_key_order(names if columns else None)
-            self._proofs[deciders] = kind, ordered, columns[0] if columns else -1
-        return self._proofs[deciders]
-
-    def _in_key_order(self, names: set[str] | None) -> tuple[str, ...]:
-        return tuple(c.name for c in self._columns if names is None or c.name in names)
-
-    def _ranges(self, column: int) -> dict[int, str]:
-        """The bounds of a column in each file that has row groups, as a person writes them."""
-        if column not in self._shown:
-            files = np.flatnonzero(np.diff(self._starts))
-            texts = _shown_ranges(self._bounds[column], self._starts[files])
-            self._shown[column] = dict(zip(files.tolist(), texts, strict=True))
-        return self._shown[column]
-
-
-def _shown_ranges(bounds: ColumnBounds, starts: NDArray[np.intp]) -> list[str]:
-    """The bounds over the row groups of each file, whose first ones these are."""
-    values = np.logical_or.reduceat(bounds.may_hold_values, starts)
-    lows = _shown(bounds.column, _extremes(bounds.low, starts, np.minimum, "at_end"))
-    highs = _shown(bounds.column, _extremes(bounds.high, starts, np.maximum, "at_start"))
-    return [
-        "only NULL" if not holds else low if low == high else f"{low} to {high}"
-        for holds, low, high in zip(values, lows, highs, strict=True)
-    ]
-
-
-def _extremes(values: pa.Array, starts: NDArray[np.intp], choose: np.ufunc, nulls: str) -> pa.Array:
-    """The least or the greatest value from each start to the next; NULL if there is none."""
-    order = np.asarray(pc.array_sort_indices(values, null_placement=nulls))
-    rank = np.empty(len(order), np.intp)
-    rank[order] = np.arange(len(order))
-    return values.take(pa.array(order[choose.reduceat(rank, starts)]))
-
-
-def _shown(column: KeyColumn, canonical: pa.Array) -> list[str]:
-    """Values as text; nothing for NULL."""
-    try:
-        values = column.original(canonical)
-    except pa.ArrowInvalid:
-        if len(canonical) == 1:  # a bound cut in the middle of a character
-            return [repr(value) for value in canonical.to_pylist()]
-        return [text for value in canonical for text in _shown(column, pa.array([value]))]
-    return [str(python_value(value)) if value.is_valid else "" for value in values]
+    singles = (values.slice(index, 1) for index in range(len(values)))
+    return pa.concat_arrays([_cast_or_null(value, data_type) for value in singles])

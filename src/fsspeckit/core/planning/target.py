@@ -1,12 +1,8 @@
-"""The target as planning sees it: its files, their footers and partitions, its key columns.
+"""The target as planning sees it: its files, footers, key columns and Hive partitions.
 
-Hive partitions: what the directories of a path say about the rows below them.
-
-Writers escape the same value differently (Spark, DuckDB and Arrow each have their own set), so a
-partition is known by its decoded, typed value and never by its path. The directory an existing
-partition has is kept when new files are written into it.
-
-Partition columns that are stored in the files too: path and file must say the same.
+Writers escape the same partition value differently (Spark, DuckDB and Arrow each have their own
+set), so a partition is identified by its decoded, typed value and never by its path. New files go
+into the directory that an existing partition already has.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from fsspeckit.core.keys import (
 from fsspeckit.core.planning.footers import FileFooter, read_footers
 from fsspeckit.core.planning.key_ranges import statistics_bounds
 from fsspeckit.core.planning.pruning import PartitionValues
-from fsspeckit.core.schema_conform import known_schema, known_type
+from fsspeckit.core.schema_conform import resolve_null_type, resolve_null_types
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage import is_hidden
 
@@ -44,26 +40,246 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader
     from fsspeckit.storage import DataFile, Root
 
-__all__ = [
-    "NULL_TOKEN",
-    "PartitionDirectories",
-    "Target",
-    "check_partition_value",
-    "check_spelling",
-    "detect_partition_columns",
-    "parse_hive_partition_path",
-    "partition_values",
-    "read_target",
-    "typed_values",
-]
-
-
-# --- Hive partitions: what the directories of a path say about the rows below them ---
-
+_NULL = pa.null()
 NULL_TOKEN = "__HIVE_DEFAULT_PARTITION__"
 
-# What Spark escapes, and so what every reader has to decode: control characters and these.
+# Besides control characters, Spark escapes these, so every reader has to decode them.
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A dataset, as its paths and footers describe it."""
+
+    root: Root
+    footers: tuple[FileFooter, ...]
+    key_columns: tuple[KeyColumn, ...]
+    partition_columns: tuple[KeyColumn, ...]
+    """How partition values are compared, outermost first."""
+
+    partition_texts: tuple[dict[str, str | None], ...]
+    """The values in each file's path."""
+
+    partitions: Mapping[str, PartitionValues]
+    """The same, typed, by column."""
+
+    types: pa.Schema
+    """The columns that files store, each with the type of the first file where it is not NULL;
+    if there is none, with that of the source."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all files."""
+        return sum(footer.rows for footer in self.footers)
+
+    def unknown_partitions(self) -> set[int]:
+        """Return the files, by number, whose partition values are not valid for their types."""
+        return {
+            number
+            for values in self.partitions.values()
+            for number, known in enumerate(values.known)
+            if not known
+        }
+
+    def other_types(self) -> dict[str, tuple[pa.DataType, ...]]:
+        """Return the types of columns whose type in some files is not that of ``types``."""
+        found: dict[str, list[pa.DataType]] = {}
+        for schema in _schemas(self.footers):
+            stored = dict(zip(schema.names, schema.types, strict=True))
+            for field in self.types:
+                kind = resolve_null_type(stored.get(field.name, field.type), field.type)
+                known = found.setdefault(field.name, [field.type])
+                if kind not in known:
+                    known.append(kind)
+        return {name: tuple(rest) for name, (_, *rest) in found.items() if rest}
+
+    @property
+    def key_holds_partitions(self) -> bool:
+        """Whether the key determines the partition of a row."""
+        return {c.name for c in self.partition_columns} <= {c.name for c in self.key_columns}
+
+
+def read_target(
+    root: Root,
+    files: Sequence[DataFile],
+    key_columns: Sequence[str],
+    schema: pa.Schema | None = None,
+    partition_columns: Sequence[str] | None = None,
+    read: FooterReader = read_footers,
+) -> Target:
+    """Read what planning needs to know of a dataset.
+
+    Args:
+        root: Where the dataset is.
+        files: Its data files.
+        key_columns: The key columns.
+        schema: The source's schema, or the known part of it: it gives partition values their types.
+        partition_columns: The partition columns that the caller expects.
+        read: Reads footers; an engine may do this in other processes.
+
+    Raises:
+        InvalidArgumentError: If the expected partition columns are not those of the paths.
+        SchemaMismatchError: If the key columns of the files cannot be compared.
+        UnsupportedLayoutError: If the files disagree about the partition columns.
+    """
+    if key_columns:  # a write has none
+        check_names("key_columns", key_columns)
+    if partition_columns:
+        check_names("partition_columns", partition_columns)
+    relative = [root.relative(file.path) for file in files]
+    check_utf8_paths(relative)
+    detected = detect_partition_columns(relative)
+    if partition_columns is not None:
+        _check_expected(partition_columns, detected if files else partition_columns)
+        detected = tuple(partition_columns)
+    footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
+    texts = tuple(parse_hive_partition_path(path) for path in relative)
+    parts = tuple(key_column(name, _source_type(name, schema, pa.string())) for name in detected)
+    return Target(
+        root,
+        footers,
+        tuple(_key_column(name, footers, parts, schema) for name in key_columns),
+        parts,
+        texts,
+        {part.name: partition_values(part, texts) for part in parts},
+        _types(footers, schema),
+    )
+
+
+def _types(footers: Sequence[FileFooter], source: pa.Schema | None) -> pa.Schema:
+    found = list(_schemas(footers)) or [pa.schema([])]
+    return resolve_null_types(*found, *([] if source is None else [source]))
+
+
+def _schemas(footers: Iterable[FileFooter]) -> Iterable[pa.Schema]:
+    """Return the different schemas of files."""
+    return {id(f.schema): f.schema for f in footers if f.error is None}.values()
+
+
+def partition_values(
+    column: KeyColumn, texts: Sequence[Mapping[str, Any] | None]
+) -> PartitionValues:
+    """Parse the values of a partition column; one that a file does not have is unknown."""
+    found = [None if text is None else text.get(column.name) for text in texts]
+    as_text = [value if value is None else str(value) for value in found]
+    values, known = parse_partition_values(as_text, column.type)
+    exists = [text is not None and column.name in text for text in texts]
+    return PartitionValues(values, [a and b for a, b in zip(known, exists, strict=True)])
+
+
+def _check_expected(expected: Sequence[str], detected: Sequence[str]) -> None:
+    if list(expected) != list(detected):
+        raise InvalidArgumentError(
+            f"partition_columns is {list(expected)!r}, but the dataset is partitioned by "
+            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own."
+        )
+
+
+def _key_column(
+    name: str,
+    footers: Sequence[FileFooter],
+    partitions: Sequence[KeyColumn],
+    schema: pa.Schema | None,
+) -> KeyColumn:
+    """Return a key column with a type for the values of all files."""
+    for part in partitions:
+        if part.name == name:
+            return part
+    stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
+    if not stored:
+        _check_exists(name, footers)
+    _check_nowhere_nested(name, footers)
+    if _is_int96_everywhere(name, footers):
+        # With the source's unit; INT96 values outside its range then never match.
+        source = plain_type(_source_type(name, schema))
+        stored.add(source if family(source) == "timestamp with zone" else _NULL)
+    try:
+        shared = reduce(common_type, sorted(stored, key=str), _NULL)
+        # If no file has a value, any type will do: that of the source.
+        return key_column(name, _source_type(name, schema) if pa.types.is_null(shared) else shared)
+    except SchemaMismatchError as error:
+        types = ", ".join(sorted(map(str, stored)))
+        raise SchemaMismatchError(
+            f"the key column {name!r} has types in the target's files that cannot be compared "
+            f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
+        ) from error
+
+
+def _source_type(name: str, schema: pa.Schema | None, default: pa.DataType = _NULL) -> pa.DataType:
+    return default if schema is None or name not in schema.names else schema.field(name).type
+
+
+def _is_int96_everywhere(name: str, footers: Sequence[FileFooter]) -> bool:
+    leaves = [footer.leaves[name] for footer in footers if name in footer.leaves]
+    return bool(leaves) and all(leaf.physical == "INT96" for leaf in leaves)
+
+
+def _check_nowhere_nested(name: str, footers: Sequence[FileFooter]) -> None:
+    """Refuse a key column that is nested in some file."""
+    for footer in footers:
+        is_nested = name not in footer.leaves and name in footer.schema.names
+        if footer.error is None and is_nested:
+            raise SchemaMismatchError(
+                f"the key column {name!r} is {footer.schema.field(name).type} in "
+                f"{footer.file.path!r}, and cannot be compared with the other files.\n"
+                "Hint: rewrite the files that have the wrong type."
+            )
+
+
+def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
+    """Refuse a key column that no readable file has, or has as a nested column."""
+    for footer in footers:
+        if footer.error is not None:
+            continue
+        if name in footer.schema.names:
+            key_column(name, footer.schema.field(name).type)
+        raise InvalidArgumentError.missing_columns("key_columns", [name], footer.schema.names)
+
+
+# Partition consistency: a file that also stores a partition column must agree with its path.
+
+
+def check_partition_value(
+    root: Root, footer: FileFooter, part: KeyColumn, text: str | None, value: pa.Scalar | None
+) -> None:
+    """Check the value of a partition column in the path of a file, as text and typed.
+
+    Raises:
+        SchemaMismatchError: If the value is not valid for the column's type, or the file also
+            stores the column with another value.
+    """
+    shown = root.to_user_path(footer.file.path)
+    if value is None:
+        raise SchemaMismatchError(
+            f"the partition value {part.name}={text!r} of {shown!r} is not a valid {part.type}.\n"
+            f"Hint: give the source's column {part.name!r} the type of the directories."
+        )
+    if part.name in footer.leaves and not _stores_only(root, footer, part, value):
+        raise SchemaMismatchError(
+            f"{shown!r} holds other values of {part.name!r} than its path says.\nHint: readers "
+            "disagree about such a file; move it to the right directory or drop the column."
+        )
+
+
+def _stores_only(root: Root, footer: FileFooter, part: KeyColumn, expected: pa.Scalar) -> bool:
+    """Return whether a partition column that a file stores has only the expected value."""
+    value = part.canonical(pa.repeat(expected, 1))[0]
+    bounds = statistics_bounds(part, [footer])
+    if value.is_valid and not bounds.may_contain_nulls.any():
+        same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
+        if same.null_count == 0:
+            return bool(pc.all(same, min_count=0).as_py())
+    path = footer.file.path
+    with open_data_file(root, path) as file, naming_damage(root, path):
+        # pyarrow also reads a column called "p.x" for "p": a dot is a path to it.
+        column = file.read(columns=[part.name]).column(part.name)
+    stored = part.canonical(column)
+    if not value.is_valid:
+        return int(stored.null_count) == len(stored)
+    return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())
+
+
+# Hive partitions: the partition values in the path of a file.
 
 
 def parse_hive_partition_path(
@@ -75,9 +291,9 @@ def parse_hive_partition_path(
     """Read the partition values from a file's path.
 
     Args:
-        file_path: The path of a data file. Its last component is the file and is not looked at.
+        file_path: The path of a data file.
         partition_columns: Return only these columns.
-        root: Look only at the directories below this one: a ``k=v`` above the dataset is not a
+        root: Read only the directories below this one: a ``k=v`` above the dataset is not a
             partition of it.
 
     Returns:
@@ -111,14 +327,14 @@ def _below(file_path: str, root: str | None) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Percent-escapes as UTF-8; escapes that are not UTF-8 stay as they are."""
+    """Decode percent-escapes; those that are not UTF-8 stay as they are."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
         return text
 
 
-def check_spelling(relative_paths: Iterable[str]) -> None:
+def check_utf8_paths(relative_paths: Iterable[str]) -> None:
     """Refuse paths that are not UTF-8: pyarrow cannot open them, and records cannot name them.
 
     Raises:
@@ -135,7 +351,7 @@ def check_spelling(relative_paths: Iterable[str]) -> None:
 
 
 def detect_partition_columns(relative_paths: Iterable[str]) -> tuple[str, ...]:
-    """Find the partition columns, outermost first, from the files' paths below the root.
+    """Return the partition columns, outermost first, from the files' paths below the root.
 
     Raises:
         UnsupportedLayoutError: If files disagree about the partition columns, or a column occurs
@@ -165,14 +381,14 @@ def _partition_names(relative_path: str) -> tuple[str, ...]:
     return tuple(_decoded(name) for name, separator, _ in parts if separator and name)
 
 
-def typed_values(
+def parse_partition_values(
     texts: Sequence[str | None], data_type: pa.DataType
 ) -> tuple[pa.Array, list[bool]]:
-    """Type partition values by the schema.
+    """Parse the text of partition values.
 
     Returns:
-        The values, and for each whether its text is a value of the type at all. What is not is
-        NULL in the values and must count as unknown, never as a value.
+        The values, and for each whether its text is a valid value of the type. One that is not is
+        NULL in the values and must count as unknown.
     """
     data_type = plain_type(data_type)
     try:
@@ -181,7 +397,7 @@ def typed_values(
         # The last: a name on a local disk that is not UTF-8.
         if len(texts) < 2:
             return pa.nulls(len(texts), data_type), [False] * len(texts)
-    typed = [typed_values([text], data_type) for text in texts]
+    typed = [parse_partition_values([text], data_type) for text in texts]
     return pa.concat_arrays([values for values, _ in typed]), [known for _, (known,) in typed]
 
 
@@ -199,7 +415,7 @@ def _parsed(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _instants(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """DuckDB writes the offset; other writers write none and put instants there as UTC."""
+    """Parse timestamps with zone: DuckDB writes the offset, other writers write UTC."""
     try:
         naive = texts.cast(pa.timestamp(data_type.unit))
     except pa.ArrowInvalid:
@@ -222,61 +438,52 @@ class PartitionDirectories:
     def __init__(self, schema: pa.Schema, existing: Iterable[str] = ()) -> None:
         self._columns = [key_column(field.name, field.type) for field in schema]
         for name in schema.names:
-            _check_name(name)
+            _check_partition_name(name)
         self._known: dict[tuple[Any, ...], str] = {}
         for directory in sorted(existing, reverse=True):
             if (values := self._values_of(directory)) is not None:
                 self._known[values] = directory
 
     def _values_of(self, directory: str) -> tuple[Any, ...] | None:
-        """The canonical values of a directory; None if it is not one of these partitions."""
+        """Return the canonical values of a directory; None if it is not such a partition."""
         texts = parse_hive_partition_path(f"{directory}/")
         values = []
         for column in self._columns:
             if column.name not in texts:
                 return None
-            array, (known,) = typed_values([texts[column.name]], column.type)
+            array, (known,) = parse_partition_values([texts[column.name]], column.type)
             if not known:
                 return None
             values.append(column.canonical(array)[0].as_py())
         return tuple(values)
 
     def directory(self, values: Sequence[pa.Scalar]) -> str:
-        """The directory for these values, one for each partition column.
+        """Return the directory for these values, one for each partition column.
 
         Raises:
             InvalidArgumentError: If a value is the empty string, which Spark reads as NULL, or
-                would be another value for whoever reads the directory's name.
-            SchemaMismatchError: If a value is none of its column's type.
+                the directory's name would be read as another value.
+            SchemaMismatchError: If a value is not a valid value of its column's type.
         """
-        arrays = [
-            cast_exactly(pa.repeat(value, 1), column.type, column.name)
+        typed = [
+            (column, cast_exactly(pa.repeat(value, 1), column.type, column.name))
             for value, column in zip(values, self._columns, strict=True)
         ]
-        wanted = tuple(
-            column.canonical(array)[0].as_py()
-            for array, column in zip(arrays, self._columns, strict=True)
-        )
+        wanted = tuple(column.canonical(array)[0].as_py() for column, array in typed)
         if wanted not in self._known:
-            components = [
-                _component(column.name, array[0])
-                for array, column in zip(arrays, self._columns, strict=True)
-            ]
-            self._known[wanted] = self._checked("/".join(components), wanted, values)
+            components = [_component(column.name, array[0]) for column, array in typed]
+            directory = "/".join(components)
+            if self._values_of(directory) != wanted:
+                shown = ", ".join(repr(python_value(value)) for value in values)
+                raise InvalidArgumentError(
+                    f"the partition values {shown} cannot be read back from the name of a "
+                    f"directory ({directory!r}).\nHint: partition by columns of simpler values."
+                )
+            self._known[wanted] = directory
         return self._known[wanted]
 
-    def _checked(self, directory: str, wanted: tuple[Any, ...], values: Sequence[pa.Scalar]) -> str:
-        """Refuse a directory that would be read back as something else."""
-        if self._values_of(directory) != wanted:
-            shown = ", ".join(repr(python_value(value)) for value in values)
-            raise InvalidArgumentError(
-                f"the partition values {shown} cannot be told from the name of a directory "
-                f"({directory!r}).\nHint: partition by columns of simpler values."
-            )
-        return directory
 
-
-def _check_name(name: str) -> None:
+def _check_partition_name(name: str) -> None:
     if not name or is_hidden(name):
         raise InvalidArgumentError(
             f"{name!r} cannot be a partition column: readers skip directories whose names start "
@@ -295,7 +502,7 @@ def _component(name: str, value: pa.Scalar) -> str:
 
 
 def _text(name: str, value: pa.Scalar) -> str | None:
-    """How a value is spelled in a path, so that :func:`typed_values` gives it back."""
+    """Return the text of a value in a path, which :func:`parse_partition_values` can parse."""
     if not value.is_valid:
         return None
     if family(value.type) == "timestamp with zone":
@@ -304,8 +511,8 @@ def _text(name: str, value: pa.Scalar) -> str | None:
         return str(value.cast(pa.string()).as_py())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidArgumentError(
-            f"the partition column {name!r} holds {python_value(value)!r}, which is no text: "
-            f"{error}.\nHint: partition by columns whose values can be spelled in a path."
+            f"the partition column {name!r} holds {python_value(value)!r}, which is not "
+            f"valid text: {error}.\nHint: partition by columns whose values have a text form."
         ) from error
 
 
@@ -313,263 +520,3 @@ def _escaped(text: str) -> str:
     if "\0" in text:
         raise InvalidArgumentError(f"a partition value must not contain NUL, got {text!r}.")
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED or char < " " else char for char in text)
-
-
-# --- The target as planning sees it ---
-
-
-@dataclass(frozen=True)
-class Target:
-    """A dataset, known by its paths and footers."""
-
-    root: Root
-    footers: tuple[FileFooter, ...]
-    key_columns: tuple[KeyColumn, ...]
-    partition_columns: tuple[KeyColumn, ...]
-    """How partition values are compared, outermost first."""
-
-    partition_texts: tuple[dict[str, str | None], ...]
-    """The values in each file's path."""
-
-    partitions: Mapping[str, PartitionValues]
-    """The same, typed, by column."""
-
-    types: pa.Schema
-    """The columns that files store, each with the type of the first file that knows one; where
-    none does, that of the source."""
-
-    @property
-    def rows(self) -> int:
-        """The rows of all files."""
-        return sum(footer.rows for footer in self.footers)
-
-    def unknown_partitions(self) -> set[int]:
-        """The files, by number, whose partition values are no values of their types."""
-        return {
-            number
-            for values in self.partitions.values()
-            for number, known in enumerate(values.known)
-            if not known
-        }
-
-    def other_types(self) -> dict[str, tuple[pa.DataType, ...]]:
-        """The types that a column has in some files, where not all have that of ``types``."""
-        found: dict[str, list[pa.DataType]] = {}
-        for schema in _schemas(self.footers):
-            for field, kind in zip(self.types, _types_of(schema, self.types), strict=True):
-                known = found.setdefault(field.name, [field.type])
-                if kind not in known:
-                    known.append(kind)
-        return {name: tuple(rest) for name, (_, *rest) in found.items() if rest}
-
-    @property
-    def key_holds_partitions(self) -> bool:
-        """Whether the key says in which partition a row is."""
-        return {c.name for c in self.partition_columns} <= {c.name for c in self.key_columns}
-
-
-def read_target(
-    root: Root,
-    files: Sequence[DataFile],
-    key_columns: Sequence[str],
-    schema: pa.Schema | None = None,
-    partition_columns: Sequence[str] | None = None,
-    read: FooterReader = read_footers,
-) -> Target:
-    """Read what planning needs to know of a dataset.
-
-    Args:
-        root: Where the dataset is.
-        files: Its data files.
-        key_columns: The key columns.
-        schema: The source's schema, or as much of it as is known: it types partition values.
-        partition_columns: What the caller says the partition columns are.
-        read: Reads footers; an engine may have other processes do it.
-
-    Raises:
-        InvalidArgumentError: If the caller's partition columns are not those of the paths.
-        SchemaMismatchError: If the key columns of the files cannot be compared.
-        UnsupportedLayoutError: If the files disagree about the partition columns.
-    """
-    if key_columns:  # a write has none
-        check_names("key_columns", key_columns)
-    if partition_columns:
-        check_names("partition_columns", partition_columns)
-    relative = [root.relative(file.path) for file in files]
-    check_spelling(relative)
-    detected = _agreed(detect_partition_columns(relative), partition_columns, bool(files))
-    footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
-    texts = tuple(parse_hive_partition_path(path) for path in relative)
-    parts = tuple(key_column(name, _partition_type(name, schema)) for name in detected)
-    return Target(
-        root,
-        footers,
-        tuple(_key_column(name, footers, parts, schema) for name in key_columns),
-        parts,
-        texts,
-        {part.name: partition_values(part, texts) for part in parts},
-        _types(footers, schema),
-    )
-
-
-def _types(footers: Sequence[FileFooter], source: pa.Schema | None) -> pa.Schema:
-    found = list(_schemas(footers)) or [pa.schema([])]
-    return known_schema(*found, *([] if source is None else [source]))
-
-
-def _schemas(footers: Iterable[FileFooter]) -> Iterable[pa.Schema]:
-    """The schemas of files; many files share one."""
-    return {id(f.schema): f.schema for f in footers if f.error is None}.values()
-
-
-def _types_of(schema: pa.Schema, columns: pa.Schema) -> list[pa.DataType]:
-    """The types of columns in a file, NULL of no type as elsewhere."""
-    kinds = dict(zip(schema.names, schema.types, strict=True))
-    return [known_type(kinds.get(field.name, field.type), field.type) for field in columns]
-
-
-def partition_values(
-    column: KeyColumn, texts: Sequence[Mapping[str, Any] | None]
-) -> PartitionValues:
-    """Type the values of a partition column; one that a file does not have is unknown."""
-    found = [text.get(column.name) if text is not None else None for text in texts]
-    spelled = [value if value is None else str(value) for value in found]
-    values, known = typed_values(spelled, column.type)
-    there = [text is not None and column.name in text for text in texts]
-    return PartitionValues(values, [a and b for a, b in zip(known, there, strict=True)])
-
-
-def _agreed(
-    detected: tuple[str, ...], given: Sequence[str] | None, has_files: bool
-) -> tuple[str, ...]:
-    if given is None:
-        return detected
-    if has_files and tuple(given) != detected:
-        raise InvalidArgumentError(
-            f"partition_columns is {list(given)!r}, but the dataset is partitioned by "
-            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own."
-        )
-    return tuple(given)
-
-
-def _partition_type(name: str, schema: pa.Schema | None) -> pa.DataType:
-    if schema is not None and name in schema.names:
-        return schema.field(name).type
-    return pa.string()
-
-
-def _key_column(
-    name: str,
-    footers: Sequence[FileFooter],
-    partitions: Sequence[KeyColumn],
-    schema: pa.Schema | None,
-) -> KeyColumn:
-    """How a key column is compared: as the type that holds the values of all files."""
-    for part in partitions:
-        if part.name == name:
-            return part
-    stored = {footer.leaves[name].type for footer in footers if name in footer.leaves}
-    if not stored:
-        _check_exists(name, footers)
-    _check_nowhere_nested(name, footers)
-    if _is_int96_everywhere(name, footers):
-        # INT96 has nanoseconds where the source has; rows that Arrow cannot hold then never match.
-        stored.add(_source_instant(name, schema))
-    try:
-        shared = reduce(common_type, sorted(stored, key=str), pa.null())
-        # Where no file holds a value any type does, so that of the source.
-        return key_column(name, _source_type(name, schema) if pa.types.is_null(shared) else shared)
-    except SchemaMismatchError as error:
-        types = ", ".join(sorted(map(str, stored)))
-        raise SchemaMismatchError(
-            f"the key column {name!r} has types in the target's files that cannot be compared "
-            f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
-        ) from error
-
-
-def _source_type(name: str, schema: pa.Schema | None) -> pa.DataType:
-    known = schema is not None and name in schema.names
-    return schema.field(name).type if known and schema else pa.null()
-
-
-def _is_int96_everywhere(name: str, footers: Sequence[FileFooter]) -> bool:
-    leaves = [footer.leaves[name] for footer in footers if name in footer.leaves]
-    return bool(leaves) and all(leaf.physical == "INT96" for leaf in leaves)
-
-
-def _source_instant(name: str, schema: pa.Schema | None) -> pa.DataType:
-    kind = plain_type(_source_type(name, schema))
-    return kind if family(kind) == "timestamp with zone" else pa.null()
-
-
-def _check_nowhere_nested(name: str, footers: Sequence[FileFooter]) -> None:
-    """Refuse a key column that some file has with something inside."""
-    for footer in footers:
-        is_nested = name not in footer.leaves and name in footer.schema.names
-        if footer.error is None and is_nested:
-            raise SchemaMismatchError(
-                f"the key column {name!r} is {footer.schema.field(name).type} in "
-                f"{footer.file.path!r}, and cannot be compared with the other files.\n"
-                "Hint: rewrite the files that have the wrong type."
-            )
-
-
-def _check_exists(name: str, footers: Sequence[FileFooter]) -> None:
-    """Refuse a key column that no readable file has, or has as a nested column."""
-    for footer in footers:
-        if footer.error is not None:
-            continue
-        if name in footer.schema.names:
-            key_column(name, footer.schema.field(name).type)
-        raise InvalidArgumentError.missing_columns("key_columns", [name], footer.schema.names)
-
-
-# --- Partition columns that are stored in the files too: path and file must say the same ---
-
-
-def check_partition_value(
-    root: Root, footer: FileFooter, part: KeyColumn, text: str | None, value: pa.Scalar | None
-) -> None:
-    """Check what the path of a file says about a partition column.
-
-    Args:
-        root: Where the file is.
-        footer: The file.
-        part: The partition column.
-        text: The value in the path.
-        value: The same, typed; None if it is no value of the type.
-
-    Raises:
-        SchemaMismatchError: If the value is none of the column's type, or the file also stores
-            the column and holds another value.
-    """
-    shown = root.to_user_path(footer.file.path)
-    if value is None:
-        raise SchemaMismatchError(
-            f"the partition value {part.name}={text!r} of {shown!r} is no {part.type}.\n"
-            f"Hint: give the source's column {part.name!r} the type of the directories."
-        )
-    if part.name in footer.leaves and not _agrees(root, footer, part, value):
-        raise SchemaMismatchError(
-            f"{shown!r} holds other values of {part.name!r} than its path says.\nHint: readers "
-            "disagree about such a file; move it to the right directory or drop the column from "
-            "it."
-        )
-
-
-def _agrees(root: Root, footer: FileFooter, part: KeyColumn, found: pa.Scalar) -> bool:
-    """Whether a partition column stored in a file has only the value of the path."""
-    value = part.canonical(pa.repeat(found, 1))[0]
-    bounds = statistics_bounds(part, [footer])
-    if value.is_valid and not bounds.may_hold_nulls.any():
-        same = pc.and_(pc.equal(bounds.low, value), pc.equal(bounds.high, value))
-        if same.null_count == 0:
-            return bool(pc.all(same, min_count=0).as_py())
-    path = footer.file.path
-    with open_data_file(root, path) as file, naming_damage(root, path):
-        # pyarrow also reads a column called "p.x" for "p": a dot is a path to it.
-        column = file.read(columns=[part.name]).column(part.name)
-    stored = part.canonical(column)
-    if not value.is_valid:
-        return int(stored.null_count) == len(stored)
-    return stored.null_count == 0 and bool(pc.all(pc.equal(stored, value), min_count=0).as_py())

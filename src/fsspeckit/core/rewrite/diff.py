@@ -20,14 +20,9 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.arrow_compat import cast_table, cast_values, naming_damage
+from fsspeckit.core.arrow_compat import cast_table, cast_values, naming_damage, take_rows
 from fsspeckit.core.parquet import can_patch
-from fsspeckit.core.schema_conform import (
-    check_same_columns,
-    different_values,
-    fit_table,
-    take_rows,
-)
+from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -333,7 +328,7 @@ class Change:
 
 def stored_rows(rows: pa.Table, layout: WriterProperties) -> pa.Table:
     """Rows as a file stores them: its columns, order, types; INT96 without the zone it means."""
-    return cast_table(fit_table(rows, layout.meaning()), layout.schema)
+    return cast_table(conform_table(rows, layout.meaning()), layout.schema)
 
 
 def with_rows(old: pa.Table, new: pa.Table, places: Positions) -> pa.Table:

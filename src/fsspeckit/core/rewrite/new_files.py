@@ -16,7 +16,7 @@ import pyarrow as pa
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
 from fsspeckit.core.rewrite.rewrite import stored_rows, writing
-from fsspeckit.core.schema_conform import fitting_schema
+from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ class NewFiles:
         try:
             return stored_rows(rows, self._layouts[-1])
         except SchemaMismatchError:
-            wanted = fitting_schema(rows, self._layout.meaning(), self._other_types)
+            wanted = conforming_schema(rows, self._layout.meaning(), self._other_types)
             layout = self._layout.with_types(wanted)
             stored = stored_rows(rows, layout)
         known = self._layout_of(stored)

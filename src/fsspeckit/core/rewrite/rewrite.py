@@ -22,7 +22,7 @@ from fsspeckit.core.parquet import (
 )
 from fsspeckit.core.rewrite.diff import Change, Replacement, choose, stored_rows
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
-from fsspeckit.core.schema_conform import known_schema
+from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_range
 
@@ -127,7 +127,7 @@ def rewrite(
         _opened(root, path, replacement, rows, key_columns) as (file, layout),
     ):
         if types is not None:
-            layout = layout.with_types(known_schema(layout.schema, types))
+            layout = layout.with_types(resolve_null_types(layout.schema, types))
         change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
         changes = change.group_changes()
         change.layout = _sorted_as_far(change, changes, key_columns)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fsspeckit.core.keys import as_names, check_names, key_column
-from fsspeckit.core.planning import check_partition_value, parse_hive_partition_path, typed_values
+from fsspeckit.core.planning import (
+    check_partition_value,
+    parse_hive_partition_path,
+    parse_partition_values,
+)
 from fsspeckit.datasets.inspection.report import (
     KeyPruning,
     odd_files,
@@ -193,7 +197,7 @@ def _contradicts_path(found: Survey, footer: FileFooter, part: str) -> bool:
     text = parse_hive_partition_path(root.relative(footer.file.path)).get(part)
     try:
         column = key_column(part, footer.leaves[part].type)
-        values, known = typed_values([text], column.type)
+        values, known = parse_partition_values([text], column.type)
         check_partition_value(root, footer, column, text, values[0] if known[0] else None)
     except SchemaMismatchError:
         return True
@@ -222,7 +226,7 @@ def _unknown_bounds(found: Survey, bounds: ColumnBounds) -> Iterator[Finding]:
     """Row groups whose bounds are missing or doubtful, grouped by the reason."""
     if bounds.evidence == "partition":
         return
-    unknown = ~np.asarray(bounds.low.is_valid()) & bounds.may_hold_values
+    unknown = ~np.asarray(bounds.low.is_valid()) & bounds.may_contain_values
     by_reason: dict[str, list[FileFooter]] = {}
     start = 0
     for footer in found.target.footers:

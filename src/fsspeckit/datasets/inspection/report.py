@@ -24,7 +24,7 @@ from fsspeckit.core.keys import (
     python_value,
 )
 from fsspeckit.core.planning import key_bounds, read_footers, read_target, trusted_overlap
-from fsspeckit.core.schema_conform import fit_table
+from fsspeckit.core.schema_conform import conform_table
 from fsspeckit.datasets.pipeline import partition_schema, run_with_retries
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import history_of, list_snapshot, open_storage, pending_numbers
@@ -368,7 +368,7 @@ def _bounds(target: Target, name: str) -> ColumnBounds | None:
 def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None, int]:
     """Least and greatest value, if every row group that has values has bounds."""
     known = np.asarray(bounds.low.is_valid())
-    needed = bounds.may_hold_values
+    needed = bounds.may_contain_values
     if not needed.any() or not known[needed].all():
         return None, None, int(known.sum())
     ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
@@ -395,7 +395,7 @@ def _pruning(
     start = 0
     for footer in target.footers:
         end = start + len(footer.row_groups)
-        alive = [group for group in range(start, end) if overlap.may_hold[group]]
+        alive = [group for group in range(start, end) if overlap.may_contain[group]]
         inside = [overlap.inside(group) for group in alive]
         files[np.unique(np.concatenate([*inside, np.empty(0, np.intp)]))] += 1
         start = end
@@ -476,7 +476,7 @@ def _stored(data_type: pa.DataType) -> pa.DataType:
 def _fits(name: str, source: pa.DataType, target: pa.DataType) -> bool:
     """Whether values of one type may be written as values of another."""
     try:
-        fit_table(pa.schema([(name, source)]).empty_table(), pa.schema([(name, target)]))
+        conform_table(pa.schema([(name, source)]).empty_table(), pa.schema([(name, target)]))
     except SchemaMismatchError:
         return False
     return True

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import KnownFooters, plan_files
+from fsspeckit.core.planning import FooterCache, plan_files
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
@@ -256,7 +256,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._reviewed = reviewed
         self._started = time.time()
         self._retries = RetryPolicy(storage)
-        self._known = KnownFooters(storage)
+        self._known = FooterCache(storage)
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -291,7 +291,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
             )
-            self._known.keep()
+            self._known.save()
         return outcome
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:

@@ -14,13 +14,13 @@ from fsspeckit.core.arrow_compat import cast_values
 from fsspeckit.core.keys import as_names, check_names, key_column
 from fsspeckit.core.planning import (
     check_partition_value,
-    check_spelling,
+    check_utf8_paths,
     detect_partition_columns,
     parse_hive_partition_path,
+    parse_partition_values,
     read_footers,
-    typed_values,
 )
-from fsspeckit.core.schema_conform import shared_type
+from fsspeckit.core.schema_conform import unify_types
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
@@ -228,7 +228,7 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
         if footer.error is not None:
             raise UnreadableFileError(footer.error)
     relative = [pinned.relative for pinned in state.files]
-    check_spelling(relative)
+    check_utf8_paths(relative)
     detect_partition_columns(relative)
     stored = _common_schema([(storage.root.to_user_path(f.file.path), f.schema) for f in footers])
     # Partition columns have the type that files store them with, else the one they look like.
@@ -248,7 +248,7 @@ def _check_agreement(
         texts = parse_hive_partition_path(path)
         for part in parts:
             if part.name in footer.schema.names:
-                values, (known,) = typed_values([texts.get(part.name)], part.type)
+                values, (known,) = parse_partition_values([texts.get(part.name)], part.type)
                 column = key_column(part.name, part.type)
                 value = values[0] if known else None
                 check_partition_value(root, footer, column, texts.get(part.name), value)
@@ -266,7 +266,7 @@ def _shape(texts: Sequence[str | None]) -> pa.DataType:
     for pattern, data_type in _SHAPES:
         if known and all(pattern.fullmatch(text) for text in known):
             # A text may look like a date and be none: 2026-02-30.
-            return data_type if all(typed_values(known, data_type)[1]) else pa.string()
+            return data_type if all(parse_partition_values(known, data_type)[1]) else pa.string()
     return pa.string()
 
 
@@ -297,7 +297,7 @@ def _common_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
             if known.type.equals(field.type):
                 continue
             try:
-                fields[field.name] = known.with_type(shared_type(known.type, field.type))
+                fields[field.name] = known.with_type(unify_types(known.type, field.type))
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(
                     f"column {field.name!r} is {known.type} in {schemas[0][0]!r} and {field.type} "
@@ -311,7 +311,7 @@ def _partition(relative: str, parts: pa.Schema) -> ds.Expression:
     texts = parse_hive_partition_path(relative)
     expression = ds.scalar(True)
     for column in parts:
-        values, _ = typed_values([texts.get(column.name)], column.type)
+        values, _ = parse_partition_values([texts.get(column.name)], column.type)
         is_this = ds.field(column.name) == values[0]
         expression &= is_this if values[0].is_valid else ds.field(column.name).is_null()
     return expression

@@ -29,15 +29,20 @@ import pyarrow.parquet as pq
 from fsspeckit.core.arrow_compat import (
     cast_values,
     check_storable,
-    copied,
+    copy_table,
     physical_types,
     take_rows,
+    widen_dictionary_indices,
     with_int96_as,
-    with_wide_codes,
     without_views,
 )
-from fsspeckit.core.keys import cut_value, kinds_of
-from fsspeckit.core.schema_conform import check_same_columns, fit_table, known_schema, known_type
+from fsspeckit.core.keys import find_truncated_value, value_kinds
+from fsspeckit.core.schema_conform import (
+    check_same_columns,
+    conform_table,
+    resolve_null_type,
+    resolve_null_types,
+)
 from fsspeckit.datasets.pipeline.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage import (
@@ -104,7 +109,7 @@ def open_source(
     wanted = schema or _plain(pa.Table.from_batches([], reader.schema)).schema
     fitted = pieces if schema is None else (_fit_to(piece, schema) for piece in pieces)
     if keep and not as_paths(data):  # what is read from Parquet is in memory of our own
-        fitted = map(copied, fitted)
+        fitted = map(copy_table, fitted)
     return _collect(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
 
 
@@ -226,7 +231,7 @@ def _copy_or_spill(table: pa.Table, stage: OpenStage) -> ArrowSource:
     """Copy a table, since its owner may change the memory; spill it if too large to copy."""
     if table.nbytes > MAX_MEMORY_BYTES:
         return _spill(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
-    return MemorySource(copied(table))
+    return MemorySource(copy_table(table))
 
 
 def _as_table(data: Any) -> pa.Table | None:
@@ -244,7 +249,7 @@ def _as_table(data: Any) -> pa.Table | None:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
-    table = with_wide_codes(without_views(table))
+    table = widen_dictionary_indices(without_views(table))
     if not any(map(pa.types.is_dictionary, table.schema.types)):
         return table
     return pa.table(list(map(_without_null_values, table.columns)), schema=table.schema)
@@ -279,12 +284,12 @@ def _check_alike(schemas: Sequence[tuple[str, pa.Schema]]) -> None:
 
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether two types are the same where both know one: nothing but NULL has none."""
-    return bool(known_type(one, other).equals(known_type(other, one)))
+    return bool(resolve_null_type(one, other).equals(resolve_null_type(other, one)))
 
 
 def unify_schemas(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """Return the schema of pieces that are alike; NULL is allowed where one of them allows it."""
-    known = known_schema(*schemas)
+    known = resolve_null_types(*schemas)
     nullable = {field.name for schema in schemas for field in schema if field.nullable}
     fields = [field.with_nullable(field.name in nullable) for field in known]
     return pa.schema(fields, known.metadata)
@@ -304,7 +309,7 @@ def check_unique_names(names: Iterable[str]) -> None:
 
 def _fit_to(table: pa.Table, schema: pa.Schema) -> pa.Table:
     check_same_columns(table.column_names, schema.names, "schema")
-    return fit_table(table, schema)
+    return conform_table(table, schema)
 
 
 def _open_reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
@@ -624,12 +629,12 @@ def _check_objects(name: Any, values: Iterable[Any]) -> None:
         return  # as nearly all columns are
     held = [value for value in values if not _is_missing(value)]
     scalars = [value for value in held if isinstance(value, _SCALARS)]
-    if len(kinds := kinds_of(scalars)) > 1:
+    if len(kinds := value_kinds(scalars)) > 1:
         raise SchemaMismatchError(
             f"column {name!r} mixes {' and '.join(sorted(kinds))}, which no type of Parquet holds "
             "as they are.\nHint: convert it to one type first, for example with .astype(str)."
         )
-    if (cut := cut_value(scalars)) is not None:
+    if (cut := find_truncated_value(scalars)) is not None:
         raise SchemaMismatchError(
             f"column {name!r} holds {cut!r} as a Python object, whose nanoseconds would be "
             "lost.\nHint: convert it first, for example with pandas.to_datetime or "

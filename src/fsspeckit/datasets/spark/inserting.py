@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.arrow_compat import take_rows, without_views
 from fsspeckit.core.keys import canonical_keys, key_column
-from fsspeckit.core.schema_conform import take_rows, without_views
 from fsspeckit.datasets.spark.tasks import RewriteFile, insertable, new_name
 from fsspeckit.storage import WorkerStage, read_range
 

@@ -350,12 +350,12 @@ class _Facts:
         self._waiting = []
         if len(self._unseen):
             overlap = KeyOverlap(keys, self.task.bounds)
-            while (left := np.flatnonzero(self._unseen & overlap.may_hold)).size:
+            while (left := np.flatnonzero(self._unseen & overlap.may_contain)).size:
                 inside = overlap.inside(int(left[0]))[:1]
                 witness = keys.take(pa.array(inside))
                 self._witnesses.append(witness)
                 # A key inside one row group's bounds is inside those of many others too.
-                self._unseen &= ~KeyOverlap(witness, self.task.bounds).may_hold
+                self._unseen &= ~KeyOverlap(witness, self.task.bounds).may_contain
                 self._unseen[left[0]] = False
         self._look_for_partitions(keys)
 

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import int96_columns, open_data_file, physical_types
+from fsspeckit.core.arrow_compat import int96_columns, open_data_file, physical_types, take_rows
 from fsspeckit.core.schema_conform import (
     check_same_columns,
-    fit_table,
-    take_rows,
+    conform_table,
 )
 from fsspeckit.datasets.pipeline import parquet_dataset, regroup_batches, source_root, unify_schemas
 from fsspeckit.errors import ConcurrentModificationError
@@ -197,7 +196,7 @@ class SourceRows:
                 for number in members:
                     # A dot in a name is a path for pyarrow, so that it may read more than asked.
                     table = file.read_row_group(self._groups[number][1], columns=stored)
-                    yield number, fit_table(part.meant(table.select(stored)), schema)
+                    yield number, conform_table(part.meant(table.select(stored)), schema)
 
 
 def stage_part(

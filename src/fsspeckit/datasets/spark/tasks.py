@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit import errors
-from fsspeckit.core.arrow_compat import cast_array, open_data_file
+from fsspeckit.core.arrow_compat import cast_array, open_data_file, take_rows
 from fsspeckit.core.matching import find_positions, moving_keys, prefilter_for
 from fsspeckit.core.rewrite import Replacement, rewrite
-from fsspeckit.core.schema_conform import check_same_columns, fit_table, take_rows
+from fsspeckit.core.schema_conform import check_same_columns, conform_table
 from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, stage_part
 from fsspeckit.errors import ConcurrentModificationError, FsspeckitError
 from fsspeckit.storage import STAGED_SUFFIX, WorkerStage
@@ -250,7 +250,7 @@ class StageBatches:
         table = pa.Table.from_arrays(arrays, schema=self.frame)
         if self.schema is not self.frame:
             check_same_columns(table.column_names, self.schema.names, "schema")
-        fitted = fit_table(table, self.schema).combine_chunks()
+        fitted = conform_table(table, self.schema).combine_chunks()
         return fitted.to_batches()[0] if fitted.num_rows else _empty(self.schema)
 
 

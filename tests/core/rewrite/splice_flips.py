@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 from tests.core.parquet.thrift_writer import footer_of
+from tests.core.rewrite.spliced import Edit, read, same
 
 from fsspeckit.core.parquet.format.pages import pages_of
 from fsspeckit.errors import FsspeckitError

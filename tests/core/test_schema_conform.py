@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsspeckit.core.arrow_compat import take_rows, without_views
 from fsspeckit.core.schema_conform import (
     check_same_columns,
+    conform_table,
+    conforming_schema,
     different_values,
-    fit_table,
-    fitting_schema,
     same_values,
-    take_rows,
-    without_views,
 )
 from fsspeckit.errors import SchemaMismatchError
 from fsspeckit.testing.strategies import PAYLOAD_TYPES, arrays
@@ -25,7 +24,7 @@ from fsspeckit.testing.strategies import PAYLOAD_TYPES, arrays
 
 def test_columns_come_in_the_order_and_types_of_the_schema() -> None:
     schema = pa.schema([("a", pa.int32()), ("b", pa.float64())])
-    fitted = fit_table(pa.table({"b": [1, 2], "a": [3, 4]}), schema)
+    fitted = conform_table(pa.table({"b": [1, 2], "a": [3, 4]}), schema)
     assert fitted.equals(
         pa.table({"a": pa.array([3, 4], pa.int32()), "b": pa.array([1.0, 2.0])}, schema=schema)
     )
@@ -47,7 +46,7 @@ def test_columns_come_in_the_order_and_types_of_the_schema() -> None:
 )
 def test_a_value_that_would_change_is_refused(found: pa.Array, wanted: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError, match="'c'"):
-        fit_table(pa.table({"c": found}), pa.schema([("c", wanted)]))
+        conform_table(pa.table({"c": found}), pa.schema([("c", wanted)]))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_a_value_that_would_change_is_refused(found: pa.Array, wanted: pa.DataTy
     ],
 )
 def test_lossless_conversions(found: pa.Array, wanted: pa.DataType) -> None:
-    fitted = fit_table(pa.table({"c": found}), pa.schema([("c", wanted)])).column("c")
+    fitted = conform_table(pa.table({"c": found}), pa.schema([("c", wanted)])).column("c")
     assert fitted.type.equals(wanted)
     assert fitted.null_count == found.null_count
 
@@ -70,7 +69,7 @@ def test_lossless_conversions(found: pa.Array, wanted: pa.DataType) -> None:
 def test_null_where_the_target_has_none_is_refused() -> None:
     schema = pa.schema([pa.field("c", pa.int64(), nullable=False)])
     with pytest.raises(SchemaMismatchError, match="1 NULL"):
-        fit_table(pa.table({"c": [1, None]}), schema)
+        conform_table(pa.table({"c": [1, None]}), schema)
 
 
 def test_missing_and_extra_columns_are_named() -> None:
@@ -119,7 +118,7 @@ def test_values_fit_a_dictionary_of_them(kind: pa.DataType, index: pa.DataType) 
     """A pandas column of categories may hold values of any type."""
     values = pa.array([1, None, 2, 1]).cast(pa.int32()).cast(kind)
     wanted = pa.schema([("v", pa.dictionary(index, kind))])
-    found = fit_table(pa.table({"v": values}), wanted)
+    found = conform_table(pa.table({"v": values}), wanted)
     assert found.schema.equals(wanted)
     assert found.column("v").to_pylist() == values.to_pylist()
 
@@ -134,4 +133,4 @@ def test_types_of_other_files_where_values_do_not_fit() -> None:
     schema = pa.schema([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())], {"about": "it"})
     others = {name: [pa.uint8(), pa.int64()] for name in "abc"}
     expected = pa.schema([("a", pa.int8()), ("b", pa.int64()), ("c", pa.int8())], {"about": "it"})
-    assert fitting_schema(source, schema, others).equals(expected, check_metadata=True)
+    assert conforming_schema(source, schema, others).equals(expected, check_metadata=True)

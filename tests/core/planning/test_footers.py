@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from tests.core.incremental.pruned import CountingFileSystem, edit_footer, remove
+from tests.core.planning.edited_footers import CountingFileSystem, edit_footer, remove
 
 from fsspeckit.core.planning import footers as module
 from fsspeckit.core.planning.footers import FileFooter, Leaf, read_footer, read_footers

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.incremental.spliced import Edit, read, same
+from tests.core.rewrite.spliced import Edit, read, same
 
 if TYPE_CHECKING:
     from pathlib import Path

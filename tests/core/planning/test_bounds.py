@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.pruned import column, edit_footer, remove
+from tests.core.planning.edited_footers import column, edit_footer, remove
 
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.parquet.format.thrift import BOOL, BYTES, FALSE, TRUE, Spec
@@ -90,8 +90,8 @@ def test_statistics_come_back_as_the_values_they_were(
     ends = pa.array([low, high], type_).cast(bounds.column.type)
     assert bounds.column.original(bounds.low).equals(ends[:1])
     assert bounds.column.original(bounds.high).equals(ends[1:])
-    assert bounds.may_hold_values.tolist() == [True]
-    assert bounds.may_hold_nulls.tolist() == [True]
+    assert bounds.may_contain_values.tolist() == [True]
+    assert bounds.may_contain_nulls.tolist() == [True]
 
 
 def test_each_file_has_the_bounds_of_its_own_type(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_each_file_has_the_bounds_of_its_own_type(tmp_path: Path) -> None:
     pq.write_table(column([7], pa.int8()), tmp_path / "d.parquet")
     bounds = statistics_bounds(key_column("id", pa.int64()), footers_of(tmp_path))
     assert shown(bounds) == [(1, 1), (2, 2), (None, None), (2**40, 2**40), (7, 7)]
-    assert bounds.may_hold_nulls.tolist() == [False, False, True, False, False]
+    assert bounds.may_contain_nulls.tolist() == [False, False, True, False, False]
 
 
 NUMBER = Leaf("INT64", pa.int64(), 0)
@@ -128,7 +128,7 @@ STRING = Leaf("BYTE_ARRAY", pa.string(), 0)
 def test_statistics_that_say_nothing_are_unknown(leaf: Leaf, chunk: ChunkStatistics) -> None:
     bounds = statistics_bounds(key_column("id", leaf.type), [made_up(leaf, chunk)])
     assert bounds.low.null_count == bounds.high.null_count == 1
-    assert bounds.may_hold_values.tolist() == [True]
+    assert bounds.may_contain_values.tolist() == [True]
 
 
 def test_decimals_in_byte_arrays_are_believed_of_writers_that_know_signs() -> None:
@@ -142,8 +142,8 @@ def test_decimals_in_byte_arrays_are_believed_of_writers_that_know_signs() -> No
 def test_zero_counts_of_nulls_are_not_the_same_as_none() -> None:
     chunks = [ChunkStatistics(1, 2, nulls) for nulls in (0, None, 3, 10)]
     bounds = statistics_bounds(key_column("id", pa.int64()), [made_up(NUMBER, *chunks)])
-    assert bounds.may_hold_nulls.tolist() == [False, True, True, True]
-    assert bounds.may_hold_values.tolist() == [True, True, True, False]
+    assert bounds.may_contain_nulls.tolist() == [False, True, True, True]
+    assert bounds.may_contain_values.tolist() == [True, True, True, False]
 
 
 def test_a_bound_beyond_the_common_type_is_unknown_and_the_others_are_not() -> None:
@@ -160,8 +160,8 @@ def test_a_partition_is_a_constant_of_each_row_group() -> None:
     values = pa.array([5, None, None, 7], pa.int32())
     bounds = constant_bounds(part, values, [True, True, False, True], [2, 1, 1, 0])
     assert shown(bounds) == [(5, 5), (5, 5), (None, None), (None, None)]
-    assert bounds.may_hold_values.tolist() == [True, True, False, True]
-    assert bounds.may_hold_nulls.tolist() == [False, False, True, True]
+    assert bounds.may_contain_values.tolist() == [True, True, False, True]
+    assert bounds.may_contain_nulls.tolist() == [False, False, True, True]
     assert bounds.evidence == "partition"
 
 

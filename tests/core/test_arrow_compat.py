@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.arrow_compat import cast_array, copied, numbered_columns
+from fsspeckit.core.arrow_compat import cast_array, copy_table, numbered_columns
 from fsspeckit.testing.conformance.schemas import NESTED, PAYLOAD
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def memory(array: pa.Array) -> Iterator[range]:
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_a_copy_holds_the_same_rows_in_other_memory(kind: str) -> None:
     table = pa.table({"v": pa.chunked_array([ARRAYS[kind], ARRAYS[kind].slice(1, 2)])})
-    copy = copied(table)
+    copy = copy_table(table)
     copy.validate(full=True)
     assert copy.schema.equals(table.schema, check_metadata=True)
     assert copy.column("v").to_pylist() == table.column("v").to_pylist()
@@ -63,14 +63,14 @@ def test_a_copy_holds_the_same_rows_in_other_memory(kind: str) -> None:
 
 def test_a_copy_of_a_slice_is_as_small_as_the_slice() -> None:
     whole = pa.table({"v": np.arange(1_000_000)})
-    copy = copied(whole.slice(500_000, 10))
+    copy = copy_table(whole.slice(500_000, 10))
     assert copy.column("v").to_pylist() == list(range(500_000, 500_010))
     assert copy.get_total_buffer_size() < 10_000
 
 
 def test_a_copy_of_no_rows_keeps_the_schema() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)], {"about": "nothing"})
-    assert copied(schema.empty_table()).schema.equals(schema, check_metadata=True)
+    assert copy_table(schema.empty_table()).schema.equals(schema, check_metadata=True)
 
 
 def test_columns_are_named_by_numbers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.core.incremental.pruned import CountingFileSystem
+from tests.core.planning.edited_footers import CountingFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +19,3 @@ def counting() -> Iterator[CountingFileSystem]:
     filesystem.store.clear()
     filesystem.pseudo_dirs[:] = [""]
     filesystem.requests.clear()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _probed(short_row_groups_are_probed: None) -> None:
-    """Tables of tests are short, and what they are about is what happens to long ones."""

@@ -18,7 +18,7 @@ from fsspeckit.core.planning.target import (
     PartitionDirectories,
     detect_partition_columns,
     parse_hive_partition_path,
-    typed_values,
+    parse_partition_values,
 )
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage.listing import is_data_path
@@ -153,7 +153,7 @@ TYPED: list[tuple[str | None, pa.DataType, Any]] = [
 def test_values_in_paths_are_typed_by_the_schema(
     text: str | None, data_type: pa.DataType, value: Any
 ) -> None:
-    values, known = typed_values([text], data_type)
+    values, known = parse_partition_values([text], data_type)
     assert known == [value is not ...]
     assert values.to_pylist() == [None if value is ... else value]
 
@@ -170,19 +170,19 @@ def test_values_in_paths_are_typed_by_the_schema(
 )
 def test_instants_in_paths_with_and_without_an_offset(text: str) -> None:
     instant = pa.scalar(1_714_564_800, pa.timestamp("s", "Asia/Tokyo"))
-    values, known = typed_values([text], instant.type)
+    values, known = parse_partition_values([text], instant.type)
     assert known == [True]
     assert values[0] == instant
 
 
 def test_one_text_that_is_no_value_does_not_spoil_the_others() -> None:
-    values, known = typed_values(["1", "x", None, "4"], pa.int64())
+    values, known = parse_partition_values(["1", "x", None, "4"], pa.int64())
     assert values.to_pylist() == [1, None, None, 4]
     assert known == [True, False, True, True]
 
 
 def test_no_texts_are_no_values() -> None:
-    values, known = typed_values([], pa.date32())
+    values, known = parse_partition_values([], pa.date32())
     assert (values.type, len(values), known) == (pa.date32(), 0, [])
 
 
@@ -305,12 +305,12 @@ def test_nul_is_refused_because_no_file_name_can_hold_it() -> None:
 def test_values_that_a_reader_would_take_for_others_are_refused(
     value: Any, data_type: pa.DataType
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match="cannot be told from the name"):
+    with pytest.raises(InvalidArgumentError, match="cannot be read back from the name"):
         directory_of(value, data_type)
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'p' holds b'.*', which is no text"):
+    with pytest.raises(InvalidArgumentError, match=r"'p' holds b'.*', which is not valid text"):
         directory_of(b"\xff", pa.binary())
 
 
@@ -335,7 +335,7 @@ def test_directories_give_their_values_back(data_type: pa.DataType) -> None:
         before = pa.array([value], data_type)
         directory = directories(data_type, *([existing] if existing else [])).directory(before[:1])
         text = parse_hive_partition_path(f"{directory}/x.parquet")["p"]
-        after, known = typed_values([text], data_type)
+        after, known = parse_partition_values([text], data_type)
         assert known == [True]
         assert column.canonical(after).equals(column.canonical(before))
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.incremental.pruned import (
+from tests.core.planning.edited_footers import (
     CountingFileSystem,
     column,
     edit_footer,

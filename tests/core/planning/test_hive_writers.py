@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.pruned import verdicts
+from tests.core.planning.edited_footers import verdicts
 
-from fsspeckit.core.planning.target import parse_hive_partition_path, typed_values
+from fsspeckit.core.planning.target import parse_hive_partition_path, parse_partition_values
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.strategies import PARTITION_STRINGS
@@ -55,7 +55,7 @@ def laid_out(directory: Path, writer: str, values: list[Any], type_: pa.DataType
     places: dict[int, Any] = {}
     for file in list_files(root).files:
         text = parse_hive_partition_path(file.path, root=root.path)["p"]
-        typed, (known,) = typed_values([text], type_)
+        typed, (known,) = parse_partition_values([text], type_)
         assert known, file.path
         ids = pq.ParquetFile(file.path).read(columns=["id"]).column("id").to_pylist()
         places.update(dict.fromkeys(ids, typed[0].as_py()))

@@ -83,7 +83,7 @@ def test_what_lies_inside_is_what_a_loop_finds(data: st.DataObject) -> None:
             for row, key in enumerate(rows)
             if all(contains(bounds, value) for bounds, value in zip(group, key, strict=True))
         ]
-        assert bool(found.may_hold[number]) == bool(inside)
+        assert bool(found.may_contain[number]) == bool(inside)
         assert sorted(found.inside(number).tolist()) == inside
         assert len(inside) <= found.counts[number]
         alone = [
@@ -111,13 +111,15 @@ def test_composite_keys_of_many_blocks(rows: int) -> None:
     groups: list[tuple[Range, ...]] = [((0, 4, True, False), (0, 5, True, False))]
     found = overlap([pa.int64(), pa.int64()], groups, keys)
     assert found.inside(0).tolist() == [rows - 1]
-    assert found.may_hold.tolist() == [True]
+    assert found.may_contain.tolist() == [True]
 
 
 def test_no_keys_and_no_row_groups() -> None:
     empty = pa.table({"k": pa.array([], pa.string())})
-    assert overlap([pa.string()], [(("a", "b", True, True),)], empty).may_hold.tolist() == [False]
-    assert overlap([pa.string()], [], pa.table({"k": ["a"]})).may_hold.tolist() == []
+    assert overlap([pa.string()], [(("a", "b", True, True),)], empty).may_contain.tolist() == [
+        False
+    ]
+    assert overlap([pa.string()], [], pa.table({"k": ["a"]})).may_contain.tolist() == []
 
 
 _INT64 = np.iinfo(np.int64)

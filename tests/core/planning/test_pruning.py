@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
-from tests.core.incremental.pruned import candidates, column, edit_footer, remove, verdicts
+from tests.core.planning.edited_footers import candidates, column, edit_footer, remove, verdicts
 
 from fsspeckit.core.incremental import (
     ConservativeMembershipChecker,

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.spliced import ALWAYS, NEVER, Edit, read, same
 from tests.core.parquet.altered import alter, dissected, metadata
 from tests.core.parquet.thrift_writer import footer_of
+from tests.core.rewrite.spliced import ALWAYS, NEVER, Edit, read, same
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk, columns_of
 from fsspeckit.core.parquet.format.thrift import (

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.core.incremental.splice_flips import outcome, write
+from tests.core.rewrite.splice_flips import outcome, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def _outcomes(directory: Path, where: str, version: str, first: int = 0) -> Coun
     while True:
         arguments = [str(directory), where, version, str(first), str(STEP)]
         child = subprocess.run(
-            [sys.executable, "-m", "tests.core.incremental.splice_flips", *arguments],
+            [sys.executable, "-m", "tests.core.rewrite.splice_flips", *arguments],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.spliced import Edit, read
+from tests.core.rewrite.spliced import Edit, read
 
 from fsspeckit.testing.writers import WRITERS, WriteOptions
 

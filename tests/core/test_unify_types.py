@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.schema_conform import (
-    known_schema,
-    known_type,
-    shared_type,
+    resolve_null_type,
+    resolve_null_types,
+    unify_types,
 )
 from fsspeckit.errors import SchemaMismatchError
 
@@ -50,7 +50,7 @@ def record(**fields: pa.DataType) -> pa.DataType:
 def test_what_another_type_knows(
     found: pa.DataType, known: pa.DataType, expected: pa.DataType
 ) -> None:
-    assert known_type(found, known) == expected
+    assert resolve_null_type(found, known) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_another_type_knows(
 def test_a_type_for_the_values_of_both(
     first: pa.DataType, other: pa.DataType, expected: pa.DataType
 ) -> None:
-    assert shared_type(first, other) == expected
+    assert unify_types(first, other) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_type_for_the_values_of_both(
 )
 def test_types_that_no_type_holds_together(first: pa.DataType, other: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError):
-        shared_type(first, other)
+        unify_types(first, other)
 
 
 def test_schemas_keep_their_order_metadata_and_nullability() -> None:
@@ -116,4 +116,4 @@ def test_schemas_keep_their_order_metadata_and_nullability() -> None:
     expected = pa.schema(
         [pa.field("id", pa.int8(), nullable=False), pa.field("v", pa.string())], {"about": "first"}
     )
-    assert known_schema(first, other).equals(expected, check_metadata=True)
+    assert resolve_null_types(first, other).equals(expected, check_metadata=True)

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import (
+    are_comparable,
     cast_exactly,
     common_type,
-    comparable,
     family,
-    plain,
     plain_type,
+    plain_values,
     python_value,
 )
 from fsspeckit.errors import SchemaMismatchError
@@ -51,7 +51,7 @@ FAMILIES = [
 @pytest.mark.parametrize(("data_type", "name"), FAMILIES)
 def test_every_type_belongs_to_one_family(data_type: pa.DataType, name: str | None) -> None:
     assert family(data_type) == name
-    assert comparable(data_type, data_type) == (name is not None)
+    assert are_comparable(data_type, data_type) == (name is not None)
 
 
 def test_integers_and_decimals_are_the_only_families_that_compare() -> None:
@@ -60,14 +60,14 @@ def test_integers_and_decimals_are_the_only_families_that_compare() -> None:
         frozenset((family(left), family(right)))
         for left in kinds
         for right in kinds
-        if comparable(left, right) and family(left) != family(right)
+        if are_comparable(left, right) and family(left) != family(right)
     }
     assert pairs == {frozenset(("integer", "decimal"))}
 
 
 def test_null_compares_with_everything_that_can_be_a_key() -> None:
-    assert comparable(pa.null(), pa.string())
-    assert not comparable(pa.null(), NESTED)
+    assert are_comparable(pa.null(), pa.string())
+    assert not are_comparable(pa.null(), NESTED)
     assert common_type(pa.null(), pa.int8()) == common_type(pa.int8(), pa.null()) == pa.int8()
 
 
@@ -161,8 +161,8 @@ def test_types_and_values_behind_dictionaries_and_extensions() -> None:
     nested = pa.dictionary(pa.int8(), pa.dictionary(pa.int8(), pa.string()))
     assert plain_type(nested) == pa.string()
     assert plain_type(pa.uuid()) == pa.binary(16)
-    assert plain(pa.array(["a", None]).dictionary_encode()).to_pylist() == ["a", None]
-    assert plain(pa.array([b"x" * 16], pa.uuid())).type == pa.binary(16)
+    assert plain_values(pa.array(["a", None]).dictionary_encode()).to_pylist() == ["a", None]
+    assert plain_values(pa.array([b"x" * 16], pa.uuid())).type == pa.binary(16)
 
 
 @pytest.mark.parametrize(

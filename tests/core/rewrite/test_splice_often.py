@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.spliced import Edit, read, same
 from tests.core.parquet.altered import dissected
 from tests.core.parquet.thrift_writer import footer_of
+from tests.core.rewrite.spliced import Edit, read, same
 
 from fsspeckit.core.rewrite import splice
 

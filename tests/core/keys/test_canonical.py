@@ -23,7 +23,7 @@ from fsspeckit.core.keys.canonical import (
     check_columns,
     common_type,
     key_column,
-    plain,
+    plain_values,
 )
 from fsspeckit.core.keys.source import keys_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
@@ -237,7 +237,7 @@ def test_original_undoes_canonical(data_type: pa.DataType) -> None:
         if pa.types.is_floating(data_type):
             assert np.array_equal(after.to_numpy(False), before.to_numpy(False), equal_nan=True)
         else:
-            assert after.equals(plain(before))
+            assert after.equals(plain_values(before))
 
     check()
 
@@ -364,8 +364,8 @@ def test_one_value_in_place_of_a_sequence_of_keys_is_refused(keys: Any) -> None:
         (pa.table({"ID": [1]}), ["id"], "\\['id'\\] not found"),
         (pa.table([[1], [2]], names=["id", "id"]), ["id"], "ambiguous"),
         (pa.table({"ID": [1], "id": [2]}), ["id"], "ambiguous"),
-        ([object()], ["id"], "no values of one type"),
-        ([2**64, 0.5], ["id"], "no values of one type"),
+        ([object()], ["id"], "not values of one type"),
+        ([2**64, 0.5], ["id"], "not values of one type"),
     ],
 )
 def test_keys_that_do_not_fit_the_key_columns_are_refused(
