@@ -326,7 +326,7 @@ def plan_files(
         source.keys,
         columns,
         target.partitions,
-        ask_blooms=source.is_complete,
+        use_blooms=source.is_complete,
     )
     elsewhere = _in_other_partitions(target, source)
     return MergePlan(

@@ -57,7 +57,7 @@ class Evidence:
     """What decided the fate of a file."""
 
     kind: EvidenceKind
-    """The kind of proof; ``none`` where nothing rules the keys out."""
+    """The kind of evidence; ``none`` where nothing rules the keys out."""
 
     columns: tuple[str, ...] = ()
     """The columns it is about."""
@@ -99,7 +99,7 @@ def prune(
     columns: Sequence[KeyColumn],
     partitions: Mapping[str, PartitionValues],
     *,
-    ask_blooms: bool = True,
+    use_blooms: bool = True,
 ) -> list[Verdict]:
     """Return a verdict for each file: the row groups that may contain one of the keys.
 
@@ -111,7 +111,7 @@ def prune(
     bounds = key_bounds(footers, columns, partitions)
     bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
     pruner = _Pruner(root, footers, keys, bounds, overlap)
-    if ask_blooms:
+    if use_blooms:
         pruner.apply_blooms()
     with gc_disabled():
         return pruner.verdicts()
@@ -210,24 +210,22 @@ class _Pruner:
 
     def apply_blooms(self) -> None:
         """Probe the bloom filters of the row groups that are left."""
-        groups = [
-            int(group) for group in np.flatnonzero(self._alive) if self._worth_asking(int(group))
-        ]
-        probes = [
-            Probe(
+        probes = {
+            group: Probe(
                 self._footers[self._file[group]],
                 self._local(group),
                 self._keys.take(pa.array(self._overlap.inside(group))),
             )
-            for group in groups
-        ]
-        answers = excluded_by_bloom(self._root, probes, self._columns)
-        for group, columns in zip(groups, answers, strict=True):
+            for group in np.flatnonzero(self._alive).tolist()
+            if self._is_worth_probing(group)
+        }
+        excluded = excluded_by_bloom(self._root, list(probes.values()), self._columns)
+        for group, columns in zip(probes, excluded, strict=True):
             if columns:
                 self._alive[group] = False
                 self._excluded_by[group] = columns
 
-    def _worth_asking(self, group: int) -> bool:
+    def _is_worth_probing(self, group: int) -> bool:
         chunks = self._footers[self._file[group]].row_groups[self._local(group)].columns.values()
         has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
         return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
