@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
-from fsspeckit.cli.help import Command, help_of
 
 __all__ = ["COMMANDS", "app"]
 
@@ -46,10 +45,6 @@ class Commands(TyperGroup):
                 param.default = False
         return params
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of the application."""
-        formatter.write(help_of(self, ctx))
-
     def invoke(self, ctx: Any) -> Any:
         """Run a command; those that change something deal with Ctrl-C themselves."""
         try:
@@ -71,8 +66,8 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain text: rich would take longer to load than everything else
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Merge rows into plain Parquet datasets, rewriting only what changes, losing nothing.",
     epilog="Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not "
     "completed (recover).",
@@ -103,4 +98,5 @@ COMMANDS = (merge, plan, write, inspect, doctor, history, recover, engines)
 """The commands, in the order of the help."""
 
 for _command in COMMANDS:
-    app.command(cls=Command)(_command)
+    # Without a short help the list of commands cuts the first sentence to fit one line.
+    app.command(short_help=(_command.__doc__ or "").partition("\n")[0])(_command)

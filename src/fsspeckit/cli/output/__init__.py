@@ -1,11 +1,11 @@
-"""Where results go: text for people and JSON for programs, two classes behind one interface."""
+"""Print the result of a command: as text or as JSON, behind one interface."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol
 
-from fsspeckit.cli.output import documents, text
+from fsspeckit.cli.output.json import JsonOutput
+from fsspeckit.cli.output.text import TextOutput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,117 +21,28 @@ __all__ = ["JsonOutput", "Output", "TextOutput"]
 
 
 class Output(Protocol):
-    """Shows the result of each command."""
+    """Prints the result of each command."""
 
     def plan(self, plan: MergePlan) -> None:
-        """What a merge would do."""
-        ...
+        """Print what a merge would do."""
 
     def merged(self, path: str, result: MergeResult) -> None:
-        """What a merge did."""
-        ...
+        """Print what a merge did."""
 
     def written(self, path: str, result: WriteDatasetResult) -> None:
-        """What a write did."""
-        ...
+        """Print what a write did."""
 
     def inspection(self, found: Inspection) -> None:
-        """What a dataset looks like."""
-        ...
+        """Print the files, columns and statistics of a dataset."""
 
     def diagnosis(self, found: Diagnosis) -> None:
-        """How merges on a key would do."""
-        ...
+        """Print how well merges on a key would prune."""
 
     def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
-        """The commits of a dataset."""
-        ...
+        """Print the commits of a dataset."""
 
     def recovery(self, report: RecoveryReport) -> None:
-        """What recovery did."""
-        ...
+        """Print what recovery completed and removed."""
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
-        """Which engines are there."""
-        ...
-
-
-class JsonOutput:
-    """One JSON document on one stream, as the schemas of this package describe it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def _write(self, document: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(document, indent=2) + "\n")
-
-    def plan(self, plan: MergePlan) -> None:
-        """What a merge would do."""
-        self._write(documents.of_plan(plan))
-
-    def merged(self, path: str, result: MergeResult) -> None:
-        """What a merge did."""
-        self._write(documents.of_merge(path, result))
-
-    def written(self, path: str, result: WriteDatasetResult) -> None:
-        """What a write did."""
-        self._write(documents.of_write(path, result))
-
-    def inspection(self, found: Inspection) -> None:
-        """What a dataset looks like."""
-        self._write(documents.of_inspection(found))
-
-    def diagnosis(self, found: Diagnosis) -> None:
-        """How merges on a key would do."""
-        self._write(documents.of_diagnosis(found))
-
-    def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
-        """The commits of a dataset."""
-        self._write(documents.of_history(path, entries))
-
-    def recovery(self, report: RecoveryReport) -> None:
-        """What recovery did."""
-        self._write(documents.of_recovery(report))
-
-    def engines(self, engines: Sequence[FoundEngine]) -> None:
-        """Which engines are there."""
-        self._write(documents.of_engines(engines))
-
-
-class TextOutput:
-    """Tables and sentences; coloured on a terminal, and never cut where it is none."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._page = text.Page(stream)
-
-    def plan(self, plan: MergePlan) -> None:
-        """What a merge would do."""
-        text.show_plan(self._page, plan)
-
-    def merged(self, path: str, result: MergeResult) -> None:
-        """What a merge did."""
-        text.show_merge(self._page, path, result)
-
-    def written(self, path: str, result: WriteDatasetResult) -> None:
-        """What a write did."""
-        text.show_write(self._page, path, result)
-
-    def inspection(self, found: Inspection) -> None:
-        """What a dataset looks like."""
-        text.show_inspection(self._page, found)
-
-    def diagnosis(self, found: Diagnosis) -> None:
-        """How merges on a key would do."""
-        text.show_diagnosis(self._page, found)
-
-    def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
-        """The commits of a dataset."""
-        text.show_history(self._page, path, entries)
-
-    def recovery(self, report: RecoveryReport) -> None:
-        """What recovery did."""
-        text.show_recovery(self._page, report)
-
-    def engines(self, engines: Sequence[FoundEngine]) -> None:
-        """Which engines are there."""
-        text.show_engines(self._page, engines)
+        """Print which engines are installed."""
