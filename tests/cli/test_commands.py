@@ -197,7 +197,7 @@ def test_doctor(done: Run, dataset: Path) -> None:
     for number in range(3, 23):
         pq.write_table(rows(0, 10_000), dataset / f"wide-{number}.parquet")
     out = done("doctor", dataset, "-k", "id").out
-    assert "would read many files that hold no key of theirs" in out
+    assert "would read many files without a key of the source" in out
     assert "warning: the ranges of id overlap" in out
     assert "write bloom filters: --bloom id" in out
     document = done("doctor", dataset, "-k", "id", "--json").document

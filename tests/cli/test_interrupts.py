@@ -15,7 +15,7 @@ import typer
 from tests.cli.running import content, tree
 
 from fsspeckit.cli.errors import Interrupts, report_on_interrupt
-from fsspeckit.errors import CommitPendingError, InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError, mark_committed
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
 from fsspeckit.storage.storage import open_storage
@@ -76,7 +76,7 @@ def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None
             assert all(entry.complete for entry in history(place / "data"))
         else:
             assert code == 3
-            assert "'fsspeckit history' tells its state" in said or "hint: " in said
+            assert "'fsspeckit history' shows its state" in said or "hint: " in said
         recover(place / "data")
         assert (999 in content(place / "data")) == changed or code == 3
     assert {0, 1} <= seen
@@ -138,7 +138,7 @@ def test_an_interrupt_in_the_middle_of_a_write_is_told_after_it() -> None:
     with Interrupts(lambda text: print(text, file=stream)) as interrupts:
         interrupts.watch(lambda phase, done, total: None)("commit", 0, 1)
         print("a bar", file=stream)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
     first, second = raw.written.decode().splitlines()
     assert first == "a bar"
     assert second.startswith("interrupted: the commit is completed first")
@@ -174,7 +174,7 @@ def test_an_interrupt_that_was_put_off_ends_a_merge_that_begins_again() -> None:
         told = interrupts.watch(lambda phase, done, total: None)
         told("commit", 0, 1)
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
         with pytest.raises(KeyboardInterrupt):
             told("plan", 0, 1)
     assert "completed first" in said[0]
@@ -189,7 +189,7 @@ def test_an_interrupt_while_a_merge_plans_again_stops_it() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         told("insert", 1, 1)
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
 
 
 def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -> None:
@@ -197,7 +197,7 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
     said: list[str] = []
     storage = open_storage(str(dataset))
     interrupts = Interrupts(said.append)
-    interrupts.begun = True
+    interrupts.commit_started = True
 
     def forced() -> None:
         with report_on_interrupt(storage, interrupts, said.append):
@@ -207,7 +207,7 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
     with pytest.raises(typer.Exit) as end:
         forced()
     assert end.value.exit_code == 3
-    assert "'fsspeckit history' tells its state" in said[0]
+    assert "'fsspeckit history' shows its state" in said[0]
 
 
 def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
@@ -222,7 +222,7 @@ def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
 
 def _recorded() -> KeyboardInterrupt:
     interrupt = KeyboardInterrupt()
-    interrupt.add_note("commit 1 is committed; recovery will complete it.")
+    mark_committed(interrupt, 1)
     return interrupt
 
 

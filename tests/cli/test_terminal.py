@@ -100,7 +100,7 @@ def test_inspect(dataset: Path) -> None:
 def test_doctor(dataset: Path) -> None:
     with Terminal("doctor", "data", "-k", "id", cwd=dataset.parent, columns=160) as terminal:
         assert terminal.end() == 0
-    assert "merges by id would read few files that hold no key of theirs" in terminal.text
+    assert "merges by id would read few files without a key of the source" in terminal.text
 
 
 def test_history_and_recover(dataset: Path) -> None:

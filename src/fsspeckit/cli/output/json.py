@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fsspeckit.cli.errors import to_cli_terms
+from fsspeckit.cli.errors import advice_in_cli_terms
 from fsspeckit.display import plain
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class JsonOutput:
         """Print how well merges on a key would prune."""
         document = plain(found)
         for finding in document["findings"]:
-            finding["advice"] = to_cli_terms(finding["advice"])
+            finding["advice"] = advice_in_cli_terms(finding["advice"], found.key_columns)
         self._write("doctor", verdict=found.verdict, **document)
 
     def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:

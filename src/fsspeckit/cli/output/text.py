@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fsspeckit.cli.errors import to_cli_terms
+from fsspeckit.cli.errors import advice_in_cli_terms
 from fsspeckit.display import counted, size
 
 if TYPE_CHECKING:
@@ -37,23 +37,21 @@ _STYLES = {
     "warning": "yellow",
     "note": "cyan",
 }
-
-
 _VERDICTS = {
     "refused": "be refused",
-    "poor": "read many files that hold no key of theirs",
-    "good": "read few files that hold no key of theirs",
+    "poor": "read many files without a key of the source",
+    "good": "read few files without a key of the source",
 }
 
 
 class _Page:
-    """A stream to write tables and sentences to; texts are taken literally."""
+    """Writes tables and sentences to a stream; texts are taken literally, not as markup."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._console = Console(file=stream)
         if not self._console.is_terminal:
-            # Where nobody looks, nothing may be cut to a width.
+            # Without a terminal there is no width to fit into.
             self._console = Console(file=stream, width=_UNBOUNDED_WIDTH)
 
     def _print(self, table: Table) -> None:
@@ -66,11 +64,11 @@ class _Page:
         self._stream.write("".join(f"{line.rstrip()}\n" for line in lines))
 
     def line(self, text: str = "", style: str = "") -> None:
-        """One sentence."""
+        """Print one sentence."""
         self._console.print(Text(text, style=style), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table; columns whose names end in ``>`` are aligned to the right."""
+        """Print a table; columns whose names end in ``>`` are aligned to the right."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for name in columns:
             right = name.endswith(">")
@@ -83,7 +81,7 @@ class _Page:
         self._print(table)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """Names and values."""
+        """Print names and values."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -91,14 +89,19 @@ class _Page:
             table.add_row(Text(name), Text(value))
         self._print(table)
 
+    def left_out(self, files: Sequence[object], indent: str = "") -> None:
+        """Print how many files are more than are listed."""
+        if len(files) > _MAX_FILES:
+            self.line(f"{indent}… and {len(files) - _MAX_FILES:,} more; --json lists them all")
+
 
 class TextOutput(_Page):
     """Tables and sentences: coloured on a terminal, and never cut off where there is none."""
 
     def plan(self, plan: MergePlan) -> None:
-        """Every file with the evidence that decided about it."""
+        """Print every file with the evidence that decided about it."""
         counts = Counter(file.decision for file in plan.files)
-        told = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+        decisions = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
         self.line(
             f"{plan.strategy} of {counted(plan.source_rows, 'row')} into {plan.path} by "
             f"{', '.join(plan.key_columns)}",
@@ -107,11 +110,11 @@ class TextOutput(_Page):
         affected = sum(file.bytes for file in plan.with_decision("affected"))
         total = sum(file.bytes for file in plan.files)
         self.line(
-            f"{counted(len(plan.files), 'file')}: {told or 'none yet'}; {size(affected)} of "
+            f"{counted(len(plan.files), 'file')}: {decisions or 'none yet'}; {size(affected)} of "
             f"{size(total)} in affected files"
         )
         if plan.trusted_partitions:
-            self.line("other partitions were not looked at, because of --trust-partitions")
+            self.line("other partitions were not searched, because of --trust-partitions")
         if not plan.files:
             return
         self.line()
@@ -131,7 +134,7 @@ class TextOutput(_Page):
         )
 
     def merged(self, path: str, result: MergeResult) -> None:
-        """Counts of rows and files, and the new files."""
+        """Print counts of rows and files, and the new files."""
         self.line(
             f"{result.strategy} of {counted(result.source_count, 'row')} into {path}: "
             f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted",
@@ -151,7 +154,7 @@ class TextOutput(_Page):
             ("written", f"{size(written)} in {seconds:.2f} s"),
             (
                 "commit",
-                str(commit["number"]) if commit.get("published") else "none: nothing changed",
+                f"{commit['number']}" if commit.get("published") else "none: nothing changed",
             ),
         ]
         facts += [("note", note) for note in commit.get("notes", ())]
@@ -159,7 +162,7 @@ class TextOutput(_Page):
         _new_files(self, path, [f for f in result.files if f.operation != "preserved"])
 
     def written(self, path: str, result: WriteDatasetResult) -> None:
-        """How much was written, and where."""
+        """Print how much was written, and the new files."""
         written = sum(file.size_bytes or 0 for file in result.files)
         self.line(
             f"{result.mode} of {counted(result.total_rows, 'row')} into {path}: "
@@ -169,7 +172,7 @@ class TextOutput(_Page):
         _new_files(self, path, result.files)
 
     def inspection(self, found: Inspection) -> None:
-        """Totals, columns, files, and what is odd about them."""
+        """Print totals, columns, files and warnings."""
         self.line(found.path, "bold")
         facts = [
             ("files", f"{len(found.files):,} with {counted(found.row_groups, 'row group')}"),
@@ -185,24 +188,24 @@ class TextOutput(_Page):
         self.facts(facts)
         _inspected_columns(self, found)
         _inspected_files(self, found)
-        _inspected_oddities(self, found)
+        _inspected_warnings(self, found)
 
     def diagnosis(self, found: Diagnosis) -> None:
-        """A verdict, what refuses merges if anything does, and what else to change."""
+        """Print a verdict, what makes merges fail, and what else to change."""
         keys = ", ".join(found.key_columns)
         self.line(f"{found.path}: merges by {keys} would {_VERDICTS[found.verdict]}", "bold")
         errors = [finding for finding in found.findings if finding.severity == "error"]
         for finding in errors:
-            _finding(self, finding)
+            _finding(self, finding, found.key_columns)
         if errors:
             self.line()
         if found.pruning.probes or not errors:
             self.line(_pruning(found.pruning, found.files))
         for finding in found.findings[len(errors) :]:
-            _finding(self, finding)
+            _finding(self, finding, found.key_columns)
 
     def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
-        """One line for each commit."""
+        """Print one line for each commit."""
         if not entries:
             self.line(f"{path}: no commits yet")
             return
@@ -224,14 +227,14 @@ class TextOutput(_Page):
         )
 
     def recovery(self, report: RecoveryReport) -> None:
-        """What was completed and removed."""
+        """Print what recovery completed and removed."""
         lines = [str(commit) for commit in report.completed]
-        lines += [f"removed {name}, which nobody had committed" for name in report.discarded]
-        lines += [f"left {name}: its owner may be alive" for name in report.in_use]
+        lines += [f"removed {name}, which was not committed" for name in report.discarded]
+        lines += [f"left {name}: its writer may still be running" for name in report.in_use]
         self.line(f"{report.path}: {'; '.join(lines) or 'nothing to recover'}")
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
-        """One line for each engine."""
+        """Print one line for each engine."""
         self.table(
             ("engine", "state", "library", "to install"),
             [
@@ -266,8 +269,7 @@ def _new_files(page: _Page, path: str, files: Sequence[object]) -> None:
             for file in files[:_MAX_FILES]
         ],
     )
-    if len(files) > _MAX_FILES:
-        page.line(f"… and {len(files) - _MAX_FILES:,} more; --json lists them all")
+    page.left_out(files)
 
 
 def _pruning(pruning: KeyPruning, files: int) -> str:
@@ -293,11 +295,7 @@ def _inspected_columns(page: _Page, found: Inspection) -> None:
                 None if column.nulls is None else f"{column.nulls:,}",
                 f"{column.known_row_groups:,}",
                 f"{column.bloom_row_groups:,}",
-                ", ".join(
-                    name
-                    for name, is_one in (("key", column.is_key), ("partition", column.is_partition))
-                    if is_one
-                ),
+                ", ".join(["key"] * column.is_key + ["partition"] * column.is_partition),
             )
             for column in found.columns
         ],
@@ -321,39 +319,39 @@ def _inspected_files(page: _Page, found: Inspection) -> None:
             for file in found.files[:_MAX_FILES]
         ],
     )
-    if len(found.files) > _MAX_FILES:
-        page.line(f"… and {len(found.files) - _MAX_FILES:,} more; --json lists them all")
+    page.left_out(found.files)
 
 
-def _inspected_oddities(page: _Page, found: Inspection) -> None:
-    told = [f"a merge would be refused: {obstacle}" for obstacle in found.obstacles]
-    told += [f"a merge would be refused: {file.error}" for file in found.files if file.error]
-    told += [
+def _inspected_warnings(page: _Page, found: Inspection) -> None:
+    warnings = [f"a merge would be refused: {obstacle}" for obstacle in found.obstacles]
+    warnings += [f"a merge would be refused: {file.error}" for file in found.files if file.error]
+    warnings += [
         f"column {each.column!r} is {' or '.join(each.types)}, depending on the file, such as "
-        f"{each.files[0]!r}; doctor tells what to do"
+        f"{each.files[0]!r}; doctor shows what to do"
         for each in found.type_differences
     ]
-    told += [f"commit {number} is not complete: run recover" for number in found.pending_commits]
+    warnings += [
+        f"commit {number} is not complete: run recover" for number in found.pending_commits
+    ]
     small = found.small_files
     if small is not None:
-        told.append(
+        warnings.append(
             f"{small.files:,} files are smaller than {size(small.limit)}; fewer and larger ones "
             "are read and merged faster"
         )
-    if told:
+    if warnings:
         page.line()
-    for text in told:
-        page.line(f"warning: {to_cli_terms(text)}", "yellow")
+    for text in warnings:
+        page.line(f"warning: {text}", "yellow")
 
 
-def _finding(page: _Page, finding: Finding) -> None:
+def _finding(page: _Page, finding: Finding, key_columns: Sequence[str]) -> None:
     page.line()
     page.line(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
     for file in finding.files[:_MAX_FILES]:
         page.line(f"  {file}")
-    if len(finding.files) > _MAX_FILES:
-        page.line(f"  … and {len(finding.files) - _MAX_FILES:,} more; --json lists them all")
-    page.line(f"  do: {to_cli_terms(finding.advice)}")
+    page.left_out(finding.files, "  ")
+    page.line(f"  do: {advice_in_cli_terms(finding.advice, key_columns)}")
 
 
 def _state(entry: HistoryEntry) -> str:

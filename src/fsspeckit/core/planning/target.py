@@ -447,7 +447,8 @@ def _agreed(
     if has_files and tuple(given) != detected:
         raise InvalidArgumentError(
             f"partition_columns is {list(given)!r}, but the dataset is partitioned by "
-            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own."
+            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own.",
+            argument="partition_columns",
         )
     return tuple(given)
 

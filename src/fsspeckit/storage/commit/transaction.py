@@ -31,6 +31,7 @@ from fsspeckit.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     LockTimeoutError,
+    mark_committed,
 )
 from fsspeckit.storage.commit.finalize import complete, publish, try_shadow
 from fsspeckit.storage.commit.lock import locked
@@ -241,9 +242,7 @@ class _Transaction:
             raise
         except BaseException as interrupt:  # stays what it is, but says what it left
             if self._was_recorded(record, interrupt):
-                interrupt.add_note(
-                    f"commit {record.number} is committed; recovery will complete it."
-                )
+                mark_committed(interrupt, record.number)
             raise
         self._phase("publish")
         if completion.abandoned:
