@@ -108,7 +108,7 @@ def test_an_interrupt_before_a_command_works(
     def stopped(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fsspeckit.datasets.inspection.report.inspect_dataset", stopped)
+    monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
     ran = run("inspect", dataset)
     assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
 
@@ -162,7 +162,7 @@ def test_an_interrupt_of_recover(run: Run, dataset: Path, monkeypatch: pytest.Mo
     def stopped(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fsspeckit.storage.commit.recovery.recover_storage", stopped)
+    monkeypatch.setattr("fsspeckit.storage.recover_storage", stopped)
     ran = run("recover", dataset)
     assert ran.code == 3
     assert ran.err.startswith("interrupted: the next 'fsspeckit recover'")
@@ -251,7 +251,7 @@ def test_a_commit_that_cannot_be_completed_is_pending(
     def fails(*arguments: object, **options: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("fsspeckit.storage.commit.recovery.recover_storage", fails)
+    monkeypatch.setattr("fsspeckit.storage.recover_storage", fails)
     with pytest.raises(CommitPendingError, match="the disk is gone"):
         _interrupted_after_record(dataset, [])
 
