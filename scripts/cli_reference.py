@@ -22,8 +22,8 @@ _NOTE = "<!-- written by scripts/cli_reference.py -->"
 _SOURCES = """\
 The format follows from the name (`.parquet`, `.pq`, `.parq`; `.csv`, `.tsv`; `.json`, `.jsonl`,
 `.ndjson`; `.arrow`, `.arrows`, `.ipc`; text may be compressed, as in `.csv.gz`), on stdin from the
-first bytes, or from `--format`. A directory stands for the files in it that are not hidden; a glob in
-quotes, or several sources, for all of them in their order.
+first bytes, or from `--format`. A directory stands for the files in it that are not hidden; a glob
+in quotes, or several sources, for all of them in their order.
 
 CSV and JSON lines are read with the types of the target's columns, exactly: nothing is rounded or
 cut off, and an error names the line and column of a value that does not fit. Dates are written as
@@ -51,15 +51,15 @@ def command_page() -> str:
         f"{app.info.help} The commands: {names}.",
         "Results go to stdout: text, or with `--json` [one JSON document](cli-json.md). Notes, "
         "progress and errors go to stderr; progress is shown on terminals only, and `NO_COLOR` is "
-        "respected. `fsspeckit --install-completion` teaches the shell to complete commands, "
+        "respected. `fsspeckit --install-completion` makes the shell complete commands, "
         "options and their choices.",
         "## Exit codes",
         _exit_codes(),
         "Ctrl-C leaves the dataset unchanged (exit code 1), or completes a commit that has begun "
         "(exit code 0), and says which. Where all is done but the result cannot be printed, "
         "because the disk is full or the pipe is closed, the exit code is 3. `plan` ends with 1 "
-        "where a guard rail would stop the merge, and `doctor` where every merge would be refused; "
-        "both show what they found first.",
+        "where a rewrite limit would stop the merge, and `doctor` where every merge would be "
+        "refused; both print their results first.",
         *(_help(command.__name__) for command in COMMANDS),
         "## How SOURCE is read",
         _SOURCES,

@@ -84,7 +84,7 @@ def test_write_tells_the_types_it_found(tmp_path: Path) -> None:
     with Terminal("write", "a.csv", "new", *PYARROW, cwd=tmp_path) as terminal:
         assert terminal.end() == 0
     assert terminal.lines[0] == (
-        "note: the types of the columns were found from their values: id int64, v string"
+        "note: the types of the columns were inferred from their values: id int64, v string"
     )
     assert "append of 1 row into" in terminal.text
 

@@ -23,7 +23,7 @@ from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning.plan import FilePlan, MergePlan
 from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, plain, shortened, size
+from fsspeckit.display.card import MAX_LINES, plain, shortened, size
 from fsspeckit.display.render import COLOURS, STYLES
 from fsspeckit.storage.commit.recovery import RecoveredCommit, RecoveryReport
 from fsspeckit.storage.history import History, HistoryEntry
@@ -191,7 +191,7 @@ def test_ten_thousand_files_are_one_bar_and_a_few_lines() -> None:
     assert squares(svg) == {COLOURS["changed"]: 1, COLOURS["statistics"]: 1}
     assert all(float(rect.attrib["width"]) >= 2.9 for rect in svg.iter() if "width" in rect.attrib)
     assert len(html) < 10_000
-    assert len(text.splitlines()) == len(screen.splitlines()) - 2 == MOST_LINES + 3
+    assert len(text.splitlines()) == len(screen.splitlines()) - 2 == MAX_LINES + 3
     assert "and 9,980 pruned by statistics (99,800 rows, 9,980,000 bytes)" in text
     assert text.splitlines()[2].split()[:2] == ["affected", "hit.parquet"]
     assert "… and 9,980 more" in screen

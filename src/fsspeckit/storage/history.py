@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display import MOST_LINES, Card, Displayed, FileGroup, Listing, counted
+from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
 from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.commit.log import numbers, read_completion, read_record
 from fsspeckit.storage.storage import open_storage
@@ -119,7 +119,7 @@ class History(Displayed, list[HistoryEntry]):
         return {"commits": [entry.to_dict() for entry in self]}
 
     def __str__(self) -> str:
-        shown = self[-MOST_LINES:]
+        shown = self[-MAX_LINES:]
         left_out = len(self) - len(shown)
         before = [f"{counted(left_out, 'commit')} before"] if left_out else []
         return "\n".join([*before, *map(str, shown)]) or "no commits"

@@ -1,7 +1,7 @@
-"""SOURCE: Parquet, CSV or JSON-lines files, globs, directories, or ``-`` for stdin.
+"""Open the argument SOURCE: Parquet, CSV, JSON lines or Arrow; files, globs, directories or stdin.
 
-Parquet is handed to the library as paths, which an engine may read where they are. Text is read
-here, with the target's types, as a stream of Arrow batches.
+Parquet is passed to the library as paths, so that an engine reads it in place. Text is read here,
+with the target's types, as a stream of Arrow batches.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _STDIN = "-"
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _STREAM_START = b"\xff\xff\xff\xff"
 _FILE_START = b"ARROW1"
-_SNIFFED = 64
-
-
+_SNIFFED_BYTES = 64
 _SUFFIXES = {
     **dict.fromkeys(DATA_SUFFIXES, Format.PARQUET),
     **dict.fromkeys((".csv", ".tsv"), Format.CSV),
@@ -48,22 +46,22 @@ class SourceOptions:
     """How sources are read."""
 
     format: Format | None = None
-    """None to tell it from names, and on stdin from the first bytes."""
+    """None to take it from names, and on stdin from the first bytes."""
 
     delimiter: str | None = None
     """Between the fields of CSV; None for a comma, and a tab in ``.tsv`` files."""
 
     storage_options: Callable[[str], Mapping[str, Any]] = lambda path: {}
-    """What fsspec needs to open the filesystem of a path."""
+    """Returns the options for the filesystem of a path."""
 
 
 @dataclass(frozen=True)
 class OpenedSource:
-    """A source as the library takes it."""
+    """A source as the library accepts it."""
 
     data: Any
     inferred: pa.Schema | None = None
-    """The columns, if their types were found from the text because there is no target yet."""
+    """The columns, if their types were inferred from text."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +81,18 @@ def open_source(
     *,
     infer: bool = False,
 ) -> OpenedSource:
-    """Open what the caller named as source.
+    """Open the sources of a command.
 
     Args:
         paths: Files, globs and directories, or ``-``.
         target: The dataset whose types text is read with.
         options: How to read.
-        stack: Lets go of what is opened, when the rows have been read.
-        infer: Whether to find the types of text from its values, whatever the target has.
+        stack: Closes what is opened, after the rows have been read.
+        infer: Whether to infer the types of text from its values, whatever the target has.
 
     Raises:
         FileNotFoundError: If there is nothing at a path.
-        InvalidArgumentError: If the format of a source cannot be told, or differs among them.
+        InvalidArgumentError: If the format of a source is unknown, or differs among them.
         SchemaMismatchError: If text does not fit the target.
     """
     parts = [part for path in paths for part in _parts(path, options, stack)]
@@ -115,7 +113,7 @@ def open_source(
 
 
 def _target_schema(target: Storage) -> pa.Schema | None:
-    """The columns of a dataset, or None if it has no files yet."""
+    """Return the columns of a dataset, or None if it has no files yet."""
     try:
         return with_dataset(target, lambda opened: opened.schema)
     except FileNotFoundError:
@@ -135,7 +133,7 @@ def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Par
 
 
 def _files(root: Root, path: str) -> list[str]:
-    """The files at a path; a name that exists is taken literally, globs only otherwise."""
+    """Return the files at a path, which is a glob only if no file has that name."""
     filesystem = root.filesystem
     if filesystem.isdir(root.path):
         found = [file for file in sorted(filesystem.find(root.path)) if _is_source(root, file)]
@@ -145,9 +143,9 @@ def _files(root: Root, path: str) -> list[str]:
         found = sorted(filesystem.glob(root.path)) if any(c in path for c in "*?[") else []
     if not found:
         raise FileNotFoundError(
-            f"there is no source at {root.to_user_path(root.path)!r}.\nHint: a source is a "
-            "Parquet, "
-            "CSV or JSON-lines file, a directory or a quoted glob of them, or '-' for stdin."
+            f"there is no source at {root.to_user_path(root.path)!r}.\n"
+            "Hint: a source is a Parquet, CSV or JSON-lines file, a directory or a quoted glob of "
+            "them, or '-' for stdin."
         )
     return found
 
@@ -174,7 +172,7 @@ def _format_of(file: str) -> Format:
     found = _known_format(file)
     if found is None:
         raise InvalidArgumentError(
-            f"the name of the source {file!r} does not tell its format.\n"
+            f"the name of the source {file!r} does not show its format.\n"
             "Hint: pass --format parquet, csv, json or arrow."
         )
     return found
@@ -182,7 +180,7 @@ def _format_of(file: str) -> Format:
 
 def _sniffed(stream: Stream) -> Format:
     with stream.open() as handle:
-        start = handle.read(_SNIFFED)
+        start = handle.read(_SNIFFED_BYTES)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith((_STREAM_START, _FILE_START)):
         return Format.ARROW
@@ -196,7 +194,7 @@ def _sniffed(stream: Stream) -> Format:
 
 
 def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> Any:
-    """Paths, so that an engine may read them in place; opened here if it could not reach them."""
+    """Return paths for the engine to read in place, or readers where it could not reach them."""
     schemes = {open_root(path, None, options.storage_options(path)).protocol for path in paths}
     if _STDIN in paths:
         raise InvalidArgumentError(
@@ -210,7 +208,7 @@ def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> A
 
 
 def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
-    """An Arrow stream; the other format of Arrow, made for files, is read too."""
+    """Return a reader of an Arrow stream or an Arrow file."""
     handle = stream.open()
     try:
         if handle.read(len(_FILE_START)) == _FILE_START:
@@ -220,10 +218,10 @@ def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
         reader = pa.ipc.open_stream(handle)
     except (pa.ArrowInvalid, OSError) as error:
         _raise_broken(stream, error)
-    return pa.RecordBatchReader.from_batches(reader.schema, _whole(stream, reader))
+    return pa.RecordBatchReader.from_batches(reader.schema, _complete_batches(stream, reader))
 
 
-def _whole(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _complete_batches(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (pa.ArrowInvalid, OSError) as error:
@@ -232,24 +230,27 @@ def _whole(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBa
 
 def _raise_broken(stream: Stream, error: Exception) -> NoReturn:
     raise SchemaMismatchError(
-        f"{stream.name} is not a whole Arrow stream: {error}.\n"
-        "Hint: check that the program that writes it ended well."
+        f"{stream.name} is not a complete Arrow stream: {error}.\n"
+        "Hint: check that the program that writes it did not fail."
     ) from error
 
 
 def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
-    """Text with types that the values of all files have; a misfit is told with its place."""
+    """Read text with types that fit the values of all files."""
     tables = [_inferred(part) for part in parts]
     for part, table in zip(parts, tables, strict=True):
         if set(table.column_names) != set(tables[0].column_names):
             raise SchemaMismatchError(
                 f"{part.stream.name} has the columns {table.column_names!r}, but "
                 f"{parts[0].stream.name} has {tables[0].column_names!r}.\n"
-                "Hint: give all files the same columns, or take them one after the other."
+                "Hint: give all files the same columns, or merge them one after the other."
             )
     try:
         schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # then one of them does not fit the first
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+    ):  # then reading one of them with the types of the first fails
         schema = tables[0].schema
     wanted = {(field.name, field.type) for field in schema}
     alike = [
@@ -278,7 +279,7 @@ def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
 
 
 def _chained(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
-    """One stream after the other; the columns may stand in another order in each."""
+    """Chain streams; each may have its columns in another order."""
     schema = readers[0].schema
     for reader in readers[1:]:
         if {(f.name, f.type) for f in reader.schema} != {(f.name, f.type) for f in schema}:

@@ -1,4 +1,4 @@
-"""CSV as Arrow batches with the target's types; a misfit is told with its line and column."""
+"""Read CSV as Arrow batches with the target's types; errors name the line and the column."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["csv_batches", "csv_schema", "inferred_csv"]
 
-_BLOCK = 4 * 1024 * 1024
-_LINES = 4096
+_BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_RECORDS = 4096
 _LARGEST_EXACT = 2.0**53
-"""From here on floats leave out whole numbers."""
+"""Larger integers are not all floats."""
 
 csv.field_size_limit(2**31 - 1)
 
 
 def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
-    """The columns of a CSV file with the target's types, in the order of the file.
+    """Return the columns of a CSV file with the target's types, in the order of the file.
 
     Raises:
         SchemaMismatchError: If its header does not name the target's columns.
@@ -51,18 +51,18 @@ def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
 
 
 def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a CSV file.
+    """Yield the rows of a CSV file.
 
     Raises:
         SchemaMismatchError: Naming the line and the column of the first value that does not fit.
     """
     try:
         with stream.open() as handle:
-            lent = TrackedFile(handle)
-            for texts in _text_batches(lent, delimiter, schema.names):
+            tracked = TrackedFile(handle)
+            for texts in _text_batches(tracked, delimiter, schema.names):
                 yield _typed(texts, schema)
-        if lent.quotes % 2:
-            # Arrow takes a quote that is never closed for one that is closed at the end.
+        if tracked.quotes % 2:
+            # Arrow accepts a quote that is never closed; the csv module does not.
             for _ in _records(stream, delimiter):
                 pass
     except csv.Error as error:
@@ -72,7 +72,7 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
 
 
 def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
-    """The rows of a CSV file with types that all of its values have, with all of their digits.
+    """Return the rows of a CSV file with types inferred from all values, without losing digits.
 
     Raises:
         SchemaMismatchError: If it cannot be read as CSV.
@@ -95,7 +95,7 @@ def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table
 
 
 def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
-    """The columns that Arrow takes for floats although they hold whole numbers of many digits."""
+    """Return the columns that Arrow reads as floats although they hold large integers."""
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     large = [
         name
@@ -113,14 +113,14 @@ def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _text_batches(
-    lent: TrackedFile, delimiter: str, names: Sequence[str]
+    tracked: TrackedFile, delimiter: str, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Every field as the text it is."""
-    with lent as file:
-        # Without a name for the reader, which would keep it until the wait for it is over.
+    """Yield every field as text."""
+    with tracked as file:
+        # No variable for the reader: it would keep the file open until the wait times out.
         yield from arrow_csv.open_csv(
             file(),
-            arrow_csv.ReadOptions(block_size=_BLOCK),
+            arrow_csv.ReadOptions(block_size=_BLOCK_BYTES),
             _parsing(delimiter),
             _as_texts(names),
         )
@@ -131,7 +131,7 @@ def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
 
 
 def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
-    """No field is NULL, a pair of quotes is the empty text: the difference only CSV knows."""
+    """An empty field is NULL, a pair of quotes is the empty text."""
     return arrow_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         strings_can_be_null=True,
@@ -167,7 +167,7 @@ def _header(stream: Stream, delimiter: str) -> list[str]:
 
 
 def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the number of the line where each begins; empty lines are none."""
+    """Yield records with the line number where each begins; empty lines are skipped."""
     with stream.open() as handle:
         raw: Any = handle
         with io.TextIOWrapper(io.BufferedReader(raw), "utf-8-sig", newline="") as text:
@@ -182,11 +182,11 @@ def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _raise_located(
     stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException
 ) -> NoReturn:
-    """Find the line of the first record that does not fit, the slow way."""
+    """Raise an error that names the first invalid record, which needs a second, slow read."""
     records = _records(stream, delimiter)
     try:
         next(records, None)
-        while block := list(islice(records, _LINES)):
+        while block := list(islice(records, _BLOCK_RECORDS)):
             _check_widths(stream, block, schema)
             _check_values(stream, block, schema)
     except UnicodeDecodeError as error:
@@ -221,16 +221,16 @@ def _check_widths(
 def _check_values(
     stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
 ) -> None:
-    misfits = []
+    errors = []
     for number, field in enumerate(schema):
         texts = pa.array([record[number] for _, record in block], pa.string())
         try:
             from_text(texts, field.type)
-        except ConversionError as misfit:
-            misfits.append((misfit.index, number, misfit.value, field))
-    if misfits:
-        index, _, value, field = min(misfits, key=lambda found: found[:2])
+        except ConversionError as error:
+            errors.append((error.index, number, error.value, field))
+    if errors:
+        index, _, value, field = min(errors, key=lambda found: found[:2])
         raise SchemaMismatchError(
-            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is no "
-            f"{field.type}.\nHint: {expected(field.type)}"
+            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is not a "
+            f"valid {field.type}.\nHint: {expected(field.type)}"
         )
