@@ -72,12 +72,16 @@ def _python_literal(value: object) -> str:
 class FsspeckitError(Exception):
     """The base of every error raised on purpose."""
 
-    mentions: tuple[Argument | Call, ...] = ()
-    """Arguments and calls in the message, for which the command line prints its own terms."""
+    _mentions: tuple[Argument | Call, ...] = ()
+
+    @property
+    def mentions(self) -> tuple[Argument | Call, ...]:
+        """Arguments and calls in the message, for which the command line prints its own terms."""
+        return self._mentions
 
 
 def add_mentions(error: _E, *mentions: Argument | Call) -> _E:
-    """Return an error of any class after setting its ``mentions``."""
+    """Return a system error after setting its ``mentions``."""
     error.mentions = mentions  # type: ignore[attr-defined]
     return error
 
@@ -103,7 +107,7 @@ class InvalidArgumentError(FsspeckitError, ValueError):
     ) -> None:
         super().__init__(message)
         self.argument = argument
-        self.mentions = (*mentions, Argument(argument)) if argument else mentions
+        self._mentions = (*mentions, Argument(argument)) if argument else mentions
 
     @classmethod
     def choice(cls, name: str, value: object, allowed: Iterable[str]) -> InvalidArgumentError:
@@ -126,7 +130,7 @@ class InvalidArgumentError(FsspeckitError, ValueError):
 class NullKeyError(FsspeckitError, ValueError):
     """A key column of the source holds NULL and ``null_keys`` is ``"error"``."""
 
-    mentions = (Argument("null_keys", ("match",)),)
+    _mentions = (Argument("null_keys", ("match",)),)
 
     @classmethod
     def found(cls, counts: dict[str, int]) -> NullKeyError:
@@ -141,7 +145,7 @@ class NullKeyError(FsspeckitError, ValueError):
 class DuplicateKeyError(FsspeckitError, ValueError):
     """The source holds a key more than once and ``duplicate_keys`` is ``"error"``."""
 
-    mentions = (Argument("duplicate_keys", ("first", "last")), Argument("order_by", (...,)))
+    _mentions = (Argument("duplicate_keys", ("first", "last")), Argument("order_by", (...,)))
 
     @classmethod
     def found(
@@ -179,7 +183,7 @@ class PartitionMoveError(FsspeckitError, ValueError):
 class RewriteLimitError(FsspeckitError, ValueError):
     """A merge would rewrite more of the target than its caller allows; nothing was changed."""
 
-    mentions = (Argument("max_rewrite_fraction"), Argument("max_rewrite_bytes"))
+    _mentions = (Argument("max_rewrite_fraction"), Argument("max_rewrite_bytes"))
 
     @classmethod
     def exceeded(cls, name: str, limit: str, needed: str, files: int) -> RewriteLimitError:
@@ -241,7 +245,7 @@ class LockTimeoutError(ConcurrentModificationError, TimeoutError):
 class CommitPendingError(FsspeckitError, RuntimeError):
     """The change is committed but not completely visible yet; recovery will complete it."""
 
-    mentions = (Call("recover"), Call("history"), Argument("abandon", (True,)))
+    _mentions = (Call("recover"), Call("history"), Argument("abandon", (True,)))
 
     @classmethod
     def interrupted(cls, number: int, path: str, cause: BaseException) -> CommitPendingError:
@@ -288,7 +292,7 @@ class CommitUnknownError(CommitPendingError):
 class LostFileError(FsspeckitError, RuntimeError):
     """A committed file is neither staged nor published; nothing was removed."""
 
-    mentions = (Call("recover"), Argument("abandon", (True,)))
+    _mentions = (Call("recover"), Argument("abandon", (True,)))
 
     @classmethod
     def missing(cls, number: int, relative: str) -> LostFileError:
@@ -314,7 +318,7 @@ class LostFileError(FsspeckitError, RuntimeError):
 class CorruptRecordError(FsspeckitError, RuntimeError):
     """A commit record cannot be understood: damaged, truncated, or from a newer version."""
 
-    mentions = (Call("recover"), Argument("abandon", (True,)))
+    _mentions = (Call("recover"), Argument("abandon", (True,)))
 
     is_newer = False
     """Whether a newer version of this library wrote it."""
@@ -344,7 +348,7 @@ class CorruptRecordError(FsspeckitError, RuntimeError):
 class EngineNotInstalledError(FsspeckitError, ImportError):
     """The library of the requested engine is not installed."""
 
-    mentions = (Argument("engine", ("pyarrow",)),)
+    _mentions = (Argument("engine", ("pyarrow",)),)
 
     @classmethod
     def missing(cls, engine: str, command: str) -> EngineNotInstalledError:

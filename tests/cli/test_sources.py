@@ -19,8 +19,8 @@ import pytest
 from tests.cli.running import content, rows, tree
 
 from fsspeckit.cli.sources.convert import Stream, stdin_stream
-from fsspeckit.cli.sources.csv import csv_batches, inferred_csv
-from fsspeckit.cli.sources.json import inferred_json
+from fsspeckit.cli.sources.csv import csv_batches, infer_csv
+from fsspeckit.cli.sources.json import infer_json
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -497,10 +497,10 @@ def test_arrow_holds_no_file_when_its_rows_are_read() -> None:
 
     stream = Stream("ids", fresh)
     for _ in range(200):
-        assert inferred_json(Stream("ids", fresh_json)).num_rows == 1
+        assert infer_json(Stream("ids", fresh_json)).num_rows == 1
         assert next(csv_batches(stream, ",", schema)).num_rows == 1
         assert sum(batch.num_rows for batch in csv_batches(stream, ",", schema)) == 1
-        assert inferred_csv(stream, ",").num_rows == 1
+        assert infer_csv(stream, ",").num_rows == 1
         assert [file() for file in opened] == [None] * len(opened)
         opened.clear()
 

@@ -62,11 +62,7 @@ class Settings:
 
 
 def load_settings(options: Sequence[str] = (), config: Path | None = None) -> Settings:
-    """Read all settings, and hide values that look like secrets in messages from now on.
-
-    Raises:
-        InvalidArgumentError: If an option, the variable or the file is not valid.
-    """
+    """Read all settings, and hide values that look like secrets in messages from now on."""
     file = _file(config)
     if unknown := sorted(file.keys() - {"engine", "storage"}):
         raise InvalidArgumentError(

@@ -202,11 +202,7 @@ _BEGIN, _END = (0, 1), (1, 1)
 
 
 class Interrupts:
-    """Defers Ctrl-C while a commit is running; used in a ``with`` statement.
-
-    Args:
-        say: Prints a message for the user; called by another thread.
-    """
+    """Defers Ctrl-C while a commit is running; ``say`` is called by another thread."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -287,11 +283,7 @@ class Interrupts:
 def report_on_interrupt(
     storage: Storage, interrupts: Interrupts, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Report after an interrupt whether the dataset changed, and complete a recorded commit.
-
-    Raises:
-        typer.Exit: With 1 if nothing was changed, 0 if the commit was completed, else 3.
-    """
+    """Report after an interrupt whether the dataset changed; complete a recorded commit."""
     before = _last_commit(storage)
     try:
         yield
@@ -355,11 +347,6 @@ def _last_commit(storage: Storage) -> int:
 
 
 def _complete(storage: Storage) -> None:
-    """Complete an interrupted commit.
-
-    Raises:
-        CommitPendingError: If that cannot be done now.
-    """
     from fsspeckit.storage import recover_storage
 
     try:

@@ -46,16 +46,11 @@ class Session:
             self.say(f"note: {text}")
 
     def show_done(self, show: Callable[..., None], *values: Any) -> None:
-        """Print the result of a command that may have changed something.
-
-        Raises:
-            CommitPendingError: If it cannot be printed; a plain failure would mean that nothing was
-                changed.
-        """
+        """Print the result of a command that may have changed something."""
         try:
             show(*values)
             sys.stdout.flush()
-        except OSError as error:
+        except OSError as error:  # a plain failure would mean that nothing was changed
             raise CommitPendingError(
                 f"all is done, but the result cannot be printed: {error.strerror or error}.\n"
                 "Hint: do not repeat the command; 'fsspeckit history' shows what it committed."
@@ -133,12 +128,7 @@ class Job:
     lock_timeout: float
 
     def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
-        """Open dataset, source and engine, the cheapest first; call, and show the result.
-
-        Args:
-            call: Calls the library.
-            show: Prints the result; its first argument is the path of the dataset.
-        """
+        """Open dataset, source and engine, the cheapest first; call, and show the result."""
         from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 
         session = self.session

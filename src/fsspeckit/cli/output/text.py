@@ -67,7 +67,13 @@ class _Page:
         """Print one sentence."""
         self._console.print(Text(text, style=style), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    def section(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print an empty line and a table, unless there are no rows."""
+        if rows:
+            self.line()
+            self.table(columns, rows)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table; columns whose names end in ``>`` are aligned to the right."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for name in columns:
@@ -115,15 +121,12 @@ class TextOutput(_Page):
         )
         if plan.trusted_partitions:
             self.line("other partitions were not searched, because of --trust-partitions")
-        if not plan.files:
-            return
-        self.line()
-        self.table(
+        self.section(
             ("decision", "file", "rows>", "size>", "row groups>", "why"),
             [
                 (
                     file.decision,
-                    _below(file.path, plan.path),
+                    _relative(file.path, plan.path),
                     f"{file.rows:,}",
                     size(file.bytes),
                     f"{len(file.row_groups)} of {file.row_group_count}",
@@ -249,20 +252,17 @@ class TextOutput(_Page):
         )
 
 
-def _below(path: str, root: str) -> str:
+def _relative(path: str, root: str) -> str:
     return path.removeprefix(root.rstrip("/") + "/")
 
 
 def _new_files(page: _Page, path: str, files: Sequence[object]) -> None:
-    if not files:
-        return
-    page.line()
-    page.table(
+    page.section(
         ("operation", "file", "rows>", "size>"),
         [
             (
                 getattr(file, "operation", "inserted"),
-                _below(file.path, path),  # type: ignore[attr-defined]
+                _relative(file.path, path),  # type: ignore[attr-defined]
                 f"{file.row_count:,}",  # type: ignore[attr-defined]
                 size(file.size_bytes),  # type: ignore[attr-defined]
             )
@@ -281,10 +281,7 @@ def _pruning(pruning: KeyPruning, files: int) -> str:
 
 
 def _inspected_columns(page: _Page, found: Inspection) -> None:
-    if not found.columns:
-        return
-    page.line()
-    page.table(
+    page.section(
         ("column", "type", "least", "greatest", "NULL>", "with ranges>", "with bloom>", ""),
         [
             (
@@ -303,10 +300,7 @@ def _inspected_columns(page: _Page, found: Inspection) -> None:
 
 
 def _inspected_files(page: _Page, found: Inspection) -> None:
-    if not found.files:
-        return
-    page.line()
-    page.table(
+    page.section(
         ("file", "rows>", "size>", "row groups>", "written by"),
         [
             (

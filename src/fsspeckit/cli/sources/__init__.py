@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from fsspeckit.cli.options import Format
 from fsspeckit.cli.sources.convert import Stream, file_stream, stdin_stream
-from fsspeckit.cli.sources.csv import csv_batches, csv_schema, inferred_csv
-from fsspeckit.cli.sources.json import inferred_json, json_batches, json_schema
+from fsspeckit.cli.sources.csv import csv_batches, csv_schema, infer_csv
+from fsspeckit.cli.sources.json import infer_json, json_batches, json_schema
 from fsspeckit.datasets.pipeline import SourcePath, parquet_dataset, with_dataset
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import DATA_SUFFIXES, open_root
@@ -89,11 +89,6 @@ def open_source(
         options: How to read.
         stack: Closes what is opened, after the rows have been read.
         infer: Whether to infer the types of text from its values, whatever the target has.
-
-    Raises:
-        FileNotFoundError: If there is nothing at a path.
-        InvalidArgumentError: If the format of a source is unknown, or differs among them.
-        SchemaMismatchError: If text does not fit the target.
     """
     parts = [part for path in paths for part in _parts(path, options, stack)]
     formats = sorted({part.format.value for part in parts})
@@ -105,15 +100,14 @@ def open_source(
     if parts[0].format is Format.PARQUET:
         return OpenedSource(_parquet(paths, target, options))
     if parts[0].format is Format.ARROW:
-        return OpenedSource(_chained([_arrow_reader(part.stream) for part in parts]))
+        return OpenedSource(_chain([_arrow_reader(part.stream) for part in parts]))
     schema = None if infer else _target_schema(target)
     if schema is None:
-        return _inferred_all(parts)
-    return OpenedSource(_chained([_text_reader(part, schema) for part in parts]))
+        return _infer_source(parts)
+    return OpenedSource(_chain([_text_reader(part, schema) for part in parts]))
 
 
 def _target_schema(target: Storage) -> pa.Schema | None:
-    """Return the columns of a dataset, or None if it has no files yet."""
     try:
         return with_dataset(target, lambda opened: opened.schema)
     except FileNotFoundError:
@@ -123,7 +117,7 @@ def _target_schema(target: Storage) -> pa.Schema | None:
 def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Part]:
     if path == _STDIN:
         stream = stdin_stream(stack)
-        yield _Part(stream, options.format or _sniffed(stream), options.delimiter or ",")
+        yield _Part(stream, options.format or _sniff_format(stream), options.delimiter or ",")
         return
     root = open_root(path, None, options.storage_options(path))
     for file in _files(root, path):
@@ -178,7 +172,7 @@ def _format_of(file: str) -> Format:
     return found
 
 
-def _sniffed(stream: Stream) -> Format:
+def _sniff_format(stream: Stream) -> Format:
     with stream.open() as handle:
         start = handle.read(_SNIFFED_BYTES)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -204,11 +198,10 @@ def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> A
     if schemes <= {target.root.protocol, "file", "local"}:
         return list(paths)
     located = [SourcePath(path, None, options.storage_options(path)) for path in paths]
-    return _chained([parquet_dataset(path, None).scanner().to_reader() for path in located])
+    return _chain([parquet_dataset(path, None).scanner().to_reader() for path in located])
 
 
 def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
-    """Return a reader of an Arrow stream or an Arrow file."""
     handle = stream.open()
     try:
         if handle.read(len(_FILE_START)) == _FILE_START:
@@ -235,9 +228,8 @@ def _raise_broken(stream: Stream, error: Exception) -> NoReturn:
     ) from error
 
 
-def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
-    """Read text with types that fit the values of all files."""
-    tables = [_inferred(part) for part in parts]
+def _infer_source(parts: Sequence[_Part]) -> OpenedSource:
+    tables = [_infer_part(part) for part in parts]
     for part, table in zip(parts, tables, strict=True):
         if set(table.column_names) != set(tables[0].column_names):
             raise SchemaMismatchError(
@@ -247,25 +239,23 @@ def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
             )
     try:
         schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-    ):  # then reading one of them with the types of the first fails
-        schema = tables[0].schema
-    wanted = {(field.name, field.type) for field in schema}
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        schema = tables[0].schema  # a file that differs is read again below, and fails
     alike = [
-        table
-        if {(field.name, field.type) for field in table.schema} == wanted
-        else _text_reader(part, schema).read_all()
+        table if _types(table.schema) == _types(schema) else _text_reader(part, schema).read_all()
         for part, table in zip(parts, tables, strict=True)
     ]
     return OpenedSource(alike, schema)
 
 
-def _inferred(part: _Part) -> pa.Table:
+def _types(schema: pa.Schema) -> set[tuple[str, pa.DataType]]:
+    return {(field.name, field.type) for field in schema}
+
+
+def _infer_part(part: _Part) -> pa.Table:
     if part.format is Format.CSV:
-        return inferred_csv(part.stream, part.delimiter)
-    return inferred_json(part.stream)
+        return infer_csv(part.stream, part.delimiter)
+    return infer_json(part.stream)
 
 
 def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
@@ -278,11 +268,11 @@ def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _chained(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+def _chain(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
     """Chain streams; each may have its columns in another order."""
     schema = readers[0].schema
     for reader in readers[1:]:
-        if {(f.name, f.type) for f in reader.schema} != {(f.name, f.type) for f in schema}:
+        if _types(reader.schema) != _types(schema):
             raise SchemaMismatchError(
                 "the sources do not have the same columns and types.\n"
                 "Hint: merge them one after the other."

@@ -32,7 +32,7 @@ __all__ = [
     "Stream",
     "TrackedFile",
     "check_readable",
-    "expected",
+    "convert_columns",
     "file_stream",
     "from_json",
     "from_text",
@@ -76,11 +76,7 @@ class ConversionError(Exception):
 
 
 def check_readable(name: str, data_type: pa.DataType, *, nested: bool) -> None:
-    """Refuse a column whose values CSV or JSON cannot express.
-
-    Raises:
-        SchemaMismatchError: Naming the column.
-    """
+    """Refuse a column whose values CSV or JSON cannot express."""
     kind = plain_type(data_type)
     if nested and pa.types.is_nested(kind) and not pa.types.is_union(kind):
         for inner in _inner(kind):
@@ -101,7 +97,31 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.value_type]
 
 
-def expected(data_type: pa.DataType) -> str:
+def convert_columns(
+    stream: Stream,
+    lines: Sequence[int],
+    schema: pa.Schema,
+    convert: Callable[[int, pa.Field], pa.Array],
+    quote: Callable[[Any], str] = repr,
+) -> list[pa.Array]:
+    """Convert every column of a batch, and name the first line and column where that fails."""
+    columns, errors = [], []
+    for number, field in enumerate(schema):
+        try:
+            columns.append(convert(number, field))
+        except ConversionError as error:
+            errors.append((error.index, number, error.value))
+    if errors:
+        index, number, value = min(errors, key=lambda found: found[:2])
+        field = schema.field(number)
+        raise SchemaMismatchError(
+            f"{stream.name}, line {lines[index]}, column {field.name!r}: {quote(value)} is not a "
+            f"valid {field.type}.\nHint: {_expected(field.type)}"
+        )
+    return columns
+
+
+def _expected(data_type: pa.DataType) -> str:
     """Return a hint on how to write a value of a type."""
     kind = plain_type(data_type)
     name = family(kind)
@@ -112,11 +132,7 @@ def expected(data_type: pa.DataType) -> str:
 
 
 def from_text(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Convert texts to a type; NULL stays NULL, and so do empty texts unless the type is string.
-
-    Raises:
-        ConversionError: At the first text that is not valid.
-    """
+    """Convert texts to a type; empty texts become NULL unless the type is string."""
     if family(data_type) != "string":
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     return _all_or_first(texts, lambda part: _text_values(part, data_type))
@@ -150,11 +166,7 @@ def _same_infinities(texts: pa.Array, values: pa.Array) -> bool:
 
 
 def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """Convert values of JSON, with numbers as ints and decimals, to a type.
-
-    Raises:
-        ConversionError: At the first value that is not valid.
-    """
+    """Convert values of JSON, with numbers as ints and decimals, to a type."""
     if family(data_type) in _AS_TEXT:
         for index, value in enumerate(values):
             if value is not None and not isinstance(value, str):
@@ -285,14 +297,7 @@ def file_stream(root: Root, path: str) -> Stream:
 
 
 def stdin_stream(stack: ExitStack) -> Stream:
-    """Return stdin as a stream; its bytes are kept, since errors are located by a second read.
-
-    Args:
-        stack: Closes the file that keeps them.
-
-    Raises:
-        InvalidArgumentError: If nothing is piped in.
-    """
+    """Return stdin as a stream; its bytes are kept, since errors are located by a second read."""
     if sys.stdin is None or sys.stdin.isatty():
         raise InvalidArgumentError(
             "SOURCE is '-', but nothing is piped into this command.\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +16,7 @@ from fsspeckit.cli.sources.convert import (
     ConversionError,
     TrackedFile,
     check_readable,
-    expected,
+    convert_columns,
     from_text,
 )
 from fsspeckit.core.keys import plain_type
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.cli.sources.convert import Stream
 
-__all__ = ["csv_batches", "csv_schema", "inferred_csv"]
+__all__ = ["csv_batches", "csv_schema", "infer_csv"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_RECORDS = 4096
@@ -38,11 +39,7 @@ csv.field_size_limit(2**31 - 1)
 
 
 def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
-    """Return the columns of a CSV file with the target's types, in the order of the file.
-
-    Raises:
-        SchemaMismatchError: If its header does not name the target's columns.
-    """
+    """Return the columns of a CSV file with the target's types, in the order of the file."""
     names = _header(stream, delimiter)
     check_same_columns(names, target.names)
     for name in names:
@@ -51,32 +48,24 @@ def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
 
 
 def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a CSV file.
-
-    Raises:
-        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
-    """
+    """Yield the rows of a CSV file."""
     try:
         with stream.open() as handle:
             tracked = TrackedFile(handle)
             for texts in _text_batches(tracked, delimiter, schema.names):
-                yield _typed(texts, schema)
+                yield _convert_batch(texts, schema)
         if tracked.quotes % 2:
             # Arrow accepts a quote that is never closed; the csv module does not.
             for _ in _records(stream, delimiter):
                 pass
     except csv.Error as error:
-        raise _broken(stream, error) from error
+        raise _invalid_csv(stream, error) from error
     except (ConversionError, pa.ArrowInvalid) as error:
         _raise_located(stream, delimiter, schema, error)
 
 
-def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
-    """Return the rows of a CSV file with types inferred from all values, without losing digits.
-
-    Raises:
-        SchemaMismatchError: If it cannot be read as CSV.
-    """
+def infer_csv(stream: Stream, delimiter: str) -> pa.Table:
+    """Return the rows of a CSV file with types inferred from all values, without losing digits."""
     names = _header(stream, delimiter)
     try:
         table = _read(stream, delimiter)
@@ -140,7 +129,7 @@ def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
     )
 
 
-def _typed(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _convert_batch(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [from_text(texts.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -188,18 +177,18 @@ def _raise_located(
         next(records, None)
         while block := list(islice(records, _BLOCK_RECORDS)):
             _check_widths(stream, block, schema)
-            _check_values(stream, block, schema)
+            convert_columns(stream, [line for line, _ in block], schema, partial(_column, block))
     except UnicodeDecodeError as error:
         raise SchemaMismatchError(
             f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
             f"{error.reason}.\nHint: convert it to UTF-8."
         ) from cause
     except csv.Error as error:
-        raise _broken(stream, error) from cause
-    raise _broken(stream, cause) from cause
+        raise _invalid_csv(stream, error) from cause
+    raise _invalid_csv(stream, cause) from cause
 
 
-def _broken(stream: Stream, reason: BaseException) -> SchemaMismatchError:
+def _invalid_csv(stream: Stream, reason: BaseException) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"{stream.name} cannot be read as CSV: {reason}.\n"
         "Hint: check the quotes, the end of the file, and --delimiter."
@@ -218,19 +207,5 @@ def _check_widths(
             )
 
 
-def _check_values(
-    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
-) -> None:
-    errors = []
-    for number, field in enumerate(schema):
-        texts = pa.array([record[number] for _, record in block], pa.string())
-        try:
-            from_text(texts, field.type)
-        except ConversionError as error:
-            errors.append((error.index, number, error.value, field))
-    if errors:
-        index, _, value, field = min(errors, key=lambda found: found[:2])
-        raise SchemaMismatchError(
-            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is not a "
-            f"valid {field.type}.\nHint: {expected(field.type)}"
-        )
+def _column(block: Sequence[tuple[int, list[str]]], number: int, field: pa.Field) -> pa.Array:
+    return from_text(pa.array([record[number] for _, record in block], pa.string()), field.type)

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from fsspeckit.cli.sources.convert import (
-    ConversionError,
     TrackedFile,
     check_readable,
-    expected,
+    convert_columns,
     from_json,
 )
 from fsspeckit.core.keys import plain_type
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     Line = tuple[int, dict[str, Any]]
     FieldPath = tuple[str | None, ...]  # names of columns and fields; None for items of arrays
 
-__all__ = ["inferred_json", "json_batches", "json_schema"]
+__all__ = ["infer_json", "json_batches", "json_schema"]
 
 _BATCH_ROWS = 16_384
 _BLOCK_BYTES = 16 * 1024 * 1024
@@ -41,22 +40,14 @@ _LARGEST_FLOAT = int(sys.float_info.max)
 
 
 def json_schema(target: pa.Schema) -> pa.Schema:
-    """Return the target's columns.
-
-    Raises:
-        SchemaMismatchError: Naming a column whose values JSON cannot express.
-    """
+    """Return the target's columns, and refuse those whose values JSON cannot express."""
     for field in target:
         check_readable(field.name, field.type, nested=True)
     return pa.schema([(field.name, plain_type(field.type)) for field in target])
 
 
 def json_batches(stream: Stream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of JSON lines.
-
-    Raises:
-        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
-    """
+    """Yield the rows of JSON lines."""
     lines: list[Line] = []
     for line in _lines(stream):
         _check_names(stream, line, schema)
@@ -67,12 +58,8 @@ def json_batches(stream: Stream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     yield _batch(stream, lines, schema)
 
 
-def inferred_json(stream: Stream) -> pa.Table:
-    """Return the rows of JSON lines with types inferred from all values.
-
-    Raises:
-        SchemaMismatchError: If they cannot be read.
-    """
+def infer_json(stream: Stream) -> pa.Table:
+    """Return the rows of JSON lines with types inferred from all values."""
     if next(_lines(stream), None) is None:
         raise SchemaMismatchError(
             f"{stream.name} is empty, so the columns of a new dataset are unknown.\n"
@@ -167,9 +154,9 @@ def _lines(stream: Stream) -> Iterator[Line]:
             try:
                 found = decode(text.decode())
             except (ValueError, RecursionError) as error:
-                raise _no_object(stream, number, text, str(error)) from error
+                raise _invalid_line(stream, number, text, str(error)) from error
             if not isinstance(found, dict):
-                raise _no_object(stream, number, text, f"it is a {type(found).__name__}")
+                raise _invalid_line(stream, number, text, f"it is a {type(found).__name__}")
             yield number, found
 
 
@@ -183,7 +170,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_object(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
+def _invalid_line(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
     shown = text.strip()[:_MAX_QUOTED].decode(errors="replace")
     hint = "write one JSON object on each line."
     if shown.startswith("["):
@@ -211,19 +198,11 @@ def _check_names(stream: Stream, line: Line, schema: pa.Schema) -> None:
 
 
 def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBatch:
-    columns, errors = [], []
-    for number, field in enumerate(schema):
-        try:
-            columns.append(from_json([row[field.name] for _, row in lines], field.type))
-        except ConversionError as error:
-            errors.append((error.index, number, error.value, field))
-    if not errors:
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    index, _, value, field = min(errors, key=lambda found: found[:2])
-    raise SchemaMismatchError(
-        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {_quoted(value)} is not a "
-        f"valid {field.type}.\nHint: {expected(field.type)}"
-    )
+    def convert(_: int, field: pa.Field) -> pa.Array:
+        return from_json([row[field.name] for _, row in lines], field.type)
+
+    columns = convert_columns(stream, [line for line, _ in lines], schema, convert, _quoted)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _quoted(value: Any) -> str:
