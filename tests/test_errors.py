@@ -45,7 +45,7 @@ def test_no_error_is_left_out() -> None:
     }
 
 
-def test_committed_not_committed_and_unknown_are_told_apart_by_type() -> None:
+def test_committed_not_committed_and_unknown_differ_by_type() -> None:
     assert issubclass(errors.CommitUnknownError, errors.CommitPendingError)
     assert not issubclass(errors.CommitPendingError, errors.ConcurrentModificationError)
     assert issubclass(errors.LockTimeoutError, errors.ConcurrentModificationError)

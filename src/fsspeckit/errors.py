@@ -2,7 +2,7 @@
 
 Every class also inherits the builtin that a caller expects, so ``except ValueError`` works.
 Messages say what was wrong, the value received, what would be right, and end in ``Hint:`` where
-there is something to do. Fields say what programs need, so that nobody has to parse messages.
+there is something to do. Fields say what programs need, so that they need not parse messages.
 """
 
 from __future__ import annotations
@@ -266,10 +266,10 @@ class CommitIncompleteError(CommitPendingError):
     ) -> CommitIncompleteError:
         """Return the error that names replaced files still there, and new files not there."""
         kinds = (("replaced but still there", left), ("added but not there", missing))
-        shown = "; ".join(f"{kind}: {_names(files)}" for kind, files in kinds if files)
+        differences = "; ".join(f"{kind}: {_names(files)}" for kind, files in kinds if files)
         return cls(
             f"commit {number} of {path!r} is recorded, but the dataset does not hold what it "
-            f"should: {shown}. Other programs may read rows twice, or miss them.\n"
+            f"should: {differences}. Other programs may read rows twice, or miss them.\n"
             "Hint: do not repeat the call. Find out what keeps those files from being changed, "
             "then call recover(); or call recover() with abandon=True to go back to the state "
             "before that commit."

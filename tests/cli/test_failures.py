@@ -1,4 +1,4 @@
-"""What a person is told about an error, and the code a command ends with."""
+"""What a command prints about an error, and its exit code."""
 
 from __future__ import annotations
 

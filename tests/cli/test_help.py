@@ -1,4 +1,4 @@
-"""Help: every option has one, it comes quickly, and the shell completes the rest."""
+"""Help: every option has a text, help is printed quickly, and the shell completes the rest."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_no_command_is_a_question(run: Run) -> None:
     "words", [["--help"], ["merge", "--help"], ["--version"], ["merge", "--engine", "x"]], ids=str
 )
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
-    # To look at a value typer needs pydantic; to be helped or told the version, nobody does.
+    # Typer needs pydantic to check a value, but not to print help or the version.
     more = ["rich"] if "x" in words else ["rich", "pydantic"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(words=words, more=more)],

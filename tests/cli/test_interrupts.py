@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: the dataset is unchanged, or the commit is complete; we are told which."""
+"""Ctrl-C at any moment: the dataset is unchanged or the commit complete, and a message says which."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class PressedWhileWriting(io.RawIOBase):
         return len(data)
 
 
-def test_an_interrupt_in_the_middle_of_a_write_is_told_after_it() -> None:
+def test_an_interrupt_in_the_middle_of_a_write_is_reported_after_it() -> None:
     """The stream refuses to be written to by the handler, in whose middle of a write it runs."""
     raw = PressedWhileWriting()
     stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
@@ -168,26 +168,26 @@ def test_an_interrupt_of_recover(run: Run, dataset: Path, monkeypatch: pytest.Mo
     assert ran.err.startswith("interrupted: the next 'fsspeckit recover'")
 
 
-def test_an_interrupt_that_was_put_off_ends_a_merge_that_begins_again() -> None:
+def test_an_interrupt_that_was_deferred_ends_a_merge_that_begins_again() -> None:
     said: list[str] = []
     with Interrupts(said.append) as interrupts:
-        told = interrupts.watch(lambda phase, done, total: None)
-        told("commit", 0, 1)
+        watched = interrupts.watch(lambda phase, done, total: None)
+        watched("commit", 0, 1)
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.was_deferred
         with pytest.raises(KeyboardInterrupt):
-            told("plan", 0, 1)
+            watched("plan", 0, 1)
     assert "completed first" in said[0]
 
 
 def test_an_interrupt_while_a_merge_plans_again_stops_it() -> None:
     with Interrupts(lambda text: None) as interrupts:
-        told = interrupts.watch(lambda phase, done, total: None)
+        watched = interrupts.watch(lambda phase, done, total: None)
         for event in (("commit", 0, 1), ("plan", 0, 1)):
-            told(*event)
+            watched(*event)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        told("insert", 1, 1)
+        watched("insert", 1, 1)
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.was_deferred
 
@@ -317,7 +317,7 @@ def publish() -> None:
         raise CommitPendingError.interrupted(1, "data", error) from error
 
 
-def test_what_is_pending_after_an_interrupt_is_told(dataset: Path) -> None:
+def test_what_is_pending_after_an_interrupt_is_reported(dataset: Path) -> None:
     interrupts = Interrupts(print)
     with (
         pytest.raises(CommitPendingError),

@@ -372,7 +372,7 @@ def test_no_rows_at_all(done: Run, dataset: Path) -> None:
     assert tree(dataset) == before
 
 
-def test_types_of_a_new_dataset_are_found_and_told(done: Run, tmp_path: Path) -> None:
+def test_types_of_a_new_dataset_are_inferred_and_printed(done: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,day,v\n1,2024-01-01,\n2,,x\n")
     ran = done("write", "a.csv", "new", *PYARROW)
     assert (

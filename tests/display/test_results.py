@@ -290,7 +290,7 @@ def test_a_long_history_shows_its_end() -> None:
     assert long == list(long)
 
 
-def test_a_recovery_tells_what_it_did() -> None:
+def test_a_recovery_shows_what_it_did() -> None:
     done = RecoveredCommit(3, "plain", ("a", "b"), ("c",), ("foreign file kept",))
     report = RecoveryReport("data", (done,), ("stage-1",), ("stage-2",))
     screen = on_terminal(report)
@@ -353,7 +353,7 @@ def test_paths_without_what_they_share(paths: list[str], expected: list[str]) ->
     assert list(map(shortened(paths), paths)) == expected
 
 
-def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
+def test_files_can_be_distinguished_on_a_narrow_terminal(tmp_path: Path) -> None:
     place = tmp_path / "a-directory-with-a-rather-long-name"
     written = fsspeckit.write_dataset(
         pa.table({"id": [1, 2]}), str(place), max_rows_per_file=1, engine="pyarrow"
@@ -369,14 +369,17 @@ def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
 def test_a_result_becomes_a_dictionary_that_json_can_write(
     results: dict[str, Any], what: str
 ) -> None:
-    told = results[what].to_dict()
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    fields = results[what].to_dict()
+    assert json.loads(json.dumps(fields, allow_nan=False)) == fields
 
 
 def test_the_dictionary_of_a_history_has_its_commits() -> None:
-    told = History([entry(7), entry(8, complete=False)]).to_dict()
-    assert [(one["number"], one["complete"]) for one in told["commits"]] == [(7, True), (8, False)]
-    assert told["commits"][0] == entry(7).to_dict()
+    fields = History([entry(7), entry(8, complete=False)]).to_dict()
+    assert [(one["number"], one["complete"]) for one in fields["commits"]] == [
+        (7, True),
+        (8, False),
+    ]
+    assert fields["commits"][0] == entry(7).to_dict()
     assert entry(7).to_dict()["key_columns"] == ["id"]
 
 
@@ -399,7 +402,7 @@ def test_the_dictionary_of_a_recovery_has_what_it_completed() -> None:
     }
 
 
-def test_what_json_does_not_have_is_told_as_text() -> None:
+def test_what_json_does_not_have_becomes_text() -> None:
     values = {
         "day": dt.date(2026, 1, 2),
         "nan": math.nan,

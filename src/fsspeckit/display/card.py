@@ -67,8 +67,8 @@ class Listing:
         line: Callable[[_T], tuple[str, ...]],
     ) -> Listing:
         """Return a table of the first items, a line for each."""
-        shown = tuple(line(item) for item in islice(items, MAX_LINES))
-        return cls(columns, shown, len(items) - len(shown))
+        lines = tuple(line(item) for item in islice(items, MAX_LINES))
+        return cls(columns, lines, len(items) - len(lines))
 
 
 @dataclass(frozen=True)

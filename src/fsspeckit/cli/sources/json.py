@@ -171,12 +171,12 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _invalid_line(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
-    shown = text.strip()[:_MAX_QUOTED].decode(errors="replace")
+    quoted = text.strip()[:_MAX_QUOTED].decode(errors="replace")
     hint = "write one JSON object on each line."
-    if shown.startswith("["):
+    if quoted.startswith("["):
         hint = "write one object on each line instead of an array; jq -c '.[]' does it."
     return SchemaMismatchError(
-        f"{stream.name}, line {number}: {shown!r} is not a JSON object: {reason}.\nHint: {hint}"
+        f"{stream.name}, line {number}: {quoted!r} is not a JSON object: {reason}.\nHint: {hint}"
     )
 
 
