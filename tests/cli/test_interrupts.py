@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: the dataset is unchanged or the commit complete, and a message says which."""
+"""Ctrl-C at any moment: the dataset is unchanged or the commit complete; a message says which."""
 
 from __future__ import annotations
 
