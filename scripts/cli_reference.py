@@ -11,32 +11,30 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import typer.main
+from typer.testing import CliRunner
 
-from fsspeckit.cli import config, errors
+from fsspeckit.cli import config
 from fsspeckit.cli.app import COMMANDS, app
-from fsspeckit.cli.help import facts, spelled, usage
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
 
-
 _SOURCES = """\
-The format is told by the name (`.parquet`, `.pq`, `.parq`; `.csv`, `.tsv`; `.json`, `.jsonl`,
-`.ndjson`; `.arrow`, `.arrows`, `.ipc`; text may be compressed, as in `.csv.gz`), on stdin by the
-first bytes, or by `--format`. A directory stands for the files in it that are not hidden; a glob in
-quotes, or several sources, for all of them in their order.
+The format follows from the name (`.parquet`, `.pq`, `.parq`; `.csv`, `.tsv`; `.json`, `.jsonl`,
+`.ndjson`; `.arrow`, `.arrows`, `.ipc`; text may be compressed, as in `.csv.gz`), on stdin from the
+first bytes, or from `--format`. A directory stands for the files in it that are not hidden; a glob
+in quotes, or several sources, for all of them in their order.
 
 CSV and JSON lines are read with the types of the target's columns, exactly: nothing is rounded or
-cut, and a value that does not fit is told with its line and column. Dates are written as
+cut off, and an error names the line and column of a value that does not fit. Dates are written as
 `2024-01-31`, times with their offset (`2024-01-31T12:00:00Z`) where the column has a zone and
 without one where it has none. In CSV an empty field is NULL and a pair of quotes is the empty text.
 In JSON every object has all columns; `null` is NULL, and decimals may be numbers or texts.
 
-For a new dataset, and with `--infer-types`, the types are those that all values of all files have,
-and they are told. Whole numbers with more digits than 64 bits can keep are text in CSV and refused
-in JSON, where quotes make text of them; so is a column with values of different kinds, and its line
-is told."""
+For a new dataset, and with `--infer-types`, the types are inferred from all values of all files and
+printed as a note. Integers beyond 64 bits become text in CSV and are refused in JSON, where quotes
+turn them into text. JSON columns with values of different kinds are refused; the error names the
+line."""
 
 
 def pages() -> dict[str, str]:
@@ -45,25 +43,24 @@ def pages() -> dict[str, str]:
 
 
 def command_page() -> str:
-    """Every command with its arguments and options."""
-    group: Any = typer.main.get_command(app)
+    """Return the page with the help of every command."""
     names = ", ".join(f"[`{c.__name__}`](#{c.__name__})" for c in COMMANDS)
     parts = [
         "# The command line",
         _NOTE,
-        f"{group.help} The commands: {names}.",
+        f"{app.info.help} The commands: {names}.",
         "Results go to stdout: text, or with `--json` [one JSON document](cli-json.md). Notes, "
         "progress and errors go to stderr; progress is shown on terminals only, and `NO_COLOR` is "
-        "respected. `fsspeckit --install-completion` teaches the shell to complete commands, "
+        "respected. `fsspeckit --install-completion` makes the shell complete commands, "
         "options and their choices.",
         "## Exit codes",
         _exit_codes(),
         "Ctrl-C leaves the dataset unchanged (exit code 1), or completes a commit that has begun "
         "(exit code 0), and says which. Where all is done but the result cannot be printed, "
         "because the disk is full or the pipe is closed, the exit code is 3. `plan` ends with 1 "
-        "where a guard rail would stop the merge, and `doctor` where every merge would be refused; "
-        "both show what they found first.",
-        *(_command(group.commands[command.__name__]) for command in COMMANDS),
+        "where a rewrite limit would stop the merge, and `doctor` where every merge would be "
+        "refused; both print their results first.",
+        *(_help(command.__name__) for command in COMMANDS),
         "## How SOURCE is read",
         _SOURCES,
         "## Storage options and defaults",
@@ -73,8 +70,8 @@ def command_page() -> str:
 
 
 def _exit_codes() -> str:
-    told = " ".join((errors.__doc__ or "").partition("Exit codes: ")[2].split()).rstrip(".")
-    rows = [code.strip().partition(" ") for code in told.split(",")]
+    codes = (app.info.epilog or "").partition("Exit codes: ")[2].rstrip(".")
+    rows = [code.strip().partition(" ") for code in codes.split(",")]
     return "\n".join(["| Code | Meaning |", "|---|---|", *(f"| {a} | {b} |" for a, _, b in rows)])
 
 
@@ -89,22 +86,10 @@ def _indented_as_fenced(text: str) -> str:
     return f"{before}:\n\n```toml\n{body}\n```\n\nWhat{rest}"
 
 
-def _command(command: Any) -> str:
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    line = f"fsspeckit {command.name} {usage(command)}"
-    lines = [f"## {command.name}", inspect.cleandoc(command.help), f"```text\n{line}\n```"]
-    table = ["| Argument or option | What it is for |", "|---|---|"]
-    table += [f"| `{p.metavar}` | {_cell(p.help)} |" for p in arguments]
-    for option in options:
-        names = ", ".join(f"`{spelled(option, name)}`" for name in option.opts)
-        told = " ".join([_cell(option.help), *facts(command, option, "`")])
-        table.append(f"| {names} | {told} |")
-    return "\n\n".join([*lines, "\n".join(table)])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _help(name: str) -> str:
+    """What ``fsspeckit NAME --help`` prints."""
+    result = CliRunner().invoke(app, [name, "--help"], prog_name="fsspeckit")
+    return f"## {name}\n\n```text\n{result.stdout.rstrip()}\n```"
 
 
 def json_page() -> str:

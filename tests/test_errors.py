@@ -45,7 +45,7 @@ def test_no_error_is_left_out() -> None:
     }
 
 
-def test_committed_not_committed_and_unknown_are_told_apart_by_type() -> None:
+def test_committed_not_committed_and_unknown_differ_by_type() -> None:
     assert issubclass(errors.CommitUnknownError, errors.CommitPendingError)
     assert not issubclass(errors.CommitPendingError, errors.ConcurrentModificationError)
     assert issubclass(errors.LockTimeoutError, errors.ConcurrentModificationError)
@@ -146,3 +146,17 @@ def test_errors_survive_the_way_from_a_worker_process(error: Exception, parts: l
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert parts
+
+
+def test_an_invalid_argument_is_named_by_a_field() -> None:
+    assert errors.InvalidArgumentError.choice("mode", "x", ("append",)).argument == "mode"
+    assert errors.InvalidArgumentError.missing_columns("order_by", ["a"], []).argument == "order_by"
+    again = pickle.loads(pickle.dumps(errors.InvalidArgumentError("odd", argument="mode")))
+    assert (str(again), again.argument) == ("odd", "mode")
+
+
+def test_an_interrupt_knows_the_commit_that_was_recorded_before_it() -> None:
+    interrupt = KeyboardInterrupt()
+    errors.mark_committed(interrupt, 7)
+    assert interrupt.committed == 7  # type: ignore[attr-defined]
+    assert interrupt.__notes__ == ["commit 7 is committed; recovery will complete it."]

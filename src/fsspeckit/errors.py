@@ -1,13 +1,15 @@
-"""The errors a caller can meet, as one short tree.
+"""The errors of this library, as one short tree.
 
-Every class also inherits the builtin a caller would expect, so ``except ValueError`` works
-without importing anything from here. Messages say what was wrong, the value received, what would
-be right, and end in ``Hint:`` where there is something to do.
+Every class also inherits the builtin that a caller expects, so ``except ValueError`` works.
+Messages say what was wrong, the value received, what would be right, and end in ``Hint:`` where
+there is something to do. Fields say what programs need, so that they need not parse messages.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,8 +36,54 @@ __all__ = [
 ]
 
 
+_E = TypeVar("_E", bound=BaseException)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument that a message names; ``str`` returns it as the message spells it."""
+
+    name: str
+    values: tuple[object, ...] = ()
+    """Values that the message proposes; ``...`` stands for a list of columns."""
+
+    def __str__(self) -> str:
+        if not self.values:
+            return self.name
+        return f"{self.name}={' or '.join(map(_python_literal, self.values))}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of the library that a message proposes to call."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}()"
+
+
+def _python_literal(value: object) -> str:
+    if value is ...:
+        return "[...]"
+    return str(value) if isinstance(value, bool) else json.dumps(value)
+
+
 class FsspeckitError(Exception):
     """The base of every error raised on purpose."""
+
+    _mentions: tuple[Argument | Call, ...] = ()
+
+    @property
+    def mentions(self) -> tuple[Argument | Call, ...]:
+        """Arguments and calls in the message, for which the command line prints its own terms."""
+        return self._mentions
+
+
+def add_mentions(error: _E, *mentions: Argument | Call) -> _E:
+    """Return a system error after setting its ``mentions``."""
+    error.mentions = mentions  # type: ignore[attr-defined]
+    return error
 
 
 def mark_committed(interrupt: BaseException, number: int) -> None:
@@ -47,28 +95,46 @@ def mark_committed(interrupt: BaseException, number: int) -> None:
 class InvalidArgumentError(FsspeckitError, ValueError):
     """An argument has a value that is never right, whatever the data."""
 
+    argument: str | None = None
+    """The name of the argument."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        argument: str | None = None,
+        mentions: tuple[Argument | Call, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.argument = argument
+        self._mentions = (*mentions, Argument(argument)) if argument else mentions
+
     @classmethod
     def choice(cls, name: str, value: object, allowed: Iterable[str]) -> InvalidArgumentError:
-        """Tell that ``value`` is none of the ``allowed`` ones."""
-        return cls(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+        """Return the error for a value that is not one of those allowed."""
+        choices = ", ".join(map(repr, allowed))
+        return cls(f"{name} must be one of {choices}, got {value!r}.", argument=name)
 
     @classmethod
     def missing_columns(
-        cls, what: str, missing: Sequence[str], available: Sequence[str]
+        cls, argument: str, missing: Sequence[str], available: Sequence[str]
     ) -> InvalidArgumentError:
-        """Tell which columns are not there, and which are."""
+        """Return the error for columns that do not exist."""
         return cls(
-            f"{what} {list(missing)!r} not found. Available columns: {list(available)!r}.\n"
-            "Hint: column names are compared exactly, upper and lower case included."
+            f"{argument} {list(missing)!r} not found. Available columns: {list(available)!r}.\n"
+            "Hint: column names are compared exactly, upper and lower case included.",
+            argument=argument,
         )
 
 
 class NullKeyError(FsspeckitError, ValueError):
     """A key column of the source holds NULL and ``null_keys`` is ``"error"``."""
 
+    _mentions = (Argument("null_keys", ("match",)),)
+
     @classmethod
     def found(cls, counts: dict[str, int]) -> NullKeyError:
-        """Name each key column with its number of NULL values."""
+        """Return the error for key columns with their numbers of NULL values."""
         columns = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
         return cls(
             f"NULL values in the key columns of the source: {columns}.\n"
@@ -79,15 +145,16 @@ class NullKeyError(FsspeckitError, ValueError):
 class DuplicateKeyError(FsspeckitError, ValueError):
     """The source holds a key more than once and ``duplicate_keys`` is ``"error"``."""
 
+    _mentions = (Argument("duplicate_keys", ("first", "last")), Argument("order_by", (...,)))
+
     @classmethod
     def found(
         cls, key_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
     ) -> DuplicateKeyError:
-        """Tell how many keys occur more than once, with a few of them."""
-        shown = ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+        """Return the error for keys that occur more than once, with samples."""
         return cls(
             f"{count:,} key(s) of {list(key_columns)!r} occur more than once in the source, "
-            f"for example: {shown}.\n"
+            f"for example: {_keys(samples)}.\n"
             'Hint: pass duplicate_keys="first" or "last", or order_by=[...] to keep the greatest.'
         )
 
@@ -103,12 +170,11 @@ class PartitionMoveError(FsspeckitError, ValueError):
     def found(
         cls, partition_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
     ) -> PartitionMoveError:
-        """Tell how many keys would move, with a few of them."""
-        shown = ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+        """Return the error for keys that would move, with samples."""
         return cls(
             "partition columns cannot change for existing keys: "
             f"{count:,} key(s) have another value of {list(partition_columns)!r} in the target, "
-            f"for example: {shown}.\n"
+            f"for example: {_keys(samples)}.\n"
             "Hint: delete the rows from their old partition first, or make the partition columns "
             "part of the key if the same key may live in several partitions."
         )
@@ -117,9 +183,11 @@ class PartitionMoveError(FsspeckitError, ValueError):
 class RewriteLimitError(FsspeckitError, ValueError):
     """A merge would rewrite more of the target than its caller allows; nothing was changed."""
 
+    _mentions = (Argument("max_rewrite_fraction"), Argument("max_rewrite_bytes"))
+
     @classmethod
     def exceeded(cls, name: str, limit: str, needed: str, files: int) -> RewriteLimitError:
-        """Tell what was allowed, and what the merge may need."""
+        """Return the error that names the limit, and what the merge may need."""
         return cls(
             f"the merge may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "
             "Nothing was changed.\n"
@@ -128,7 +196,7 @@ class RewriteLimitError(FsspeckitError, ValueError):
 
 
 class UnsupportedLayoutError(FsspeckitError, ValueError):
-    """The directory is something that a merge of plain Parquet files would make wrong."""
+    """The directory holds something that a merge of plain Parquet files would corrupt."""
 
 
 class UnreadableFileError(FsspeckitError, ValueError):
@@ -136,7 +204,7 @@ class UnreadableFileError(FsspeckitError, ValueError):
 
 
 class ConcurrentModificationError(FsspeckitError, RuntimeError):
-    """Somebody else changed the dataset meanwhile; nothing was changed by this call."""
+    """Another writer changed the dataset meanwhile; this call changed nothing."""
 
 
 class StalePlanError(ConcurrentModificationError):
@@ -144,7 +212,7 @@ class StalePlanError(ConcurrentModificationError):
 
     @classmethod
     def changed(cls, path: str, difference: object) -> StalePlanError:
-        """Tell what has happened since."""
+        """Return the error for a dataset that changed after the plan was made."""
         return cls(
             f"the plan cannot be executed: {path!r} has changed since it was made: "
             f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
@@ -153,11 +221,10 @@ class StalePlanError(ConcurrentModificationError):
 
     @classmethod
     def decided_otherwise(cls, path: str, files: Sequence[str]) -> StalePlanError:
-        """Tell about which files the merge would decide otherwise than the plan."""
-        more = f" and {len(files) - 5:,} more" if len(files) > 5 else ""
+        """Return the error for files that a merge would now decide differently about."""
         return cls(
             f"the plan cannot be executed: a merge into {path!r} would now decide otherwise about "
-            f"{', '.join(map(repr, files[:5]))}{more}. Nothing was changed by this call.\n"
+            f"{_names(files)}. Nothing was changed by this call.\n"
             "Hint: plan again and look at the new plan."
         )
 
@@ -167,7 +234,7 @@ class LockTimeoutError(ConcurrentModificationError, TimeoutError):
 
     @classmethod
     def waited(cls, path: str, seconds: float, holder: str) -> LockTimeoutError:
-        """Tell how long was waited, and for whom."""
+        """Return the error that names the holder of the lock."""
         return cls(
             f"another writer has held the lock {path!r} for {seconds:g} s: {holder}.\n"
             "Hint: wait for it, or end that process: the lock goes with it. Deleting the file "
@@ -178,9 +245,11 @@ class LockTimeoutError(ConcurrentModificationError, TimeoutError):
 class CommitPendingError(FsspeckitError, RuntimeError):
     """The change is committed but not completely visible yet; recovery will complete it."""
 
+    _mentions = (Call("recover"), Call("history"), Argument("abandon", (True,)))
+
     @classmethod
     def interrupted(cls, number: int, path: str, cause: BaseException) -> CommitPendingError:
-        """Tell which commit was interrupted, and by what."""
+        """Return the error for a commit whose publication failed."""
         return cls(
             f"commit {number} of {path!r} is committed, but publishing it was interrupted: "
             f"{str(cause).partition(chr(10))[0].rstrip('.')}.\n"
@@ -195,17 +264,12 @@ class CommitIncompleteError(CommitPendingError):
     def found(
         cls, number: int, path: str, left: Sequence[str], missing: Sequence[str]
     ) -> CommitIncompleteError:
-        """Name the replaced files that are still there, and the new files that are not."""
+        """Return the error that names replaced files still there, and new files not there."""
         kinds = (("replaced but still there", left), ("added but not there", missing))
-        shown = "; ".join(
-            f"{kind}: {', '.join(map(repr, files[:5]))}"
-            + (f" and {len(files) - 5:,} more" if len(files) > 5 else "")
-            for kind, files in kinds
-            if files
-        )
+        differences = "; ".join(f"{kind}: {_names(files)}" for kind, files in kinds if files)
         return cls(
             f"commit {number} of {path!r} is recorded, but the dataset does not hold what it "
-            f"should: {shown}. Other programs may read rows twice, or miss them.\n"
+            f"should: {differences}. Other programs may read rows twice, or miss them.\n"
             "Hint: do not repeat the call. Find out what keeps those files from being changed, "
             "then call recover(); or call recover() with abandon=True to go back to the state "
             "before that commit."
@@ -213,11 +277,11 @@ class CommitIncompleteError(CommitPendingError):
 
 
 class CommitUnknownError(CommitPendingError):
-    """It cannot be told whether the change is committed; nothing was deleted."""
+    """Nobody knows whether the change is committed; nothing was deleted."""
 
     @classmethod
     def unanswered(cls, number: int, path: str, cause: BaseException) -> CommitUnknownError:
-        """Tell which record may or may not be there."""
+        """Return the error for a record that may or may not exist."""
         return cls(
             f"the filesystem did not tell whether commit {number} of {path!r} was recorded: "
             f"{cause}.\n"
@@ -228,9 +292,11 @@ class CommitUnknownError(CommitPendingError):
 class LostFileError(FsspeckitError, RuntimeError):
     """A committed file is neither staged nor published; nothing was removed."""
 
+    _mentions = (Call("recover"), Argument("abandon", (True,)))
+
     @classmethod
     def missing(cls, number: int, relative: str) -> LostFileError:
-        """Name the file and the commit that added it."""
+        """Return the error that names the file and the commit that added it."""
         return cls(
             f"commit {number} cannot be completed: {relative!r} is neither in its staging "
             "directory nor in the dataset. Nothing was removed by this call.\n"
@@ -240,7 +306,7 @@ class LostFileError(FsspeckitError, RuntimeError):
 
     @classmethod
     def cannot_go_back(cls, number: int, relative: str) -> LostFileError:
-        """Name the file without which the state before a commit cannot be restored."""
+        """Return the error for a commit that cannot be abandoned without a file."""
         return cls(
             f"commit {number} cannot be abandoned: {relative!r}, which it replaced, is removed "
             "and not in the trash. Nothing was changed.\n"
@@ -252,12 +318,14 @@ class LostFileError(FsspeckitError, RuntimeError):
 class CorruptRecordError(FsspeckitError, RuntimeError):
     """A commit record cannot be understood: damaged, truncated, or from a newer version."""
 
+    _mentions = (Call("recover"), Argument("abandon", (True,)))
+
     is_newer = False
     """Whether a newer version of this library wrote it."""
 
     @classmethod
     def damaged(cls, path: str, reason: str) -> CorruptRecordError:
-        """Name the record that cannot be read, and what is wrong with it."""
+        """Return the error for a record that cannot be read."""
         return cls(
             f"{path!r} cannot be understood: {reason}. Nothing was changed.\n"
             "Hint: restore it from a backup. Without it nobody can tell whether a commit is "
@@ -267,7 +335,7 @@ class CorruptRecordError(FsspeckitError, RuntimeError):
 
     @classmethod
     def newer(cls, path: str, version: object, known: int) -> CorruptRecordError:
-        """Tell that a newer version of this library wrote the record."""
+        """Return the error for a record of a newer version of this library."""
         error = cls(
             f"{path!r} has version {version!r}, this version of fsspeckit knows {known}. "
             "Nothing was changed.\n"
@@ -278,9 +346,20 @@ class CorruptRecordError(FsspeckitError, RuntimeError):
 
 
 class EngineNotInstalledError(FsspeckitError, ImportError):
-    """An engine was asked for whose library is not installed."""
+    """The library of the requested engine is not installed."""
+
+    _mentions = (Argument("engine", ("pyarrow",)),)
 
     @classmethod
     def missing(cls, engine: str, command: str) -> EngineNotInstalledError:
-        """Name the engine and the command that installs its library."""
+        """Return the error that names the command to install the engine."""
         return cls(f"the {engine!r} engine is not installed.\nHint: {command}")
+
+
+def _keys(samples: Sequence[tuple[object, ...]]) -> str:
+    return ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+
+
+def _names(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 5:,} more" if len(files) > 5 else ""
+    return ", ".join(map(repr, files[:5])) + more

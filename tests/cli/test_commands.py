@@ -179,7 +179,7 @@ def test_inspect_as_json(done: Run, dataset: Path) -> None:
     assert done("inspect", dataset, "--json").document["key_pruning"] is None
 
 
-def test_inspect_tells_what_is_odd(done: Run, dataset: Path) -> None:
+def test_inspect_warns_of_what_is_odd(done: Run, dataset: Path) -> None:
     (dataset / "_metadata").write_bytes(b"")
     (dataset / "broken.parquet").write_bytes(b"PAR1")
     for number in range(30):
@@ -197,7 +197,7 @@ def test_doctor(done: Run, dataset: Path) -> None:
     for number in range(3, 23):
         pq.write_table(rows(0, 10_000), dataset / f"wide-{number}.parquet")
     out = done("doctor", dataset, "-k", "id").out
-    assert "would read many files that hold no key of theirs" in out
+    assert "would read many files without a key of the source" in out
     assert "warning: the ranges of id overlap" in out
     assert "write bloom filters: --bloom id" in out
     document = done("doctor", dataset, "-k", "id", "--json").document
@@ -310,7 +310,7 @@ def test_a_url_is_a_path_like_any_other(done: Run, dataset: Path, source: Path) 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("json_option", [(), ("--json",)], ids=["text", "json"])
-def test_what_is_done_but_cannot_be_told_is_no_failure(
+def test_a_result_that_cannot_be_printed_is_not_a_failure(
     dataset: Path, source: Path, json_option: tuple[str, ...]
 ) -> None:
     script = "from fsspeckit.cli import main; main()"

@@ -1,9 +1,10 @@
-"""What a person is told about an error, and the code a command ends with."""
+"""What a command prints about an error, and its exit code."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from fsspeckit import errors
 from fsspeckit.cli.errors import explain, to_cli_terms
 from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.errors import Argument, Call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,24 +47,59 @@ def test_errors(error: BaseException, code: int, what: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "mention", "expected"),
     [
-        ('pass null_keys="match" to', "pass --nulls match to"),
-        ('duplicate_keys="first" or "last", or order_by=[...]', None),
-        ("pass allow_empty=True if", "pass --allow-empty if"),
-        ("call recover(), then history()", "call 'fsspeckit recover', then 'fsspeckit history'"),
-        ("abandon=True", "--abandon"),
-        ('bloom_columns=["id"]', "--bloom id"),
-        ("pass control_dir=, a", "pass --control-dir, a"),
-        ("leave control_dir out", "leave --control-dir out"),
-        ("'/data/control_dir/x'", "'/data/control_dir/x'"),
-        ("max_rewrite_bytes allows", "--max-rewrite-bytes allows"),
-        ("key_columns ['x']", "--key ['x']"),
+        ('pass null_keys="match" to', Argument("null_keys", ("match",)), "pass --nulls match to"),
+        (
+            'duplicate_keys="first" or "last", or',
+            Argument("duplicate_keys", ("first", "last")),
+            "--duplicates first or last, or",
+        ),
+        ("or order_by=[...]", Argument("order_by", (...,)), "or --order-by COLUMN"),
+        ("pass allow_empty=True if", Argument("allow_empty", (True,)), "pass --allow-empty if"),
+        ("call recover(), then", Call("recover"), "call 'fsspeckit recover', then"),
+        ("see history()", Call("history"), "see 'fsspeckit history'"),
+        ("abandon=True", Argument("abandon", (True,)), "--abandon"),
+        ('bloom_columns=["id"]', Argument("bloom_columns", (["id"],)), "--bloom id"),
+        ("pass control_dir=, a", Argument("control_dir"), "pass --control-dir, a"),
+        ("leave control_dir out", Argument("control_dir"), "leave --control-dir out"),
+        ("'/data/control_dir/x'", Argument("control_dir"), "'/data/control_dir/x'"),
+        ("max_rewrite_bytes allows", Argument("max_rewrite_bytes"), "--max-rewrite-bytes allows"),
+        ("key_columns ['x']", Argument("key_columns"), "--key ['x']"),
+        ("publish must be", Argument("publish"), "publish must be"),
     ],
 )
-def test_arguments_are_called_as_on_the_command_line(text: str, expected: str | None) -> None:
-    wanted = expected or "--duplicates first or last, or --order-by COLUMN"
-    assert to_cli_terms(text) == wanted
+def test_arguments_are_called_as_on_the_command_line(
+    text: str, mention: Argument | Call, expected: str
+) -> None:
+    assert to_cli_terms(text, [mention]) == expected
+
+
+def test_only_what_an_error_mentions_is_replaced() -> None:
+    text = "order_by 'recover()' has no order"
+    assert explain(errors.InvalidArgumentError(text)).what == f"{text}."
+    error = errors.InvalidArgumentError(text, argument="order_by")
+    assert explain(error).what == "--order-by 'recover()' has no order."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NullKeyError.found({"id": 1}),
+        errors.DuplicateKeyError.found(["id"], 1, [(1,)]),
+        errors.CommitPendingError.interrupted(1, "x", OSError("no")),
+        errors.CommitUnknownError.unanswered(1, "x", OSError("no")),
+        errors.CommitIncompleteError.found(1, "x", ["a"], []),
+        errors.LostFileError.missing(1, "a"),
+        errors.LostFileError.cannot_go_back(1, "a"),
+        errors.CorruptRecordError.damaged("x", "it is empty"),
+        errors.RewriteLimitError.exceeded("max_rewrite_bytes", "1", "2", 3),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_messages_with_hints_contain_no_python(error: BaseException) -> None:
+    failure = explain(error)
+    assert not re.search(r"\w=|\w\(\)|\w_\w", failure.what + failure.hint)
 
 
 def test_hints_of_the_library_name_options(run: Run, dataset: Path) -> None:

@@ -1,4 +1,4 @@
-"""Help: every option has one, it comes quickly, and the shell completes the rest."""
+"""Help: every option has a text, help is printed quickly, and the shell completes the rest."""
 
 from __future__ import annotations
 
@@ -52,32 +52,42 @@ def test_every_command_has_a_help(done: Run) -> None:
 
 @pytest.mark.parametrize("columns", [40, 64, 80, 100, 200])
 @pytest.mark.parametrize("name", ["", *GROUP.commands])
-def test_help_tells_all_in_frames(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, columns: int
+def test_help_names_every_parameter_and_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    out = run(*name.split(), "--help").out
-    framed = [line for line in out.splitlines() if line and line[0] in "╭│╰"]
-    assert {len(line) for line in framed} == {max(64, min(columns, 100))}
-    squeezed = "".join("".join(framed).replace("│", "").split())
+    # Not by the runner of typer, which sets a width of its own.
+    GROUP.main([*name.split(), "--help"], prog_name="fsspeckit", standalone_mode=False)
+    out = capsys.readouterr().out
+    # A terminal may be wider than text is easy to read, or too narrow for two columns.
+    choices = [line for line in out.splitlines() if line.startswith("  --") and "<" in line]
+    widest = max(len(line) for line in out.splitlines() if line not in choices)
+    assert widest <= max(50, min(columns, 100))
+    assert "\x1b" not in out
+    squeezed = "".join(out.split())
     for parameter in (GROUP.commands[name] if name else GROUP).params:
         is_option = parameter.param_type_name == "option"
         assert (max(parameter.opts, key=len) if is_option else parameter.metavar) in squeezed
         assert "".join(parameter.help.split()) in squeezed
 
 
-def test_help_tells_choices_defaults_and_panels(done: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_help_shows_choices_and_defaults(done: Run) -> None:
     out = done("merge", "-h").out
-    assert out.startswith("Usage: fsspeckit merge SOURCE... TARGET [OPTIONS]\n")
-    assert "│ -k, --key COLUMN       " in out
-    assert "Default: upsert. " in out
-    assert "One of spark, duckdb, pyarrow. " in out
-    titles = [line.split()[1] for line in out.splitlines() if line.startswith("╭─")]
-    assert titles == ["Arguments", "Options", "Reading", "New", "Guard", "Storage", "Output"]
+    assert out.startswith("Usage: fsspeckit merge [OPTIONS] ")
+    assert "  -k, --key COLUMN       " in out
+    assert "[default: upsert]" in " ".join(out.split())
+    assert "--engine <spark|duckdb|pyarrow>" in out
+    assert "Key column (repeatable).  [required]" in out
 
 
-def test_help_where_frames_cannot_be_shown() -> None:
+def test_the_list_of_commands_cuts_no_sentence(done: Run) -> None:
+    squeezed = " ".join(done("--help").out.split())
+    for command in COMMANDS:
+        assert f" {command.__name__} {(command.__doc__ or '').splitlines()[0]} " in squeezed
+    assert "..." not in squeezed.partition("Commands:")[2]
+
+
+def test_help_on_a_terminal_that_knows_only_ascii() -> None:
     command = Path(sys.executable).parent / "fsspeckit"
     done = subprocess.run(
         [command, "engines", "--help"],
@@ -87,13 +97,13 @@ def test_help_where_frames_cannot_be_shown() -> None:
         check=True,
     )
     assert "\\u" not in done.stdout
-    assert "+- Output ---" in done.stdout
+    assert "--config FILE" in done.stdout
 
 
 def test_no_command_is_a_question(run: Run) -> None:
     ran = run()
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("Usage: fsspeckit COMMAND [OPTIONS]\n")
+    assert ran.err.startswith("Usage: fsspeckit [OPTIONS] COMMAND [ARGS]...\n")
     assert "error" not in ran.err
 
 
@@ -101,7 +111,7 @@ def test_no_command_is_a_question(run: Run) -> None:
     "words", [["--help"], ["merge", "--help"], ["--version"], ["merge", "--engine", "x"]], ids=str
 )
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
-    # To look at a value typer needs pydantic; to be helped or told the version, nobody does.
+    # Typer needs pydantic to check a value, but not to print help or the version.
     more = ["rich"] if "x" in words else ["rich", "pydantic"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(words=words, more=more)],

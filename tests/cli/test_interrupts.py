@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: the dataset is unchanged, or the commit is complete; we are told which."""
+"""Ctrl-C at any moment: the dataset is unchanged or the commit complete; a message says which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from tests.cli.running import content, tree
 
 from fsspeckit.cli.errors import Interrupts, report_on_interrupt
-from fsspeckit.errors import CommitPendingError, InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError, mark_committed
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
 from fsspeckit.storage.storage import open_storage
@@ -76,7 +76,7 @@ def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None
             assert all(entry.complete for entry in history(place / "data"))
         else:
             assert code == 3
-            assert "'fsspeckit history' tells its state" in said or "hint: " in said
+            assert "'fsspeckit history' shows its state" in said or "hint: " in said
         recover(place / "data")
         assert (999 in content(place / "data")) == changed or code == 3
     assert {0, 1} <= seen
@@ -108,7 +108,7 @@ def test_an_interrupt_before_a_command_works(
     def stopped(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fsspeckit.datasets.inspection.report.inspect_dataset", stopped)
+    monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
     ran = run("inspect", dataset)
     assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
 
@@ -131,14 +131,14 @@ class PressedWhileWriting(io.RawIOBase):
         return len(data)
 
 
-def test_an_interrupt_in_the_middle_of_a_write_is_told_after_it() -> None:
+def test_an_interrupt_in_the_middle_of_a_write_is_reported_after_it() -> None:
     """The stream refuses to be written to by the handler, in whose middle of a write it runs."""
     raw = PressedWhileWriting()
     stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
     with Interrupts(lambda text: print(text, file=stream)) as interrupts:
         interrupts.watch(lambda phase, done, total: None)("commit", 0, 1)
         print("a bar", file=stream)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
     first, second = raw.written.decode().splitlines()
     assert first == "a bar"
     assert second.startswith("interrupted: the commit is completed first")
@@ -162,34 +162,34 @@ def test_an_interrupt_of_recover(run: Run, dataset: Path, monkeypatch: pytest.Mo
     def stopped(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fsspeckit.storage.commit.recovery.recover_storage", stopped)
+    monkeypatch.setattr("fsspeckit.storage.recover_storage", stopped)
     ran = run("recover", dataset)
     assert ran.code == 3
     assert ran.err.startswith("interrupted: the next 'fsspeckit recover'")
 
 
-def test_an_interrupt_that_was_put_off_ends_a_merge_that_begins_again() -> None:
+def test_an_interrupt_that_was_deferred_ends_a_merge_that_begins_again() -> None:
     said: list[str] = []
     with Interrupts(said.append) as interrupts:
-        told = interrupts.watch(lambda phase, done, total: None)
-        told("commit", 0, 1)
+        watched = interrupts.watch(lambda phase, done, total: None)
+        watched("commit", 0, 1)
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
         with pytest.raises(KeyboardInterrupt):
-            told("plan", 0, 1)
+            watched("plan", 0, 1)
     assert "completed first" in said[0]
 
 
 def test_an_interrupt_while_a_merge_plans_again_stops_it() -> None:
     with Interrupts(lambda text: None) as interrupts:
-        told = interrupts.watch(lambda phase, done, total: None)
+        watched = interrupts.watch(lambda phase, done, total: None)
         for event in (("commit", 0, 1), ("plan", 0, 1)):
-            told(*event)
+            watched(*event)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        told("insert", 1, 1)
+        watched("insert", 1, 1)
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.put_off
+        assert interrupts.was_deferred
 
 
 def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -> None:
@@ -197,7 +197,7 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
     said: list[str] = []
     storage = open_storage(str(dataset))
     interrupts = Interrupts(said.append)
-    interrupts.begun = True
+    interrupts.commit_started = True
 
     def forced() -> None:
         with report_on_interrupt(storage, interrupts, said.append):
@@ -207,7 +207,7 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
     with pytest.raises(typer.Exit) as end:
         forced()
     assert end.value.exit_code == 3
-    assert "'fsspeckit history' tells its state" in said[0]
+    assert "'fsspeckit history' shows its state" in said[0]
 
 
 def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
@@ -222,7 +222,7 @@ def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:
 
 def _recorded() -> KeyboardInterrupt:
     interrupt = KeyboardInterrupt()
-    interrupt.add_note("commit 1 is committed; recovery will complete it.")
+    mark_committed(interrupt, 1)
     return interrupt
 
 
@@ -251,7 +251,7 @@ def test_a_commit_that_cannot_be_completed_is_pending(
     def fails(*arguments: object, **options: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("fsspeckit.storage.commit.recovery.recover_storage", fails)
+    monkeypatch.setattr("fsspeckit.storage.recover_storage", fails)
     with pytest.raises(CommitPendingError, match="the disk is gone"):
         _interrupted_after_record(dataset, [])
 
@@ -317,7 +317,7 @@ def publish() -> None:
         raise CommitPendingError.interrupted(1, "data", error) from error
 
 
-def test_what_is_pending_after_an_interrupt_is_told(dataset: Path) -> None:
+def test_what_is_pending_after_an_interrupt_is_reported(dataset: Path) -> None:
     interrupts = Interrupts(print)
     with (
         pytest.raises(CommitPendingError),

@@ -19,8 +19,8 @@ import pytest
 from tests.cli.running import content, rows, tree
 
 from fsspeckit.cli.sources.convert import Stream, stdin_stream
-from fsspeckit.cli.sources.csv import csv_batches, inferred_csv
-from fsspeckit.cli.sources.json import inferred_json
+from fsspeckit.cli.sources.csv import csv_batches, infer_csv
+from fsspeckit.cli.sources.json import infer_json
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_a_misfit_of_csv_names_line_and_column(
     bad = ",".join(text if name == column else "" for name in header)
     good = '5,,,,,,,,"two\nlines"'
     ran = misfit(run, typed, "bad.csv", f"{','.join(header)}\n{good}\n\n{good}\n{bad}\n")
-    assert f"bad.csv, line 7, column '{column}': '{text}' is no " in ran.err
+    assert f"bad.csv, line 7, column '{column}': '{text}' is not a valid " in ran.err
     assert hint in ran.err
 
 
@@ -203,7 +203,7 @@ def test_a_misfit_of_json_names_line_and_column(
         ("a.json", '{"id": 1, "v": "x", "w": 1}', "line 1, column 'w': the target has no such"),
         ("a.json", '{"id": 1, "v": "x", "v": "y"}', "it names 'v' twice"),
         ("a.json", "[" * 100_000, "is not a JSON object"),
-        ("a.arrow", "nonsense, but long enough", "is not a whole Arrow stream"),
+        ("a.arrow", "nonsense, but long enough", "is not a complete Arrow stream"),
         ("a.parquet", "nonsense", "not readable as Parquet"),
     ],
 )
@@ -347,8 +347,8 @@ def test_stdin(done: Run, dataset: Path, stdin: bytes, options: tuple[str, ...])
     [
         (b"id,v\n1,new\n", "pass --format csv for CSV"),
         (b"PAR1....", "stdin is Parquet"),
-        (arrow(rows(1))[:-200], "stdin is not a whole Arrow stream"),
-        (b'{"id": "x", "v": "new"}', "stdin, line 1, column 'id': \"x\" is no int64"),
+        (arrow(rows(1))[:-200], "stdin is not a complete Arrow stream"),
+        (b'{"id": "x", "v": "new"}', "stdin, line 1, column 'id': \"x\" is not a valid int64"),
     ],
 )
 def test_stdin_that_is_wrong(run: Run, dataset: Path, stdin: bytes, message: str) -> None:
@@ -372,11 +372,12 @@ def test_no_rows_at_all(done: Run, dataset: Path) -> None:
     assert tree(dataset) == before
 
 
-def test_types_of_a_new_dataset_are_found_and_told(done: Run, tmp_path: Path) -> None:
+def test_types_of_a_new_dataset_are_inferred_and_printed(done: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,day,v\n1,2024-01-01,\n2,,x\n")
     ran = done("write", "a.csv", "new", *PYARROW)
-    assert "note: the types of the columns were found from their values: id int64, day date32" in (
-        ran.err
+    assert (
+        "note: the types of the columns were inferred from their values: id int64, day date32"
+        in (ran.err)
     )
     assert content(tmp_path / "new")[1]["day"] == dt.date(2024, 1, 1)
     assert done("write", "a.csv", "newer", *PYARROW, "--quiet").err == ""
@@ -387,7 +388,7 @@ def test_types_of_a_new_dataset_are_found_and_told(done: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("stdin", "options", "message"),
     [
-        (b"", (), "nothing tells the columns of a new dataset"),
+        (b"", (), "the columns of a new dataset are unknown"),
         (b'{"id": 1}\n{"id": ', (), "stdin, line 2"),
         (b'{"id": 1}\n\n{"id": "x"}', (), "stdin, line 3, column 'id': \"x\" is text, but line 1"),
         (b'{"id": {"a": [1, "x"]}}', (), "stdin, line 1, column 'id.a[]': \"x\" is text"),
@@ -438,7 +439,7 @@ def test_types_that_all_values_have(
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("id,v\n2,y\nx,z\n", "1.csv, line 3, column 'id': 'x' is no int64."),
+        ("id,v\n2,y\nx,z\n", "1.csv, line 3, column 'id': 'x' is not a valid int64."),
         ("id,w\n2,y\n", "1.csv has the columns ['id', 'w'], but "),
     ],
 )
@@ -496,10 +497,10 @@ def test_arrow_holds_no_file_when_its_rows_are_read() -> None:
 
     stream = Stream("ids", fresh)
     for _ in range(200):
-        assert inferred_json(Stream("ids", fresh_json)).num_rows == 1
+        assert infer_json(Stream("ids", fresh_json)).num_rows == 1
         assert next(csv_batches(stream, ",", schema)).num_rows == 1
         assert sum(batch.num_rows for batch in csv_batches(stream, ",", schema)) == 1
-        assert inferred_csv(stream, ",").num_rows == 1
+        assert infer_csv(stream, ",").num_rows == 1
         assert [file() for file in opened] == [None] * len(opened)
         opened.clear()
 

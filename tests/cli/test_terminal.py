@@ -79,12 +79,12 @@ def test_plan(dataset: Path, source: Path) -> None:
     assert terminal.lines[-1].endswith("statistics of id: 200 to 202")
 
 
-def test_write_tells_the_types_it_found(tmp_path: Path) -> None:
+def test_write_prints_the_types_it_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,v\n1,x\n")
     with Terminal("write", "a.csv", "new", *PYARROW, cwd=tmp_path) as terminal:
         assert terminal.end() == 0
     assert terminal.lines[0] == (
-        "note: the types of the columns were found from their values: id int64, v string"
+        "note: the types of the columns were inferred from their values: id int64, v string"
     )
     assert "append of 1 row into" in terminal.text
 
@@ -100,7 +100,7 @@ def test_inspect(dataset: Path) -> None:
 def test_doctor(dataset: Path) -> None:
     with Terminal("doctor", "data", "-k", "id", cwd=dataset.parent, columns=160) as terminal:
         assert terminal.end() == 0
-    assert "merges by id would read few files that hold no key of theirs" in terminal.text
+    assert "merges by id would read few files without a key of the source" in terminal.text
 
 
 def test_history_and_recover(dataset: Path) -> None:
@@ -122,10 +122,10 @@ def test_engines(tmp_path: Path) -> None:
 def test_help(tmp_path: Path) -> None:
     with Terminal("--help", cwd=tmp_path, columns=90) as terminal:
         assert terminal.end() == 0
-    assert terminal.lines[0] == "Usage: fsspeckit COMMAND [OPTIONS]"
-    assert terminal.lines[4].startswith("╭─ Commands ──")
-    assert {len(line) for line in terminal.lines if line.startswith("│")} == {90}
-    assert b"\x1b[1;36mmerge  " in terminal.raw
+    assert terminal.lines[0] == "Usage: fsspeckit [OPTIONS] COMMAND [ARGS]..."
+    assert "Commands:" in terminal.lines
+    assert 80 < max(map(len, terminal.lines)) <= 90
+    assert any(line.startswith("  merge    Merge rows into a dataset") for line in terminal.lines)
     with Terminal("-h", cwd=tmp_path, variables={"NO_COLOR": "1"}) as plain:
         plain.end()
     assert b"\x1b" not in plain.raw

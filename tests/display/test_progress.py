@@ -58,7 +58,7 @@ def test_a_function_is_called_itself() -> None:
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_nothing_is_told_where_nobody_watches(
+def test_nothing_is_printed_without_a_terminal(
     capsys: pytest.CaptureFixture[str], progress: bool
 ) -> None:
     tell(progress)
@@ -138,18 +138,18 @@ def test_every_call_that_works_shows_bars(tmp_path: Path) -> None:
     ],
     ids=["write", "merge"],
 )
-def test_a_function_is_told_every_phase(
+def test_a_function_is_called_for_every_phase(
     tmp_path: Path, engine: Callable[[], DatasetIO], options: dict[str, Any], phases: list[str]
 ) -> None:
-    told: list[tuple[str, int, int]] = []
+    events: list[tuple[str, int, int]] = []
     rows = pa.table({"id": [1, 2]})
     with engine() as handler:
         handler.write_parquet_dataset(rows, f"{tmp_path}/data")
         handler.write_parquet_dataset(
-            rows, f"{tmp_path}/data", progress=lambda *event: told.append(event), **options
+            rows, f"{tmp_path}/data", progress=lambda *event: events.append(event), **options
         )
     for moment in ((0, 1), (1, 1)):
-        assert list(dict.fromkeys(phase for phase, *rest in told if (*rest,) == moment)) == phases
+        assert list(dict.fromkeys(phase for phase, *rest in events if (*rest,) == moment)) == phases
 
 
 def test_an_error_ends_the_bars() -> None:

@@ -23,7 +23,7 @@ from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning.plan import FilePlan, MergePlan
 from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.display.card import MOST_LINES, plain, shortened, size
+from fsspeckit.display.card import MAX_LINES, plain, shortened, size
 from fsspeckit.display.render import COLOURS, STYLES
 from fsspeckit.storage.commit.recovery import RecoveredCommit, RecoveryReport
 from fsspeckit.storage.history import History, HistoryEntry
@@ -191,7 +191,7 @@ def test_ten_thousand_files_are_one_bar_and_a_few_lines() -> None:
     assert squares(svg) == {COLOURS["changed"]: 1, COLOURS["statistics"]: 1}
     assert all(float(rect.attrib["width"]) >= 2.9 for rect in svg.iter() if "width" in rect.attrib)
     assert len(html) < 10_000
-    assert len(text.splitlines()) == len(screen.splitlines()) - 2 == MOST_LINES + 3
+    assert len(text.splitlines()) == len(screen.splitlines()) - 2 == MAX_LINES + 3
     assert "and 9,980 pruned by statistics (99,800 rows, 9,980,000 bytes)" in text
     assert text.splitlines()[2].split()[:2] == ["affected", "hit.parquet"]
     assert "… and 9,980 more" in screen
@@ -290,7 +290,7 @@ def test_a_long_history_shows_its_end() -> None:
     assert long == list(long)
 
 
-def test_a_recovery_tells_what_it_did() -> None:
+def test_a_recovery_shows_what_it_did() -> None:
     done = RecoveredCommit(3, "plain", ("a", "b"), ("c",), ("foreign file kept",))
     report = RecoveryReport("data", (done,), ("stage-1",), ("stage-2",))
     screen = on_terminal(report)
@@ -353,7 +353,7 @@ def test_paths_without_what_they_share(paths: list[str], expected: list[str]) ->
     assert list(map(shortened(paths), paths)) == expected
 
 
-def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
+def test_files_can_be_distinguished_on_a_narrow_terminal(tmp_path: Path) -> None:
     place = tmp_path / "a-directory-with-a-rather-long-name"
     written = fsspeckit.write_dataset(
         pa.table({"id": [1, 2]}), str(place), max_rows_per_file=1, engine="pyarrow"
@@ -369,14 +369,17 @@ def test_files_can_be_told_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
 def test_a_result_becomes_a_dictionary_that_json_can_write(
     results: dict[str, Any], what: str
 ) -> None:
-    told = results[what].to_dict()
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    fields = results[what].to_dict()
+    assert json.loads(json.dumps(fields, allow_nan=False)) == fields
 
 
 def test_the_dictionary_of_a_history_has_its_commits() -> None:
-    told = History([entry(7), entry(8, complete=False)]).to_dict()
-    assert [(one["number"], one["complete"]) for one in told["commits"]] == [(7, True), (8, False)]
-    assert told["commits"][0] == entry(7).to_dict()
+    fields = History([entry(7), entry(8, complete=False)]).to_dict()
+    assert [(one["number"], one["complete"]) for one in fields["commits"]] == [
+        (7, True),
+        (8, False),
+    ]
+    assert fields["commits"][0] == entry(7).to_dict()
     assert entry(7).to_dict()["key_columns"] == ["id"]
 
 
@@ -399,7 +402,7 @@ def test_the_dictionary_of_a_recovery_has_what_it_completed() -> None:
     }
 
 
-def test_what_json_does_not_have_is_told_as_text() -> None:
+def test_what_json_does_not_have_becomes_text() -> None:
     values = {
         "day": dt.date(2026, 1, 2),
         "nan": math.nan,

@@ -1,4 +1,4 @@
-"""The application: its commands, and one way to fail for all of them."""
+"""The typer application: its commands, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -13,45 +13,40 @@ from typer.core import TyperGroup
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
-from fsspeckit.cli.help import Command, help_of
 
 __all__ = ["COMMANDS", "app"]
 
 
 class Commands(TyperGroup):
-    """The commands; an error becomes a paragraph, a hint and an exit code."""
+    """The commands; an error becomes a message, a hint and an exit code."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run a command and end the process, as long as nobody asks for its result."""
+        """Run a command and end the process, unless the caller wants the exit code."""
         standalone = options.get("standalone_mode", True)
         given = options.get("args") or (arguments[0] if arguments else None)
         words = sys.argv[1:] if given is None else list(given)
         _never_fail_to_print()
-        # fsspec takes every variable whose name begins with its own for one of its settings.
+        # fsspec takes every variable whose name begins with FSSPEC for one of its settings.
         warnings.filterwarnings("ignore", "Ignoring environment variable FSSPECKIT", UserWarning)
         try:
             code = super().main(*arguments, **{**options, "standalone_mode": False})
-        except Exception as error:  # whatever it is: no traceback unless asked for
+        except Exception as error:  # no traceback without --verbose
             code = report(error, verbose="--verbose" in words or "-v" in words)
         if standalone:
             sys.exit(code or 0)
         return code
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options of the application itself; flags that are not given are False."""
+        """Return the options of the application; flags that are not given are False."""
         params = super().get_params(ctx)
         for param in params:
-            # Of None typer does not know that it is a bool; it would load pydantic to find out.
+            # For a default of None typer loads pydantic to find out that the option is a bool.
             if getattr(param, "is_flag", False) and param.default is None:
                 param.default = False
         return params
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of the application."""
-        formatter.write(help_of(self, ctx))
-
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; those that change something deal with Ctrl-C themselves."""
+        """Run a command; those that change a dataset handle Ctrl-C themselves."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -60,7 +55,7 @@ class Commands(TyperGroup):
 
 
 def _never_fail_to_print() -> None:
-    """Let names of files that are no UTF-8, or unknown to the terminal, be shown somehow."""
+    """Escape characters in file names that the terminal cannot print."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -71,8 +66,8 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain text: rich would take longer to load than everything else
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Merge rows into plain Parquet datasets, rewriting only what changes, losing nothing.",
     epilog="Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not "
     "completed (recover).",
@@ -92,7 +87,7 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and end."
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -103,4 +98,5 @@ COMMANDS = (merge, plan, write, inspect, doctor, history, recover, engines)
 """The commands, in the order of the help."""
 
 for _command in COMMANDS:
-    app.command(cls=Command)(_command)
+    # Without a short help the list of commands cuts the first sentence to fit one line.
+    app.command(short_help=(_command.__doc__ or "").partition("\n")[0])(_command)

@@ -1,4 +1,4 @@
-"""Storage options and defaults: from the command line, the environment and a config file.
+"""Storage options and defaults from the command line, the environment and a config file.
 
 The command line wins over ``FSSPECKIT_STORAGE_OPTIONS``, which wins over the file, in TOML::
 
@@ -9,8 +9,8 @@ The command line wins over ``FSSPECKIT_STORAGE_OPTIONS``, which wins over the fi
     key = "…"
     secret = "…"
 
-What fsspec itself takes from the environment (``FSSPEC_S3_KEY``) and libraries from theirs
-(``AWS_PROFILE``) holds as well.
+What fsspec itself reads from the environment (``FSSPEC_S3_KEY``), and what libraries read
+(``AWS_PROFILE``), applies as well.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _HIDDEN = "***"
 _LOCAL = ("file", "local")
 
 _secrets: set[str] = set()
-"""Values that no message of this process may show."""
+"""Values that no message of this process may contain."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is set outside of a command's own options."""
+    """The default engine and storage options."""
 
     engine: str = "spark"
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Storage options of the command line and the environment."""
+    explicit: Mapping[str, Any] = field(default_factory=dict)
+    """Storage options from the command line and the environment."""
 
     by_protocol: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Those of the config file."""
+    """Storage options from the config file."""
 
     def storage_options(self, path: str) -> dict[str, Any]:
-        """What fsspec needs to open the filesystem of a path."""
+        """Return the options for the filesystem of a path."""
         from fsspeckit.storage import passwords_of
 
         for password in passwords_of(path):
@@ -58,19 +58,15 @@ class Settings:
         scheme, separator, _ = path.partition("://")
         protocol = scheme if separator else "file"
         found = dict(self.by_protocol.get(protocol, {}))
-        return found if protocol in _LOCAL else {**found, **self.given}
+        return found if protocol in _LOCAL else {**found, **self.explicit}
 
 
 def load_settings(options: Sequence[str] = (), config: Path | None = None) -> Settings:
-    """Read all settings; values that look like secrets are never shown from now on.
-
-    Raises:
-        InvalidArgumentError: If an option, the variable or the file cannot be understood.
-    """
+    """Read all settings, and hide values that look like secrets in messages from now on."""
     file = _file(config)
     if unknown := sorted(file.keys() - {"engine", "storage"}):
         raise InvalidArgumentError(
-            f"the config file sets {unknown!r}, which nothing reads.\n"
+            f"the config file sets {unknown!r}, which are not settings.\n"
             'Hint: it holds lines such as engine = "duckdb", and headings such as [storage.s3].'
         )
     given = {**_from_environment(), **_from_options(options)}
@@ -78,7 +74,7 @@ def load_settings(options: Sequence[str] = (), config: Path | None = None) -> Se
     if not isinstance(storage, dict) or not all(isinstance(v, dict) for v in storage.values()):
         raise InvalidArgumentError(
             "[storage] of the config file must hold tables such as [storage.s3].\n"
-            "Hint: put the options of a kind of URL below its own heading."
+            "Hint: put the options of a URL scheme below a heading of their own."
         )
     engine = file.get("engine", "spark")
     if not isinstance(engine, str):
@@ -94,7 +90,7 @@ def _from_options(options: Iterable[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator or not name.strip(":. "):
             raise InvalidArgumentError(
-                f"--storage-option must be KEY=VALUE, got {_shown(text)!r}.\n"
+                f"--storage-option must be KEY=VALUE, got {_masked(text)!r}.\n"
                 "Hint: for example --storage-option anon=true."
             )
         is_json = name.endswith(":")
@@ -102,33 +98,33 @@ def _from_options(options: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _shown(text: str) -> str:
-    """An option that lacks its '=' may be a secret by itself."""
+def _masked(text: str) -> str:
+    """An option without '=' may be a secret itself."""
     return text if len(text) < 4 else text[:2] + _HIDDEN
 
 
 def _put(found: dict[str, Any], names: Sequence[str], value: Any) -> None:
-    """Set an option; names with points are options inside of others."""
+    """Set an option; names with dots are options inside of others."""
     *outer, last = names
     for name in outer:
         found = found.setdefault(name, {})
         if not isinstance(found, dict):
             raise InvalidArgumentError(
-                f"--storage-option {'.'.join(names)} is inside of {name!r}, which has a value "
-                "already.\nHint: give one of them."
+                f"--storage-option {'.'.join(names)} is inside of {name!r}, which already has a "
+                "value.\nHint: pass only one of them."
             )
     found[last] = value
 
 
 def _value(name: str, text: str, is_json: bool) -> Any:
     if not is_json:
-        # The text false would count as true.
+        # The text "false" would count as true.
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
         return json.loads(text)
     except ValueError as error:
         raise InvalidArgumentError(
-            f"--storage-option {name.removesuffix(':')} is no JSON: {error}.\n"
+            f"--storage-option {name.removesuffix(':')} is not valid JSON: {error}.\n"
             "Hint: write KEY=VALUE for text, KEY:=JSON for numbers and objects."
         ) from error
 
@@ -150,7 +146,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _file(given: Path | None) -> dict[str, Any]:
-    import tomllib  # not needed for --help
+    import tomllib  # not needed by --help
 
     variable = os.environ.get(_CONFIG_VARIABLE)
     named = given or (Path(variable) if variable else None)
@@ -168,7 +164,7 @@ def _file(given: Path | None) -> dict[str, Any]:
         return tomllib.loads(text.decode())
     except ValueError as error:  # TOML and UTF-8
         raise InvalidArgumentError(
-            f"the config file {str(path)!r} is no TOML: {error}.\n"
+            f"the config file {str(path)!r} is not valid TOML: {error}.\n"
             'Hint: it holds lines such as engine = "duckdb", and headings such as [storage.s3].'
         ) from error
 
@@ -192,7 +188,7 @@ def _secret_values(options: Mapping[str, Any], secret: bool = False) -> Iterator
 
 
 def hide(text: str) -> str:
-    """A text without the secrets that this process was given."""
+    """Return a text without the secrets that this process was given."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     return text

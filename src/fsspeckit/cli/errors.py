@@ -1,13 +1,8 @@
-"""How a command fails: one paragraph, a hint, an exit code; a traceback only if asked for.
+"""Turn errors and Ctrl-C into one paragraph, a hint and an exit code.
 
-Exit codes: 0 done, 1 failed with nothing changed, 2 wrong usage, 3 committed but not
-completed (recover).
-
-Ctrl-C while a dataset is being changed: either nothing happened, or the commit is completed.
-
-Until the commit begins an interrupt ends the work at once; staged files are removed and nothing was
-changed. Once it has begun the first interrupt is put off until the commit is complete. The second
-one is not: then the records of the dataset tell what has happened.
+Ctrl-C before a commit begins stops the command at once: staged files are removed and nothing was
+changed. During a commit the first Ctrl-C waits until the commit is complete. The second one does
+not, and the commit records show what has happened.
 """
 
 from __future__ import annotations
@@ -21,19 +16,18 @@ import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fsspeckit.cli.config import hide
-from fsspeckit.errors import CommitPendingError, FsspeckitError
+from fsspeckit.errors import Argument, Call, CommitPendingError, FsspeckitError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from fsspeckit.display import Progress
     from fsspeckit.storage import Storage
-
-    Report = Callable[[str, int, int], None]
 
 __all__ = [
     "FAILED",
@@ -41,15 +35,12 @@ __all__ = [
     "USAGE",
     "Failure",
     "Interrupts",
-    "colours",
+    "advice_in_cli_terms",
     "explain",
     "report",
     "report_on_interrupt",
     "to_cli_terms",
 ]
-
-
-# --- How a command fails ---
 
 FAILED, USAGE, PENDING = 1, 2, 3
 
@@ -62,44 +53,37 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (NotADirectoryError, "name the directory of the dataset, not a file."),
     (IsADirectoryError, "name a file."),
     (PermissionError, "let this user read and write there, or choose another path."),
-    (FsspeckitError, "the option --help of the command tells what it takes."),
+    (FsspeckitError, "see the --help of the command for what it accepts."),
     (ImportError, "install the library that is named, or use another kind of URL."),
     (OSError, "check that the disk or the store can be reached and has room, then try again."),
-    (MemoryError, "use --engine spark or duckdb, which work beyond memory."),
+    (MemoryError, "use --engine spark or duckdb, which can process more data than fits in memory."),
 )
 
 _STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google", "requests")
-_STORE_HINT = "check the URL and the storage options, and that the store can be reached."
-"""Libraries behind filesystems raise errors of their own kind."""
+"""Packages of object stores, which raise errors of their own classes."""
 
-_NAMES: tuple[tuple[str, str], ...] = (
-    (r'null_keys="?(\w+)"?', r"--nulls \1"),
-    (r'duplicate_keys="?(\w+)"? or "(\w+)"', r"--duplicates \1 or \2"),
-    (r'duplicate_keys="?(\w+)"?', r"--duplicates \1"),
-    (r"order_by=\[\.\.\.\]", "--order-by COLUMN"),
-    (r'engine="(\w+)"', r"--engine \1"),
-    (r'bloom_columns=\["(.*?)"\]', r"--bloom \1"),
-    (r"(allow_empty|trust_partitions|abandon)=True", r"--\1"),
-    (r"\brecover\(\)", "'fsspeckit recover'"),
-    (r"\bhistory\(\)", "'fsspeckit history'"),
-    (r"(?<![\w./-])control_dir\b=?", "--control-dir"),
-    (r"\bkey_columns\b", "--key"),
-    (r"\border_by\b", "--order-by"),
-    (r"\bpartition_columns\b", "--partition-by"),
-    (r"\bbloom_columns\b", "--bloom"),
-    (r"\bnull_keys\b", "--nulls"),
-    (r"\bduplicate_keys\b", "--duplicates"),
-    (
-        r"\b(max_rewrite_fraction|max_rewrite_bytes|max_rows_per_file|row_group_size|lock_timeout)\b",
-        r"--\1",
-    ),
-)
-"""The library's names for arguments, and what they are called on the command line."""
+_STORE_HINT = "check the URL and the storage options, and that the store can be reached."
+
+_OPTIONS = {
+    "bloom_columns": "--bloom",
+    "control_dir": "--control-dir",
+    "duplicate_keys": "--duplicates",
+    "key_columns": "--key",
+    "lock_timeout": "--lock-timeout",
+    "max_rewrite_bytes": "--max-rewrite-bytes",
+    "max_rewrite_fraction": "--max-rewrite-fraction",
+    "max_rows_per_file": "--max-rows-per-file",
+    "null_keys": "--nulls",
+    "order_by": "--order-by",
+    "partition_columns": "--partition-by",
+    "row_group_size": "--row-group-size",
+}
+"""The library's arguments and their options; other arguments keep their names in messages."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a person is told about an error."""
+    """What the user reads about an error."""
 
     what: str
     hint: str
@@ -107,10 +91,11 @@ class Failure:
 
 
 def explain(error: BaseException) -> Failure:
-    """What to tell about an error, and the code to exit with."""
+    """Return the message and the hint for an error, and the exit code."""
     if isinstance(error, UsageError):
         return _usage(error)
-    text, separator, hint = _message(error).partition("Hint: ")
+    message = to_cli_terms(_message(error), getattr(error, "mentions", ()))
+    text, separator, hint = message.partition("Hint: ")
     if not separator:
         known = (hint for kind, hint in _HINTS if isinstance(error, kind))
         hint = _STORE_HINT if _is_of_a_store(error) else next(known, _BUG)
@@ -121,9 +106,9 @@ def explain(error: BaseException) -> Failure:
 
 
 def _is_of_a_store(error: BaseException) -> bool:
-    """Whether an error, or what it was raised from, comes from the library of a store.
+    """Whether an error, or one of its causes, comes from the library of an object store.
 
-    Files that are missing and access that is denied have hints of their own.
+    Missing files and denied access have hints of their own.
     """
     if isinstance(error, (FileNotFoundError, PermissionError)):
         return False
@@ -138,15 +123,16 @@ def _is_of_a_store(error: BaseException) -> bool:
 def _usage(error: Any) -> Failure:
     context = error.ctx
     command = "fsspeckit" if context is None else context.command_path
-    text = error.format_message().replace("Value error, ", "")  # a word of pydantic's
-    if text.startswith("Missing argument 'SOURCE'"):
-        # Of a single word the parser thinks that it is TARGET, and people that it is SOURCE.
+    text = error.format_message().replace("Value error, ", "")  # a prefix of pydantic
+    missing = getattr(getattr(error, "param", None), "name", None)
+    if type(error).__name__ == "MissingParameter" and missing == "sources":
+        # The parser takes a single word for TARGET, and people mean SOURCE.
         text = "Missing argument 'SOURCE' or 'TARGET': name the rows first, then the dataset"
     return Failure(_sentence(text), f"see {command} --help", USAGE)
 
 
 def _message(error: BaseException) -> str:
-    """What an error says; those of the system say a file's name and a number, too."""
+    """Return the text of an error; system errors name their files, but not their numbers."""
     if isinstance(error, OSError) and error.strerror and error.errno is not None:
         names = [repr(name) for name in (error.filename, error.filename2) if name is not None]
         return ": ".join([error.strerror, " and ".join(names)] if names else [error.strerror])
@@ -154,7 +140,7 @@ def _message(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    return hide(to_cli_terms(" ".join(text.split())))
+    return hide(" ".join(text.split()))
 
 
 def _sentence(text: str) -> str:
@@ -162,15 +148,38 @@ def _sentence(text: str) -> str:
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def to_cli_terms(text: str) -> str:
-    """A text of the library with its arguments called as on the command line."""
-    for pattern, option in _NAMES:
-        text = re.sub(pattern, option, text)
-    return re.sub(r"--[a-z]+(?:_[a-z]+)+", lambda found: found.group().replace("_", "-"), text)
+def to_cli_terms(text: str, mentions: Iterable[Argument | Call]) -> str:
+    """Replace what a message mentions by the options and commands of the command line."""
+    for mention in sorted(mentions, key=lambda mention: -len(str(mention))):
+        # Not inside of paths and longer names. Some messages write a bare argument as "name=".
+        pattern = rf"(?<![\w./-]){re.escape(str(mention))}(?!\w)(?:=(?=[\s,]|$))?"
+        text = _cli_term(mention).join(re.split(pattern, text))
+    return text
+
+
+def _cli_term(mention: Argument | Call) -> str:
+    if isinstance(mention, Call):
+        return f"'fsspeckit {mention.name}'"
+    if not mention.values:
+        return _OPTIONS.get(mention.name, mention.name)
+    option = _OPTIONS.get(mention.name, f"--{mention.name.replace('_', '-')}")
+    values = [_cli_value(value) for value in mention.values if value is not True]
+    return " ".join([option, " or ".join(values)]) if values else option
+
+
+def _cli_value(value: object) -> str:
+    return "COLUMN" if value is ... else ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def advice_in_cli_terms(advice: str, key_columns: Sequence[str]) -> str:
+    """Replace what the advice of a diagnosis mentions by options and commands."""
+    blooms = (Argument("bloom_columns", ([name],)) for name in key_columns)
+    trust = Argument("trust_partitions", (True,))
+    return to_cli_terms(advice, (Call("recover"), trust, *blooms))
 
 
 def report(error: BaseException, *, verbose: bool) -> int:
-    """Tell about an error on stderr; the code to exit with."""
+    """Print an error to stderr and return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":  # it has no public name, and holds the help
         sys.stderr.write(f"{error}\n")
         return USAGE
@@ -179,102 +188,94 @@ def report(error: BaseException, *, verbose: bool) -> int:
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
     for note in getattr(error, "__notes__", ()):
         sys.stderr.write(hide(f"note: {note}\n"))
-    colour = colours(sys.stderr)
-    sys.stderr.write(f"{colour('error:', '1;31')} {failure.what}\n")
-    sys.stderr.write(f"{colour('hint:', '1;36')} {failure.hint}\n")
+    in_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    for label, code, text in (("error:", "1;31", failure.what), ("hint:", "1;36", failure.hint)):
+        sys.stderr.write(
+            f"\x1b[{code}m{label}\x1b[0m {text}\n" if in_colour else f"{label} {text}\n"
+        )
     return failure.code
 
 
-def colours(stream: TextIO) -> Callable[[str, str], str]:
-    """A function that colours a text, if a stream is a terminal that may show colours."""
-    coloured = stream.isatty() and not os.environ.get("NO_COLOR")
-    return lambda text, code: f"\x1b[{code}m{text}\x1b[0m" if coloured else text
-
-
-# --- Ctrl-C while a dataset is being changed ---
+# Ctrl-C while a dataset is being changed.
 
 _BEGIN, _END = (0, 1), (1, 1)
 
 
 class Interrupts:
-    """Puts Ctrl-C off while a commit is on its way; used in a ``with`` statement.
-
-    Args:
-        say: Tells the user something; called by another thread.
-    """
+    """Defers Ctrl-C while a commit is running; ``say`` is called by another thread."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._previous: Any = None
         self._messages: SimpleQueue[str | None] = SimpleQueue()
-        self._teller: threading.Thread | None = None
+        self._printer: threading.Thread | None = None
         self._committing = False
-        self.begun = False
-        """Whether a commit was begun: from then on something may have changed."""
+        self.commit_started = False
+        """Whether a commit has started: from then on something may have changed."""
 
-        self.complete = False
-        """Whether a commit came to its end."""
+        self.commit_finished = False
+        self.was_deferred = False
+        """Whether an interrupt waited for the end of a commit."""
 
-        self.put_off = False
-        """Whether an interrupt was put off."""
-
-        self.raised = False
-        """Whether an interrupt ended the work."""
+        self.was_raised = False
+        """Whether an interrupt stopped the work."""
 
     def __enter__(self) -> Interrupts:
-        # Who started this process in the background may have had interrupts ignored.
-        heard = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-        if heard and threading.current_thread() is threading.main_thread():
-            # A handler may run in the middle of a write to the stream that it would write to,
-            # which refuses that; so a thread that has nothing else to do tells what there is.
-            self._teller = threading.Thread(target=self._tell, name="interrupts", daemon=True)
-            self._teller.start()
+        # A process that was started in the background may ignore interrupts.
+        handled = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        if handled and threading.current_thread() is threading.main_thread():
+            # A handler may run in the middle of a write to stderr, which refuses a second write
+            # then; so a thread that does nothing else prints the messages.
+            self._printer = threading.Thread(
+                target=self._print_messages, name="interrupts", daemon=True
+            )
+            self._printer.start()
             self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
-        if self._teller is not None:
+        if self._printer is not None:
             self._messages.put(None)
-            self._teller.join()
+            self._printer.join()
 
-    def _tell(self) -> None:
+    def _print_messages(self) -> None:
         while (message := self._messages.get()) is not None:
             self._say(message)
 
     def _handle(self, number: int, frame: Any) -> None:
-        if self._committing and not self.put_off:
-            self.put_off = True
+        if self._committing and not self.was_deferred:
+            self.was_deferred = True
             self._messages.put(
                 "interrupted: the commit is completed first; press Ctrl-C again to stop it"
             )
             return
-        self.raised = True
+        self.was_raised = True
         if callable(self._previous):
-            self._previous(number, frame)  # that of Spark cancels its jobs
+            self._previous(number, frame)  # the handler of Spark cancels its jobs
         raise KeyboardInterrupt
 
-    def watch(self, report: Report) -> Report:
-        """A function to tell about progress, which also tells this when a commit begins."""
+    def watch(self, progress: Progress) -> Progress:
+        """Return a progress function that also notices when a commit begins and ends."""
 
-        def told(phase: str, done: int, total: int) -> None:
-            self._note(phase, (done, total))
-            report(phase, done, total)
+        def watched(phase: str, done: int, total: int) -> None:
+            self._observe(phase, (done, total))
+            progress(phase, done, total)
 
-        return told
+        return watched
 
-    def _note(self, phase: str, event: tuple[int, int]) -> None:
+    def _observe(self, phase: str, event: tuple[int, int]) -> None:
         if phase == "commit" and event == _BEGIN:
-            self.begun = self._committing = True
+            self.commit_started = self._committing = True
         elif phase == "commit" and event == _END:
-            self.complete = True
+            self.commit_finished = True
         elif phase == "plan" and event == _BEGIN and self._committing:
-            # Somebody else was first: nothing is recorded, and all is planned again.
+            # Another writer was first: nothing is recorded, and the merge plans again.
             self._committing = False
-            if self.put_off:
+            if self.was_deferred:
                 raise KeyboardInterrupt
-        elif phase == "insert" and event == _END and self.begun:
+        elif phase == "insert" and event == _END and self.commit_started:
             self._committing = True
 
 
@@ -282,38 +283,34 @@ class Interrupts:
 def report_on_interrupt(
     storage: Storage, interrupts: Interrupts, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Tell after an interrupt whether the dataset is unchanged, and complete it if it is not.
-
-    Raises:
-        typer.Exit: With 1 if nothing was changed, 0 if the commit was completed, else 3.
-    """
+    """Report after an interrupt whether the dataset changed; complete a recorded commit."""
     before = _last_commit(storage)
     try:
         yield
-    except (KeyboardInterrupt, Exception) as interrupt:  # of which libraries make what they like
+    except (KeyboardInterrupt, Exception) as interrupt:  # libraries convert interrupts
         if not _is_interrupt(interrupt, interrupts):
             raise
-        with _undisturbed():
-            code = _settled(storage, interrupts, interrupt, before, say)
+        with _ignoring_interrupts():
+            code = _settle(storage, interrupts, interrupt, before, say)
         raise typer.Exit(code) from None
-    if interrupts.put_off:
+    if interrupts.was_deferred:
         say("interrupted after the commit had begun: it is complete")
 
 
 def _is_interrupt(error: BaseException, interrupts: Interrupts) -> bool:
-    """Whether an error comes of an interrupt.
+    """Whether an interrupt caused an error.
 
-    DuckDB makes a RuntimeError of it, and py4j an error of its own where it is interrupted between
-    a connection and its first word.
+    DuckDB raises a RuntimeError for it, and py4j an error of its own if that happens just after it
+    has connected.
     """
     if isinstance(error, KeyboardInterrupt):
         return True
-    return interrupts.raised and not isinstance(error, CommitPendingError)
+    return interrupts.was_raised and not isinstance(error, CommitPendingError)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Finding out what has happened takes a moment, and must be done."""
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let nothing stop the search for what an interrupt has left."""
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -321,25 +318,25 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _settled(
+def _settle(
     storage: Storage,
     interrupts: Interrupts,
     interrupt: BaseException,
     before: int,
     say: Callable[[str], None],
 ) -> int:
-    """Tell what an interrupt has left, and complete what was recorded."""
-    if any("is committed" in note for note in getattr(interrupt, "__notes__", ())):
+    """Report what an interrupt has left, complete a recorded commit, and return the exit code."""
+    if getattr(interrupt, "committed", None) is not None:
         _complete(storage)
         say("interrupted after the commit was recorded: it is complete now")
         return 0
-    if not interrupts.begun or _last_commit(storage) == before:
+    if not interrupts.commit_started or _last_commit(storage) == before:
         say("interrupted: nothing was changed")
         return FAILED
-    if interrupts.complete:
+    if interrupts.commit_finished:
         say("interrupted after the commit: it is complete")
         return 0
-    say("interrupted while the commit was on its way: 'fsspeckit history' tells its state")
+    say("interrupted during the commit: 'fsspeckit history' shows its state")
     return PENDING
 
 
@@ -350,11 +347,6 @@ def _last_commit(storage: Storage) -> int:
 
 
 def _complete(storage: Storage) -> None:
-    """Complete a commit that was interrupted.
-
-    Raises:
-        CommitPendingError: If that cannot be done now.
-    """
     from fsspeckit.storage import recover_storage
 
     try:

@@ -1,14 +1,11 @@
-"""The options of all commands, each defined once, with its help.
-
-What options can be set to; light, because every ``--help`` needs it.
-"""
+"""The options of all commands, each defined once; imports little, since ``--help`` loads it."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +13,8 @@ from fsspeckit.core.merge import MergeStrategy
 
 __all__ = ["Compression", "Duplicates", "EngineName", "Format", "MergeStrategy", "Mode", "Nulls"]
 
-
-# --- What options can be set to; light, because every ``--help`` needs it ---
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class EngineName(StrEnum):
@@ -70,26 +67,8 @@ class Format(StrEnum):
     ARROW = "arrow"
 
 
-# --- The options of all commands, each defined once, with its help ---
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-_SOURCE, _FILES, _GUARDS, _STORAGE, _SHOWN = (
-    "Reading SOURCE",
-    "New files",
-    "Guard rails",
-    "Storage",
-    "Output",
-)
-
-
 def parse_size(text: str) -> int:
-    """A number of bytes, perhaps with a unit.
-
-    Raises:
-        typer.BadParameter: If it is none.
-    """
+    """Parse a number of bytes, perhaps with a unit."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is not a size. Write bytes, or a unit: 500MB, 2GiB.")
@@ -99,23 +78,15 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """A whole number, 1 or more.
-
-    Raises:
-        typer.BadParameter: If it is none.
-    """
-    digits = str(text)  # defaults come here, too, and are numbers
+    """Parse a whole number, 1 or more."""
+    digits = str(text)  # typer parses defaults, too, and they are numbers
     if not digits.isdecimal() or int(digits) < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number, 1 or more.")
     return int(digits)
 
 
 def parse_delimiter(text: str) -> str:
-    r"""One character; ``\t`` and ``tab`` are a tab.
-
-    Raises:
-        typer.BadParameter: If it is none.
-    """
+    r"""Parse one character; ``\t`` and ``tab`` are a tab."""
     character = {"\\t": "\t", "tab": "\t"}.get(text, text)
     if len(character) != 1 or not character.isascii() or character in '\r\n"':
         raise typer.BadParameter(f"{text!r} is not one character. Write for example ';' or tab.")
@@ -123,284 +94,181 @@ def parse_delimiter(text: str) -> str:
 
 
 def parse_column(text: str) -> str:
-    """The name of a column.
-
-    Raises:
-        typer.BadParameter: If it is empty.
-    """
+    """Parse the name of a column, which cannot be empty."""
     if not text:
-        raise typer.BadParameter("the name of a column is empty.")
+        raise typer.BadParameter("the column name is empty.")
     return text
 
 
 def parse_seconds(text: str) -> float:
-    """A number of seconds, 0 or more.
-
-    Raises:
-        typer.BadParameter: If it is none.
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise typer.BadParameter(f"{text!r} is not a number of seconds, 0 or more.")
-    return seconds
+    """Parse a number of seconds, 0 or more."""
+    return _parse_number(text, float("inf"), "a number of seconds, 0 or more")
 
 
 def parse_fraction(text: str) -> float:
-    """A share from 0 to 1.
+    """Parse a fraction from 0 to 1."""
+    return _parse_number(text, 1.0, "a number from 0 to 1")
 
-    Raises:
-        typer.BadParameter: If it is none.
-    """
+
+def _parse_number(text: str, maximum: float, expected: str) -> float:
     try:
-        share = float(text)
+        number = float(text)
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise typer.BadParameter(f"{text!r} is not a number from 0 to 1.")
-    return share
+        number = -1.0
+    if not 0 <= number <= maximum:  # NaN, too
+        raise typer.BadParameter(f"{text!r} is not {expected}.")
+    return number
 
+
+def _option(help_text: str, *names: str, **settings: Any) -> Any:
+    """Define an option without a default to show."""
+    return typer.Option(*names, help=help_text, show_default=False, **settings)
+
+
+def _columns(help_text: str, *names: str) -> Any:
+    """Define an option that takes a column name and can be repeated."""
+    return _option(f"{help_text} (repeatable).", *names, metavar="COLUMN", parser=parse_column)
+
+
+_DATASET = "Dataset: a directory or URL of Parquet files."
 
 Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help="The rows: Parquet, CSV or JSON-lines files, directories, quoted globs, URLs, or - "
-        "for JSON lines or an Arrow stream on stdin.",
+        help="Rows to take: Parquet, CSV or JSON-lines files, directories, quoted globs, URLs, or "
+        "- for JSON lines or an Arrow stream on stdin.",
         show_default=False,
     ),
 ]
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET", help="The dataset: a directory or URL of Parquet.", show_default=False
-    ),
-]
-Dataset = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATASET", help="The dataset: a directory or URL of Parquet.", show_default=False
-    ),
-]
-Keys = Annotated[
-    list[str],
-    typer.Option(
-        "--key",
-        "-k",
-        metavar="COLUMN",
-        parser=parse_column,
-        help="A column that says which rows are the same; repeat it for several.",
-        show_default=False,
-    ),
-]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help=_DATASET, show_default=False)]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help=_DATASET, show_default=False)]
+Keys = Annotated[list[str], _columns("Key column", "--key", "-k")]
 MaybeKeys = Annotated[
     list[str] | None,
-    typer.Option(
-        "--key",
-        "-k",
-        metavar="COLUMN",
-        parser=parse_column,
-        help="A key column whose ranges are compared; by default those of the last merge.",
-        show_default=False,
+    _columns(
+        "Key column whose ranges are compared; default: those of the last merge", "--key", "-k"
     ),
 ]
 Strategy = Annotated[
     MergeStrategy,
     typer.Option(
-        help="upsert replaces and appends, insert only appends, update only replaces; full_merge "
-        "also deletes all other rows; deduplicate first keeps one source row for each key."
+        help="upsert updates matching rows and inserts the others, insert only inserts, update "
+        "only updates; full_merge also deletes rows that are not in the source; deduplicate keeps "
+        "one source row per key, then upserts."
     ),
 ]
 Engine = Annotated[
-    EngineName | None,
-    typer.Option(
-        help="What does the work; spark unless the config file says otherwise.", show_default=False
-    ),
+    EngineName | None, _option("Engine that merges; spark unless the config file sets another.")
 ]
 PartitionBy = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        parser=parse_column,
-        help="A hive partition column; by default those of the dataset. Repeat it for several.",
-        show_default=False,
-    ),
+    list[str] | None, _columns("Hive partition column; default: those of the dataset")
 ]
 OrderBy = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        parser=parse_column,
-        help="Of source rows with one key keep the one with the greatest value here.",
-        show_default=False,
-    ),
+    _columns("Of source rows with the same key, keep the one with the greatest value here"),
 ]
 DuplicatesOption = Annotated[
-    Duplicates, typer.Option("--duplicates", help="What to do with a key twice in the source.")
+    Duplicates,
+    typer.Option("--duplicates", help="What to do if the source has a key more than once."),
 ]
 NullsOption = Annotated[
-    Nulls, typer.Option("--nulls", help="Refuse keys that are NULL, or let NULL match NULL.")
+    Nulls, typer.Option("--nulls", help="Refuse NULL in key columns, or let NULL match NULL.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Tell what the merge would do, and do not do it.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 TrustPartitions = Annotated[
     bool,
     typer.Option(
-        "--trust-partitions", help="Do not look for keys in partitions the source has no rows for."
+        "--trust-partitions",
+        help="Do not search partitions that the source has no rows for: keys never move.",
     ),
 ]
 AllowEmpty = Annotated[
-    bool, typer.Option("--allow-empty", help="Let full_merge with no source rows delete every row.")
+    bool,
+    typer.Option("--allow-empty", help="Let full_merge with an empty source delete every row."),
 ]
 FormatOption = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        help="What SOURCE is, if its name does not tell.",
-        show_default=False,
-        rich_help_panel=_SOURCE,
-    ),
+    Format | None, _option("Format of SOURCE, if its name does not show it.", "--format")
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "Field separator of CSV; default: a comma, or a tab in .tsv files.",
         metavar="CHARACTER",
         parser=parse_delimiter,
-        help="What separates the fields of CSV; a comma, and a tab in .tsv files.",
-        show_default=False,
-        rich_help_panel=_SOURCE,
     ),
 ]
 InferTypes = Annotated[
     bool,
     typer.Option(
-        "--infer-types",
-        help="Find the types of CSV and JSON from their values, not from the target.",
-        rich_help_panel=_SOURCE,
+        "--infer-types", help="Infer the types of CSV and JSON from values, not from the target."
     ),
 ]
 WriteModeOption = Annotated[
-    Mode,
-    typer.Option("--mode", help="Add files to those that are there, or replace all of them."),
+    Mode, typer.Option("--mode", help="Add new files to the dataset, or replace all its files.")
 ]
 CompressionOption = Annotated[
     Compression,
-    typer.Option(
-        "--compression",
-        help="The codec of new files.",
-        case_sensitive=False,
-        rich_help_panel=_FILES,
-    ),
+    typer.Option("--compression", help="Compression codec of new files.", case_sensitive=False),
 ]
 MaxRowsPerFile = Annotated[
-    int,
-    typer.Option(
-        metavar="COUNT",
-        parser=parse_count,
-        help="No new file gets more rows.",
-        rich_help_panel=_FILES,
-    ),
+    int, typer.Option(metavar="COUNT", parser=parse_count, help="Maximum rows per new file.")
 ]
 RowGroupSize = Annotated[
     int,
     typer.Option(
-        metavar="COUNT",
-        parser=parse_count,
-        help="No row group of a new file gets more rows.",
-        rich_help_panel=_FILES,
+        metavar="COUNT", parser=parse_count, help="Maximum rows per row group in new files."
     ),
 ]
-Bloom = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        parser=parse_column,
-        help="A column that gets bloom filters in new files; repeat it for several.",
-        show_default=False,
-        rich_help_panel=_FILES,
-    ),
-]
+Bloom = Annotated[list[str] | None, _columns("Column to write bloom filters for in new files")]
 MaxRewriteFraction = Annotated[
     float | None,
-    typer.Option(
-        metavar="SHARE",
+    _option(
+        "Refuse to rewrite more than this fraction of the target's bytes, from 0 to 1.",
+        metavar="FRACTION",
         parser=parse_fraction,
-        help="Refuse to rewrite more than this share of the target's bytes, from 0 to 1.",
-        show_default=False,
-        rich_help_panel=_GUARDS,
     ),
 ]
 MaxRewriteBytes = Annotated[
     int | None,
-    typer.Option(
+    _option(
+        "Refuse to rewrite files of more than this size in total, for example 500MB.",
         metavar="SIZE",
         parser=parse_size,
-        help="Refuse to rewrite files of more bytes, for example 500MB.",
-        show_default=False,
-        rich_help_panel=_GUARDS,
     ),
 ]
 LockTimeout = Annotated[
     float,
     typer.Option(
-        metavar="SECONDS",
-        parser=parse_seconds,
-        help="How long to wait for another writer.",
-        rich_help_panel=_GUARDS,
+        metavar="SECONDS", parser=parse_seconds, help="How long to wait for another writer."
     ),
 ]
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option(
+    _option(
+        "Option for the fsspec filesystem; KEY:=JSON for values that are not text (repeatable).",
         metavar="KEY=VALUE",
-        help="What fsspec needs to open a URL; KEY:=JSON for what is no text. Repeat it.",
-        show_default=False,
-        rich_help_panel=_STORAGE,
     ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A config file instead of ~/.config/fsspeckit/config.toml.",
-        show_default=False,
-        rich_help_panel=_STORAGE,
-    ),
+    _option("Config file; default: ~/.config/fsspeckit/config.toml.", metavar="FILE"),
 ]
 ControlDir = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "Directory for staged files, commit records and the lock; default: beside the dataset.",
         metavar="DIRECTORY",
-        help="Where staging, records and lock live, if not beside the dataset.",
-        show_default=False,
-        rich_help_panel=_STORAGE,
     ),
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=_SHOWN),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No progress and no notes.", rich_help_panel=_SHOWN),
-]
-Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Show the traceback of an error.", rich_help_panel=_SHOWN),
-]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the traceback of an error.")]
 Limit = Annotated[
     int | None,
-    typer.Option(
-        metavar="COUNT",
-        parser=parse_count,
-        help="Show only the latest so many.",
-        show_default=False,
-    ),
+    _option("Show only the latest COUNT commits.", metavar="COUNT", parser=parse_count),
 ]
 Abandon = Annotated[
     bool,
-    typer.Option("--abandon", help="Go back to the state before a commit whose files were lost."),
+    typer.Option("--abandon", help="Go back to the state before a commit that lost files."),
 ]

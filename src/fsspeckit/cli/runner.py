@@ -1,7 +1,4 @@
-"""What one command works with: settings, where results go, and where talk goes.
-
-What ``merge``, ``plan`` and ``write`` open before they call the library, and close after it.
-"""
+"""Run a command: read settings, open dataset, source and engine, and print the result."""
 
 from __future__ import annotations
 
@@ -17,68 +14,56 @@ from fsspeckit.display import reporting
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from fsspeckit.cli.options import EngineName, Format
     from fsspeckit.cli.output import Output
-    from fsspeckit.cli.sources import OpenedSource
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.display import Progress
     from fsspeckit.storage import Storage
 
-__all__ = ["Session", "Work", "open_session", "work_on"]
+__all__ = ["Job", "OpenedJob", "Session", "open_session"]
 
-
-# --- What one command works with: settings, where results go, and where talk goes ---
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Session:
-    """Settings and streams of one command: stdout is data, stderr is talk."""
+    """Settings and output of one command: results go to stdout, messages to stderr."""
 
     settings: Settings
     output: Output
     quiet: bool
 
     def say(self, text: str) -> None:
-        """Tell the user something on stderr, also where quiet was asked for."""
-        # Not through a console: while bars are shown, they take care of what is written here.
+        """Print a message to stderr, even with ``--quiet``."""
+        # Not through a console: progress bars redirect this stream while they are shown.
         sys.stderr.write(f"{hide(text)}\n")
 
     def note(self, text: str) -> None:
-        """Tell the user something that is of use, but not needed."""
+        """Print a note, unless ``--quiet`` is given."""
         if not self.quiet:
             self.say(f"note: {text}")
 
     def show_done(self, show: Callable[..., None], *values: Any) -> None:
-        """Show the result of a command that may have changed something.
-
-        Raises:
-            CommitPendingError: If it cannot be shown: whoever asked must not take that for a
-                failure that changed nothing.
-        """
+        """Print the result of a command that may have changed something."""
         try:
             show(*values)
             sys.stdout.flush()
-        except OSError as error:
+        except OSError as error:  # a plain failure would mean that nothing was changed
             raise CommitPendingError(
                 f"all is done, but the result cannot be printed: {error.strerror or error}.\n"
-                "Hint: do not repeat the command; history() tells what it committed."
+                "Hint: do not repeat the command; 'fsspeckit history' shows what it committed."
             ) from error
 
-    def tell_types(self, source: OpenedSource) -> None:
-        """Tell which types the columns of text were found to have, if nothing else told them."""
-        if source.inferred is not None:
-            types = ", ".join(f"{field.name} {field.type}" for field in source.inferred)
-            self.note(f"the types of the columns were found from their values: {types}")
-
     def storage(self, path: str, control_dir: str | None, lock_timeout: float = 30.0) -> Storage:
-        """The storage of a dataset."""
+        """Open the storage of a dataset."""
         from fsspeckit.storage import open_storage
 
         if path == "-":
             raise InvalidArgumentError(
-                "a dataset cannot be '-', which stands for stdin.\n"
-                "Hint: name a directory; ./- if it is really called that."
+                "the dataset cannot be '-', which stands for stdin.\n"
+                "Hint: name a directory; write ./- if that is its name."
             )
         options = self.settings.storage_options(path)
         storage = open_storage(
@@ -93,19 +78,9 @@ class Session:
             _check_control(Path(storage.control.path))
         return storage
 
-    def engine(self, name: str | None, path: str, **options: Any) -> DatasetIO:
-        """Open an engine for a dataset."""
-        from fsspeckit.datasets.registry import open_engine
-
-        if not logging.root.handlers:
-            # Libraries log tracebacks of what is told here in one line, py4j those of an interrupt.
-            logging.root.addHandler(logging.NullHandler())
-        storage_options = self.settings.storage_options(path)
-        return open_engine(name or self.settings.engine, None, storage_options, **options)
-
 
 def _check_control(path: Path) -> None:
-    """Refuse a control directory that could never be made."""
+    """Refuse a control directory that cannot be created, since a parent is a file."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if not existing.is_dir():
         raise NotADirectoryError(
@@ -120,7 +95,7 @@ def open_session(
     storage_option: Sequence[str] | None = None,
     config: Path | None = None,
 ) -> Session:
-    """Read the settings and choose the output."""
+    """Read the settings and choose the output format."""
     from fsspeckit.cli.output import JsonOutput, TextOutput
 
     settings = load_settings(storage_option or (), config)
@@ -128,76 +103,69 @@ def open_session(
     return Session(settings, output, quiet)
 
 
-# --- What ``merge`` ---
+@dataclass(frozen=True)
+class OpenedJob:
+    """A source and an engine, ready for a call of the library."""
 
-T = TypeVar("T")
+    source: Any
+    io: DatasetIO
+    progress: Progress
+    """Draws the bars, and notices when a commit begins: Ctrl-C waits for its end then."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """A source and an engine, ready for a call of the library."""
+class Job:
+    """What ``merge``, ``plan`` and ``write`` open before they call the library."""
 
-    data: Any
-    """The source."""
+    session: Session
+    sources: Sequence[str]
+    target: str
+    engine: EngineName | None
+    format: Format | None
+    delimiter: str | None
+    infer_types: bool
+    control_dir: str | None
+    lock_timeout: float
 
-    io: DatasetIO
-    """The engine."""
+    def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
+        """Open dataset, source and engine, the cheapest first; call, and show the result."""
+        from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 
-    progress: Progress
-    """Draws the bars, and knows when a commit begins: Ctrl-C waits for its end then."""
+        session = self.session
+        storage = session.storage(self.target, self.control_dir, self.lock_timeout)
+        interrupts = Interrupts(session.say)
+        with report_on_interrupt(storage, interrupts, session.say):
+            with ExitStack() as stack:
+                source = self._open_source(storage, stack)
+                io = stack.enter_context(self._open_engine())
+                # After the engine: Spark has a handler of its own, which this one calls.
+                stack.enter_context(interrupts)
+                progress = stack.enter_context(reporting(not session.quiet))
+                result = call(OpenedJob(source, io, interrupts.watch(progress)))
+            show(storage.root.display_path, result)
 
+    def _open_source(self, storage: Storage, stack: ExitStack) -> Any:
+        from fsspeckit.cli.sources import SourceOptions, open_source
 
-def work_on(
-    session: Session,
-    arguments: Mapping[str, Any],
-    call: Callable[[Work], T],
-    show: Callable[[str, T], None],
-) -> None:
-    """Open dataset, source and engine, in the order of what each costs; call, and show the result.
+        options = SourceOptions(self.format, self.delimiter, self.session.settings.storage_options)
+        opened = open_source(self.sources, storage, options, stack, infer=self.infer_types)
+        if opened.inferred is not None:
+            types = ", ".join(f"{field.name} {field.type}" for field in opened.inferred)
+            self.session.note(f"the types of the columns were inferred from their values: {types}")
+        return opened.data
 
-    What Ctrl-C left is told, at whatever moment it was pressed.
+    def _open_engine(self) -> DatasetIO:
+        from fsspeckit.datasets.registry import open_engine
 
-    Args:
-        session: Settings and streams.
-        arguments: What the command was given.
-        call: Calls the library.
-        show: Shows the dataset's name and what the call returned.
-    """
-    from fsspeckit.cli.errors import Interrupts, report_on_interrupt
-
-    target, control_dir = arguments["target"], arguments["control_dir"]
-    storage = session.storage(target, control_dir, arguments["lock_timeout"])
-    interrupts = Interrupts(session.say)
-    with report_on_interrupt(storage, interrupts, session.say):
-        with ExitStack() as stack:
-            data = _source(session, arguments, storage, stack)
-            io = stack.enter_context(_engine(session, arguments))
-            # After the engine: Spark has a handler of its own, which this one calls.
-            stack.enter_context(interrupts)
-            report = stack.enter_context(reporting(not session.quiet))
-            result = call(Work(data, io, interrupts.watch(report)))
-        show(storage.root.display_path, result)
-
-
-def _source(
-    session: Session, arguments: Mapping[str, Any], storage: Storage, stack: ExitStack
-) -> Any:
-    from fsspeckit.cli.sources import SourceOptions, open_source
-
-    reading = SourceOptions(
-        arguments["source_format"], arguments["delimiter"], session.settings.storage_options
-    )
-    infer = arguments["infer_types"]
-    source = open_source(arguments["sources"], storage, reading, stack, infer=infer)
-    session.tell_types(source)
-    return source.data
-
-
-def _engine(session: Session, arguments: Mapping[str, Any]) -> DatasetIO:
-    name = arguments["engine"]
-    return session.engine(
-        None if name is None else name.value,
-        arguments["target"],
-        control_dir=arguments["control_dir"],
-        lock_timeout=arguments["lock_timeout"],
-    )
+        if not logging.root.handlers:
+            # Libraries log tracebacks of errors that are printed here in one line; py4j also those
+            # of interrupts.
+            logging.root.addHandler(logging.NullHandler())
+        settings = self.session.settings
+        return open_engine(
+            settings.engine if self.engine is None else self.engine.value,
+            None,
+            settings.storage_options(self.target),
+            control_dir=self.control_dir,
+            lock_timeout=self.lock_timeout,
+        )

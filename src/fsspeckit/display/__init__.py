@@ -1,7 +1,7 @@
-"""How results look: as text, on a terminal and in a notebook, and how a call tells its progress.
+"""Show results as text, on a terminal and in a notebook, and show the progress of a call.
 
-A result says what there is to see as a :class:`~fsspeckit.display.card.Card`; how it looks is
-decided in here, once for all results. Nothing is imported from rich before something is shown.
+A result describes itself as a :class:`~fsspeckit.display.card.Card`, which this package renders.
+rich is imported only when something is shown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display.card import (
-    MOST_LINES,
+    MAX_LINES,
     Card,
     FileGroup,
     Listing,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
-    "MOST_LINES",
+    "MAX_LINES",
     "Card",
     "Displayed",
     "FileGroup",
@@ -43,18 +43,18 @@ __all__ = [
 
 
 class Displayed:
-    """Gives a result its looks: ``str``, a table of rich, HTML for notebooks, a dictionary."""
+    """Renders a result: ``str``, a table of rich, HTML for notebooks, a dictionary."""
 
     __slots__ = ()
 
     def _card(self) -> Card:
-        """What there is to see."""
+        """Return what to show."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that the result says, by name, as values that ``json`` can write."""
-        told: dict[str, Any] = plain(self)
-        return told
+        """Return all fields of the result, by name, as values that ``json`` can write."""
+        fields: dict[str, Any] = plain(self)
+        return fields
 
     def __str__(self) -> str:
         return self._card().text()

@@ -1,7 +1,4 @@
-"""A card: what there is to see of a result, without a word about how it looks.
-
-Values as JSON has them.
-"""
+"""Cards, which say what to show of a result and not how; and results as values of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
-    "MOST_LINES",
+    "MAX_LINES",
     "Card",
     "FileGroup",
     "Listing",
@@ -28,25 +25,22 @@ __all__ = [
     "tone_of",
 ]
 
-
-# --- A card: what there is to see of a result, without a word about how it looks ---
-
 _T = TypeVar("_T")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 Tone = Literal[
     "changed", "added", "removed", "open", "partition", "statistics", "bloom", "scan", "kept"
 ]
-"""What a group of files means, for its colour: files that change, files that may, and by which
-evidence the others are left alone."""
+"""What happens to a group of files, for its colour: which files change, which may change, and which
+evidence rules the others out."""
 
-MOST_LINES = 20
-"""A table shows no more lines than this, and how many it leaves out."""
+MAX_LINES = 20
+"""The most lines that a table shows; below them it shows how many are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that have the same fate for the same reason."""
+    """Files with the same decision for the same reason."""
 
     label: str
     tone: Tone
@@ -72,34 +66,34 @@ class Listing:
         items: Collection[_T],
         line: Callable[[_T], tuple[str, ...]],
     ) -> Listing:
-        """The first few items, a line for each."""
-        shown = tuple(line(item) for item in islice(items, MOST_LINES))
-        return cls(columns, shown, len(items) - len(shown))
+        """Return a table of the first items, a line for each."""
+        lines = tuple(line(item) for item in islice(items, MAX_LINES))
+        return cls(columns, lines, len(items) - len(lines))
 
 
 @dataclass(frozen=True)
 class Card:
-    """What there is to see of a result."""
+    """What to show of a result."""
 
     title: str
-    """The whole of it in one line."""
+    """A summary in one line."""
 
     groups: tuple[FileGroup, ...] = ()
-    """Its files, by what happens to them and why; the picture shows these."""
+    """Its files, by what happens to them and why."""
 
     listing: Listing | None = None
-    """Its files or its entries, one by one."""
+    """Its files or entries, one by one."""
 
     notes: tuple[str, ...] = ()
-    """What a person should know besides."""
+    """What else a reader should know."""
 
     @property
     def files(self) -> int:
-        """How many files there are in all groups."""
+        """The number of files in all groups."""
         return sum(group.count for group in self.groups)
 
     def text(self) -> str:
-        """The card as a few lines of plain text, without its listing."""
+        """Return the card as plain text, without its listing."""
         lines = [self.title]
         if self.groups:
             lines.append(f"{counted(self.files, 'file')}: {', '.join(map(str, self.groups))}")
@@ -115,19 +109,19 @@ _TONES: dict[str, Tone] = {
 
 
 def tone_of(evidence: str) -> Tone:
-    """What it means that this kind of evidence rules a file out."""
+    """Return the tone of files that this kind of evidence rules out."""
     return _TONES.get(evidence, "kept")
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things, with the right form of their name."""
+    """Return a number and a noun, which gets an ``s`` unless the number is 1."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def shortened(paths: Iterable[str]) -> Callable[[str], str]:
-    """A function that leaves out the directory all paths share, but no partition.
+    """Return a function that removes the directory all paths share, but no partition.
 
-    A narrow table cuts the end of a long path, and that is what tells files apart.
+    A narrow table cuts off the end of a long path, in which files differ.
     """
     directories = [path.split("/")[:-1] for path in paths]
     levels = takewhile(lambda level: len(set(level)) == 1, zip(*directories, strict=False))
@@ -139,7 +133,7 @@ def shortened(paths: Iterable[str]) -> Callable[[str], str]:
 
 
 def size(count: int | None) -> str:
-    """A number of bytes, for a person."""
+    """Return a number of bytes with a unit."""
     if count is None:
         return ""
     if count < 1000:
@@ -148,13 +142,10 @@ def size(count: int | None) -> str:
     return f"{count / 1000**power:,.1f} {_UNITS[power]}"
 
 
-# --- Values as JSON has them ---
-
-
 def plain(value: Any) -> Any:
-    """A value as ``json`` writes it: dictionaries, lists, texts, numbers, booleans and None.
+    """Return a value as ``json`` can write it: dictionaries, lists, texts, numbers, booleans, None.
 
-    What JSON does not have, such as a date or NaN, is told as text.
+    What JSON does not have, such as a date or NaN, becomes text.
 
     Examples:
         >>> import datetime

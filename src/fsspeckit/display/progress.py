@@ -1,4 +1,4 @@
-"""Progress of a call: what ``progress=`` may be, and the bars that ``progress=True`` shows."""
+"""Show the progress of a call: what ``progress=`` accepts, and the bars of ``progress=True``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Progress = Callable[[str, int, int], None]
 
 @contextmanager
 def reporting(progress: Progress | bool | None) -> Iterator[Progress]:
-    """What is to be told about progress, for the time of a call.
+    """Return the function that shows progress, for the time of a call.
 
     Args:
         progress: A function, which is called; True for bars on standard error if that is a
@@ -34,33 +34,26 @@ def reporting(progress: Progress | bool | None) -> Iterator[Progress]:
         with _bars() as bars:
             yield bars
     else:
-        yield _nothing
-
-
-def _nothing(phase: str, done: int, total: int) -> None:
-    pass
+        yield lambda phase, done, total: None
 
 
 def _in_notebook() -> bool:
-    """Whether this is the kernel of a notebook: it has no terminal, but somebody is watching."""
+    """Whether this is the kernel of a notebook, which has no terminal but shows stderr."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and hasattr(shell, "kernel")
 
 
 class _Counts:
-    """The phase that is going on, and what is counted in it.
-
-    A phase begins with 0 of 1 and ends with 1 of 1. In between an engine may count files.
-    """
+    """The current phase, which begins with 0 of 1, may count files, and ends with 1 of 1."""
 
     def __init__(self) -> None:
         self.phase = ""
         self.done = 0
         self.total = 1
 
-    def take(self, phase: str, done: int, total: int) -> bool:
-        """Take note of an event; whether it ends the phase."""
+    def count(self, phase: str, done: int, total: int) -> bool:
+        """Count an event, and return whether it ends the phase."""
         if phase != self.phase or (done, total) == (0, 1):
             self.phase, self.done, self.total = phase, 0, 1
         ends = (done, total) == (1, 1)
@@ -81,14 +74,14 @@ class _Lines:
     def __call__(self, phase: str, done: int, total: int) -> None:
         if phase != self._counts.phase or (done, total) == (0, 1):
             self._started = time.perf_counter()
-        if self._counts.take(phase, done, total):
+        if self._counts.count(phase, done, total):
             seconds = time.perf_counter() - self._started
             files = f"{self._counts.total:,} files, " if self._counts.total > 1 else ""
             sys.stderr.write(f"{phase}: {files}{seconds:.1f} s\n")
 
 
 class _Bars:
-    """A bar of rich for each phase, in the order in which they begin."""
+    """A bar of rich for each phase, in the order in which phases begin."""
 
     def __init__(self, bars: RichProgress) -> None:
         self._bars = bars
@@ -98,14 +91,13 @@ class _Bars:
         if phase not in self._counts:
             self._counts[phase] = (self._bars.add_task(phase, total=1, counted=""), _Counts())
         task, counts = self._counts[phase]
-        counts.take(phase, done, total)
+        counts.count(phase, done, total)
         if (done, total) == (0, 1):
             self._bars.reset(task)
-        told = self.serialize_error(task, counts)
-        self._bars.update(task, completed=counts.done, total=counts.total, counted=told)
+        text = self._rate(task, counts)
+        self._bars.update(task, completed=counts.done, total=counts.total, counted=text)
 
-    def serialize_error(self, task: TaskID, counts: _Counts) -> str:
-        """How many files there are, and how many in a second."""
+    def _rate(self, task: TaskID, counts: _Counts) -> str:
         if counts.total <= 1:
             return ""
         seconds = self._bars.tasks[task].elapsed
@@ -130,6 +122,6 @@ def _bars() -> Iterator[_Bars]:
         with RichProgress(*columns, console=Console(stderr=True)) as bars:
             yield _Bars(bars)
     finally:
-        # Bars replace the streams while they are shown, and may be interrupted before they give
-        # them back; what is to be told then must not be lost in a console that has ended.
+        # Bars replace the streams while they are shown. An interrupt may keep them from restoring
+        # the streams, and messages would be lost in a console that has ended.
         sys.stdout, sys.stderr = streams

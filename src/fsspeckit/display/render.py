@@ -1,7 +1,4 @@
-"""Cards in a notebook: HTML with a small picture, complete in itself, every text escaped.
-
-Cards on a terminal, drawn by rich.
-"""
+"""Render cards: as HTML with a small picture for notebooks, and with rich for terminals."""
 
 from __future__ import annotations
 
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["COLOURS", "as_html", "as_rich", "picture"]
 
 
-# --- Cards in a notebook ---
-
 COLOURS: dict[Tone, str] = {
     "changed": "#e69f00",
     "added": "#009e73",
@@ -37,18 +32,18 @@ COLOURS: dict[Tone, str] = {
     "scan": "#7f9fb0",
     "kept": "#9a9a9a",
 }
-"""A palette that people who see few colours can tell apart."""
+"""A palette for notebooks that colour-blind readers can distinguish."""
 
-_MOST_SQUARES = 240
+_MAX_SQUARES = 240
 _PER_ROW = 40
 _SQUARE, _STEP = 10, 12
 _WIDTH = _PER_ROW * _STEP
 _BAR_HEIGHT = 16
-_LEAST = 3.0
+_MIN_BAR_WIDTH = 3.0
 
 
 def as_html(card: Card) -> str:
-    """A card as HTML: title, picture, legend, and the files one by one to unfold."""
+    """Return a card as HTML: title, picture, legend and a table; every text is escaped."""
     parts = [f"<strong>{escape(card.title)}</strong>"]
     if card.files:
         parts += [f"<div>{picture(card.groups)}</div>", _legend(card.groups)]
@@ -59,15 +54,15 @@ def as_html(card: Card) -> str:
 
 
 def picture(groups: Sequence[FileGroup]) -> str:
-    """Files as an inline SVG: a square for each, or one bar where there are too many."""
+    """Return files as an inline SVG: a square for each, or one bar if there are too many."""
     files = sum(group.count for group in groups)
-    few = files <= _MOST_SQUARES
-    shapes = list(_squares(groups) if few else _bar(groups, files))
-    height = -(-files // _PER_ROW) * _STEP if few else _BAR_HEIGHT
-    told = escape(f"{counted(files, 'file')}: {', '.join(map(str, groups))}")
+    as_squares = files <= _MAX_SQUARES
+    shapes = list(_squares(groups) if as_squares else _bar(groups, files))
+    height = -(-files // _PER_ROW) * _STEP if as_squares else _BAR_HEIGHT
+    title = escape(f"{counted(files, 'file')}: {', '.join(map(str, groups))}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_WIDTH} {height}"><title>{told}</title>{"".join(shapes)}</svg>'
+        f'viewBox="0 0 {_WIDTH} {height}"><title>{title}</title>{"".join(shapes)}</svg>'
     )
 
 
@@ -83,8 +78,8 @@ def _squares(groups: Sequence[FileGroup]) -> Iterator[str]:
 
 
 def _bar(groups: Sequence[FileGroup], files: int) -> Iterator[str]:
-    """One bar, shared by count; a group of a single file among thousands can still be seen."""
-    wide = [max(_LEAST, _WIDTH * group.count / files) for group in groups if group.count]
+    """Draw one bar, divided by counts; a single file among thousands stays visible."""
+    wide = [max(_MIN_BAR_WIDTH, _WIDTH * group.count / files) for group in groups if group.count]
     scale = _WIDTH / sum(wide)
     x = 0.0
     for group, width in zip((group for group in groups if group.count), wide, strict=True):
@@ -121,8 +116,6 @@ def _listing(listing: Listing) -> str:
     )
 
 
-# --- Cards on a terminal, drawn by rich ---
-
 STYLES: dict[Tone, str] = {
     "changed": "yellow",
     "added": "green",
@@ -138,7 +131,7 @@ _TERMINAL_WIDTH = 40
 
 
 def as_rich(card: Card) -> RenderableType:
-    """A card as rich shows it; every text is taken literally, not as markup."""
+    """Return a card as rich shows it; texts are taken literally, not as markup."""
     parts: list[RenderableType] = [Text(card.title, style="bold")]
     if card.groups:
         parts.append(_groups(card))
@@ -163,7 +156,7 @@ def _groups(card: Card) -> Table:
 
 
 def _terminal_bar(group: FileGroup, files: int) -> Text:
-    """How many of all files a group has; one that has any is never invisible."""
+    """Draw the share of a group in all files; even a small one stays visible."""
     return Text(
         "█" * max(1, round(_TERMINAL_WIDTH * group.count / files)), style=STYLES[group.tone]
     )

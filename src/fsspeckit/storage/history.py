@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display import MOST_LINES, Card, Displayed, FileGroup, Listing, counted
+from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
 from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.commit.log import numbers, read_completion, read_record
 from fsspeckit.storage.storage import open_storage
@@ -117,7 +117,7 @@ class History(Displayed, list[HistoryEntry]):
         return {"commits": [entry.to_dict() for entry in self]}
 
     def __str__(self) -> str:
-        last = self[-MOST_LINES:]
+        last = self[-MAX_LINES:]
         left_out = len(self) - len(last)
         before = [f"{counted(left_out, 'commit')} before"] if left_out else []
         return "\n".join([*before, *map(str, last)]) or "no commits"

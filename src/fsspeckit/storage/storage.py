@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
+from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError, add_mentions
 from fsspeckit.storage.fs.backends import Backend, open_backend
 from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.listing import list_files
@@ -169,7 +169,8 @@ def _find_control_directory(
         if default is None:
             raise InvalidArgumentError(
                 f"{root.display_path!r} has no parent to keep a control directory in.\n"
-                "Hint: pass control_dir=, a directory outside of the dataset."
+                "Hint: pass control_dir=, a directory outside of the dataset.",
+                argument="control_dir",
             )
         return (ControlDirectory(pointed), default) if pointed else (default, None)
     given = _given(root, control_dir)
@@ -212,7 +213,8 @@ def _elsewhere(root: Root, given: str, place: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"control_dir {given!r} is not where other writers of {root.display_path!r} keep it: "
         f"{place!r}.\n"
-        "Hint: leave control_dir out, or pass that one."
+        "Hint: leave control_dir out, or pass that one.",
+        argument="control_dir",
     )
 
 
@@ -224,7 +226,8 @@ def _claim(root: Root, backend: Backend, control: ControlDirectory) -> None:
     if owner != root.path:
         raise InvalidArgumentError(
             f"control_dir {control.path!r} belongs to {owner!r}, not to {root.path!r}.\n"
-            "Hint: each dataset needs a control directory of its own."
+            "Hint: each dataset needs a control directory of its own.",
+            argument="control_dir",
         )
 
 
@@ -242,7 +245,8 @@ def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
     if f"{path}/".startswith(f"{root.path}/"):
         raise InvalidArgumentError(
             f"control_dir must be outside of the dataset, got {path!r}.\n"
-            "Hint: readers would take the files in it for data."
+            "Hint: readers would take the files in it for data.",
+            argument="control_dir",
         )
     return path
 
@@ -256,7 +260,8 @@ def _check_same_filesystem(root: Root, control_dir: str) -> None:
         raise InvalidArgumentError(
             f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
             f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
-            "filesystem."
+            "filesystem.",
+            argument="control_dir",
         )
 
 
@@ -348,7 +353,8 @@ class Storage:
                 f"{error.filename!r}.\nHint: let this process write there, or pass control_dir=, a "
                 "directory on the same disk that it can write."
             )
-            raise type(error)(error.errno, reason) from error
+            failure = type(error)(error.errno, reason)
+            raise add_mentions(failure, Argument("control_dir")) from error
 
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
@@ -405,7 +411,8 @@ def open_storage(
     seconds: Any = lock_timeout
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise InvalidArgumentError(
-            f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}."
+            f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}.",
+            argument="lock_timeout",
         )
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)

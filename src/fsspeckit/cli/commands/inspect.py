@@ -1,9 +1,4 @@
-"""The commands that look at a dataset: ``inspect``, ``doctor`` and ``history``; and ``engines``.
-
-The command ``recover``.
-
-Which engines are installed, and what to install for the others; none is loaded.
-"""
+"""The commands ``inspect``, ``doctor``, ``history``, ``recover`` and ``engines``."""
 
 from __future__ import annotations
 
@@ -22,9 +17,6 @@ from fsspeckit.datasets.registry import ENGINES
 __all__ = ["FoundEngine", "doctor", "engines", "find_engines", "history", "inspect", "recover"]
 
 
-# --- The commands that look at a dataset ---
-
-
 def inspect(
     dataset: o.Dataset,
     key: o.MaybeKeys = None,
@@ -34,9 +26,9 @@ def inspect(
     as_json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Show files, row groups, sizes, columns, partitions, and how ranges of keys overlap.
+    """Show files, row groups, sizes, columns, partitions, and how key ranges overlap.
 
-    Everything is read from paths and footers; no data page is touched.
+    Everything comes from paths and footers; no data page is read.
     """
     from fsspeckit.datasets.inspection import inspect_dataset
 
@@ -60,9 +52,9 @@ def doctor(
     as_json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Tell how well merges on a key would prune, what is in their way, and what to change.
+    """Show how well merges on a key would prune files, and what to change.
 
-    Where every merge would be refused, that is told first, and the exit code is 1.
+    What would make every merge fail is printed first, and the exit code is 1.
     """
     from fsspeckit.datasets.inspection import diagnose_dataset
 
@@ -88,7 +80,7 @@ def history(
     as_json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """List the commits of a dataset, the oldest first."""
+    """List the commits of a dataset, oldest first."""
     from fsspeckit.storage import history_of
 
     session = open_session(as_json, storage_option=storage_option, config=config)
@@ -104,13 +96,8 @@ def engines(
     verbose: o.Verbose = False,
 ) -> None:
     """Show which engines are installed, and what to install for the others."""
-    from fsspeckit.cli.commands.inspect import find_engines
-
     session = open_session(as_json, config=config)
     session.output.engines(find_engines(session.settings.engine))
-
-
-# --- The command ``recover`` ---
 
 
 def recover(
@@ -123,9 +110,9 @@ def recover(
     as_json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Complete what an interrupted writer committed, and remove what it did not.
+    """Complete what an interrupted writer committed, and remove what it did not commit.
 
-    Every writer does this by itself before it begins; doing it twice does no harm.
+    Every writer does this before it begins; doing it twice does no harm.
     """
     from fsspeckit.storage import recover_storage
 
@@ -135,17 +122,14 @@ def recover(
     try:
         report = recover_storage(storage, abandon=abandon)
     except KeyboardInterrupt:
-        session.say("interrupted: the next 'fsspeckit recover', or merge, goes on from here")
+        session.say("interrupted: the next 'fsspeckit recover' or merge continues from here")
         raise typer.Exit(PENDING) from None
     session.output.recovery(report)
 
 
-# --- Which engines are installed, and what to install for the others; none is loaded ---
-
-
 @dataclass(frozen=True)
 class FoundEngine:
-    """One engine."""
+    """Whether an engine is installed, and what it needs."""
 
     name: str
     is_default: bool
@@ -160,7 +144,7 @@ class FoundEngine:
 
 
 def find_engines(default: str) -> list[FoundEngine]:
-    """All engines, the default one first."""
+    """Return all engines without loading them."""
     found = []
     for name, entry in ENGINES.items():
         missing, install = None, None
@@ -183,7 +167,7 @@ def find_engines(default: str) -> list[FoundEngine]:
 
 
 def _has_java() -> bool:
-    """Whether there is a Java at all; its version is looked at when Spark starts."""
+    """Whether there is a Java at all; Spark checks its version when it starts."""
     home = os.environ.get("JAVA_HOME")
     return bool(shutil.which(os.path.join(home, "bin", "java") if home else "java"))
 

@@ -1,7 +1,4 @@
-"""The commands ``merge`` and ``plan``.
-
-The command ``write``.
-"""
+"""The commands that bring rows into a dataset: ``merge``, ``plan`` and ``write``."""
 
 from __future__ import annotations
 
@@ -10,19 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.options import Compression, Duplicates, MergeStrategy, Mode, Nulls
-from fsspeckit.cli.runner import Session, Work, open_session, work_on
+from fsspeckit.cli.runner import Job, OpenedJob, open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import WriteDatasetResult
 
 __all__ = ["merge", "plan", "write"]
-
-
-# --- The commands ``merge`` and ``plan`` ---
 
 
 def merge(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -59,12 +51,31 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
 
     The dataset need not exist yet. All files change at once, or none does.
     """
-    arguments = locals()
     session = open_session(as_json, quiet, storage_option, config)
+    reading = (source_format, delimiter, infer_types)
+    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
+    keys = _key_options(partition_by, order_by, duplicates, nulls, trust_partitions, allow_empty)
     if dry_run:
-        _plan(session, arguments)
-    else:
-        _merge(session, arguments)
+        _plan(job, strategy, key, keys, (max_rewrite_fraction, max_rewrite_bytes))
+        return
+
+    def call(opened: OpenedJob) -> MergeResult:
+        return opened.io.merge(
+            opened.source,
+            target,
+            strategy.value,
+            key,
+            compression=compression.value,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            bloom_columns=bloom or None,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=opened.progress,
+            **keys,
+        )
+
+    job.run(call, partial(session.show_done, session.output.merged))
 
 
 def plan(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -92,71 +103,66 @@ def plan(  # noqa: PLR0913, PLR0917 - the options of the command
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Tell what merge would do: each file, with the evidence that decided about it.
+    """Show what merge would do: each file, with the evidence that decided about it.
 
-    Nothing is written. With a guard rail that the merge would break, the command fails after
-    showing the plan.
+    Nothing is written. If the merge would exceed a rewrite limit, the command shows the plan and
+    fails.
     """
-    arguments = locals()
-    _plan(open_session(as_json, quiet, storage_option, config), arguments)
+    session = open_session(as_json, quiet, storage_option, config)
+    reading = (source_format, delimiter, infer_types)
+    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
+    keys = _key_options(partition_by, order_by, duplicates, nulls, trust_partitions, allow_empty)
+    _plan(job, strategy, key, keys, (max_rewrite_fraction, max_rewrite_bytes))
 
 
-def _merge(session: Session, arguments: Mapping[str, Any]) -> None:
-    def call(work: Work) -> MergeResult:
-        return work.io.merge(
-            work.data,
-            arguments["target"],
-            arguments["strategy"].value,
-            arguments["key"],
-            compression=arguments["compression"].value,
-            max_rows_per_file=arguments["max_rows_per_file"],
-            row_group_size=arguments["row_group_size"],
-            bloom_columns=arguments["bloom"] or None,
-            progress=work.progress,
-            **_choices(arguments),
-        )
-
-    work_on(session, arguments, call, partial(session.show_done, session.output.merged))
-
-
-def _plan(session: Session, arguments: Mapping[str, Any]) -> None:
+def _plan(
+    job: Job,
+    strategy: MergeStrategy,
+    key: list[str],
+    keys: dict[str, Any],
+    limits: tuple[float | None, int | None],
+) -> None:
     from fsspeckit.datasets.pipeline import RewriteLimits
 
-    limits = RewriteLimits(arguments["max_rewrite_fraction"], arguments["max_rewrite_bytes"])
+    checked = RewriteLimits(*limits)
 
-    def call(work: Work) -> MergePlan:
-        return work.io.plan_merge(
-            work.data,
-            arguments["target"],
-            arguments["strategy"].value,
-            arguments["key"],
-            progress=work.progress,
-            **_choices(arguments),
+    def call(opened: OpenedJob) -> MergePlan:
+        return opened.io.plan_merge(
+            opened.source,
+            job.target,
+            strategy.value,
+            key,
+            max_rewrite_fraction=checked.max_rewrite_fraction,
+            max_rewrite_bytes=checked.max_rewrite_bytes,
+            progress=opened.progress,
+            **keys,
         )
 
     def show(_: str, found: MergePlan) -> None:
-        session.output.plan(found)
-        if arguments["strategy"] is not MergeStrategy.INSERT:
-            limits.check(found)
+        job.session.output.plan(found)
+        if strategy is not MergeStrategy.INSERT:
+            checked.check(found)
 
-    work_on(session, arguments, call, show)
+    job.run(call, show)
 
 
-def _choices(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``merge`` and ``plan_merge`` of the library both take."""
+def _key_options(
+    partition_by: list[str] | None,
+    order_by: list[str] | None,
+    duplicates: Duplicates,
+    nulls: Nulls,
+    trust_partitions: bool,
+    allow_empty: bool,
+) -> dict[str, Any]:
+    """Return what ``merge`` and ``plan_merge`` of the library both take."""
     return {
-        "partition_by": arguments["partition_by"] or None,
-        "order_by": arguments["order_by"] or None,
-        "duplicate_keys": arguments["duplicates"].value,
-        "null_keys": arguments["nulls"].value,
-        "trust_partitions": arguments["trust_partitions"],
-        "allow_empty": arguments["allow_empty"],
-        "max_rewrite_fraction": arguments["max_rewrite_fraction"],
-        "max_rewrite_bytes": arguments["max_rewrite_bytes"],
+        "partition_by": partition_by or None,
+        "order_by": order_by or None,
+        "duplicate_keys": duplicates.value,
+        "null_keys": nulls.value,
+        "trust_partitions": trust_partitions,
+        "allow_empty": allow_empty,
     }
-
-
-# --- The command ``write`` ---
 
 
 def write(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -180,26 +186,25 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Write rows as new files, beside those that are there or instead of them.
+    """Write rows as new files, beside the existing files or instead of them.
 
     The dataset need not exist yet. All files change at once, or none does.
     """
-    arguments = locals()
-    _write(open_session(as_json, quiet, storage_option, config), arguments)
+    session = open_session(as_json, quiet, storage_option, config)
+    reading = (source_format, delimiter, infer_types)
+    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
 
-
-def _write(session: Session, arguments: Mapping[str, Any]) -> None:
-    def call(work: Work) -> WriteDatasetResult:
-        return work.io.write_dataset(
-            work.data,
-            arguments["target"],
-            mode=arguments["mode"].value,
-            partition_by=arguments["partition_by"] or None,
-            compression=arguments["compression"].value,
-            max_rows_per_file=arguments["max_rows_per_file"],
-            row_group_size=arguments["row_group_size"],
-            bloom_columns=arguments["bloom"] or None,
-            progress=work.progress,
+    def call(opened: OpenedJob) -> WriteDatasetResult:
+        return opened.io.write_dataset(
+            opened.source,
+            target,
+            mode=mode.value,
+            partition_by=partition_by or None,
+            compression=compression.value,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            bloom_columns=bloom or None,
+            progress=opened.progress,
         )
 
-    work_on(session, arguments, call, partial(session.show_done, session.output.written))
+    job.run(call, partial(session.show_done, session.output.written))

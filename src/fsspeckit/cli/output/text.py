@@ -1,4 +1,4 @@
-"""Results as text for people: a sentence, a few figures, a table."""
+"""Print results as text: a sentence, a few figures, a table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fsspeckit.cli.errors import to_cli_terms
-from fsspeckit.display import size
+from fsspeckit.cli.errors import advice_in_cli_terms
+from fsspeckit.display import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import WriteDatasetResult
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
-_UNBOUNDED = 100_000
-_MOST_FILES = 20
+__all__ = ["TextOutput"]
+
+_UNBOUNDED_WIDTH = 100_000
+_MAX_FILES = 20
 _STYLES = {
     "affected": "yellow",
     "rewritten": "yellow",
@@ -35,17 +37,22 @@ _STYLES = {
     "warning": "yellow",
     "note": "cyan",
 }
+_VERDICTS = {
+    "refused": "be refused",
+    "poor": "read many files without a key of the source",
+    "good": "read few files without a key of the source",
+}
 
 
-class Page:
-    """A stream to write tables and sentences to; texts are taken literally."""
+class _Page:
+    """Writes tables and sentences to a stream; texts are taken literally, not as markup."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._console = Console(file=stream)
         if not self._console.is_terminal:
-            # Where nobody looks, nothing may be cut to a width.
-            self._console = Console(file=stream, width=_UNBOUNDED)
+            # Without a terminal there is no width to fit into.
+            self._console = Console(file=stream, width=_UNBOUNDED_WIDTH)
 
     def _print(self, table: Table) -> None:
         if self._console.is_terminal:
@@ -57,11 +64,17 @@ class Page:
         self._stream.write("".join(f"{line.rstrip()}\n" for line in lines))
 
     def line(self, text: str = "", style: str = "") -> None:
-        """One sentence."""
+        """Print one sentence."""
         self._console.print(Text(text, style=style), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table; columns whose names end in ``>`` are aligned to the right."""
+    def section(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print an empty line and a table, unless there are no rows."""
+        if rows:
+            self.line()
+            self.table(columns, rows)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print a table; columns whose names end in ``>`` are aligned to the right."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for name in columns:
             right = name.endswith(">")
@@ -74,7 +87,7 @@ class Page:
         self._print(table)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """Names and values."""
+        """Print names and values."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -82,127 +95,181 @@ class Page:
             table.add_row(Text(name), Text(value))
         self._print(table)
 
+    def left_out(self, files: Sequence[object], indent: str = "") -> None:
+        """Print how many files are more than are listed."""
+        if len(files) > _MAX_FILES:
+            self.line(f"{indent}… and {len(files) - _MAX_FILES:,} more; --json lists them all")
 
-def counted(count: int, what: str) -> str:
-    """A number of things, for a person."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+class TextOutput(_Page):
+    """Tables and sentences: coloured on a terminal, and never cut off where there is none."""
+
+    def plan(self, plan: MergePlan) -> None:
+        """Print every file with the evidence that decided about it."""
+        counts = Counter(file.decision for file in plan.files)
+        decisions = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+        self.line(
+            f"{plan.strategy} of {counted(plan.source_rows, 'row')} into {plan.path} by "
+            f"{', '.join(plan.key_columns)}",
+            "bold",
+        )
+        affected = sum(file.bytes for file in plan.with_decision("affected"))
+        total = sum(file.bytes for file in plan.files)
+        self.line(
+            f"{counted(len(plan.files), 'file')}: {decisions or 'none yet'}; {size(affected)} of "
+            f"{size(total)} in affected files"
+        )
+        if plan.trusted_partitions:
+            self.line("other partitions were not searched, because of --trust-partitions")
+        self.section(
+            ("decision", "file", "rows>", "size>", "row groups>", "why"),
+            [
+                (
+                    file.decision,
+                    _relative(file.path, plan.path),
+                    f"{file.rows:,}",
+                    size(file.bytes),
+                    f"{len(file.row_groups)} of {file.row_group_count}",
+                    "nothing rules the keys out" if file.evidence.kind == "none" else file.evidence,
+                )
+                for file in plan.files
+            ],
+        )
+
+    def merged(self, path: str, result: MergeResult) -> None:
+        """Print counts of rows and files, and the new files."""
+        self.line(
+            f"{result.strategy} of {counted(result.source_count, 'row')} into {path}: "
+            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted",
+            "bold",
+        )
+        counts = Counter(file.operation for file in result.files)
+        written = sum(f.size_bytes or 0 for f in result.files if f.operation != "preserved")
+        seconds = sum(result.metrics.get("seconds", {}).values())
+        commit = result.metrics.get("commit", {})
+        facts = [
+            ("rows", f"{result.target_count_before:,} before, {result.target_count_after:,} after"),
+            (
+                "files",
+                f"{counts['rewritten']:,} rewritten, {counts['inserted']:,} new, "
+                f"{counts['preserved']:,} untouched",
+            ),
+            ("written", f"{size(written)} in {seconds:.2f} s"),
+            (
+                "commit",
+                f"{commit['number']}" if commit.get("published") else "none: nothing changed",
+            ),
+        ]
+        facts += [("note", note) for note in commit.get("notes", ())]
+        self.facts(facts)
+        _new_files(self, path, [f for f in result.files if f.operation != "preserved"])
+
+    def written(self, path: str, result: WriteDatasetResult) -> None:
+        """Print how much was written, and the new files."""
+        written = sum(file.size_bytes or 0 for file in result.files)
+        self.line(
+            f"{result.mode} of {counted(result.total_rows, 'row')} into {path}: "
+            f"{counted(len(result.files), 'file')}, {size(written)}",
+            "bold",
+        )
+        _new_files(self, path, result.files)
+
+    def inspection(self, found: Inspection) -> None:
+        """Print totals, columns, files and warnings."""
+        self.line(found.path, "bold")
+        facts = [
+            ("files", f"{len(found.files):,} with {counted(found.row_groups, 'row group')}"),
+            ("rows", f"{found.rows:,}"),
+            ("size", size(found.bytes)),
+            ("commits", f"{found.commits:,}"),
+        ]
+        if found.partition_columns:
+            names = ", ".join(found.partition_columns)
+            facts.append(("partitions", f"{found.partitions:,} by {names}"))
+        if found.key_pruning is not None:
+            facts.append(("key", _pruning(found.key_pruning, len(found.files))))
+        self.facts(facts)
+        _inspected_columns(self, found)
+        _inspected_files(self, found)
+        _inspected_warnings(self, found)
+
+    def diagnosis(self, found: Diagnosis) -> None:
+        """Print a verdict, what makes merges fail, and what else to change."""
+        keys = ", ".join(found.key_columns)
+        self.line(f"{found.path}: merges by {keys} would {_VERDICTS[found.verdict]}", "bold")
+        errors = [finding for finding in found.findings if finding.severity == "error"]
+        for finding in errors:
+            _finding(self, finding, found.key_columns)
+        if errors:
+            self.line()
+        if found.pruning.probes or not errors:
+            self.line(_pruning(found.pruning, found.files))
+        for finding in found.findings[len(errors) :]:
+            _finding(self, finding, found.key_columns)
+
+    def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
+        """Print one line for each commit."""
+        if not entries:
+            self.line(f"{path}: no commits yet")
+            return
+        self.table(
+            ("commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"),
+            [
+                (
+                    entry.number,
+                    entry.time[:19].replace("T", " "),
+                    entry.engine,
+                    entry.strategy,
+                    ", ".join(entry.key_columns),
+                    ", ".join(f"{count:,} {name}" for name, count in entry.counts.items() if count),
+                    f"+{len(entry.added):,} -{len(entry.removed):,}",
+                    _state(entry),
+                )
+                for entry in entries
+            ],
+        )
+
+    def recovery(self, report: RecoveryReport) -> None:
+        """Print what recovery completed and removed."""
+        lines = [str(commit) for commit in report.completed]
+        lines += [f"removed {name}, which was not committed" for name in report.discarded]
+        lines += [f"left {name}: its writer may still be running" for name in report.in_use]
+        self.line(f"{report.path}: {'; '.join(lines) or 'nothing to recover'}")
+
+    def engines(self, engines: Sequence[FoundEngine]) -> None:
+        """Print one line for each engine."""
+        self.table(
+            ("engine", "state", "library", "to install"),
+            [
+                (
+                    f"{engine.name} (default)" if engine.is_default else engine.name,
+                    "installed" if engine.installed else f"{engine.missing} is missing",
+                    f"{engine.library} {engine.version}" if engine.version else engine.library,
+                    engine.install,
+                )
+                for engine in engines
+            ],
+        )
 
 
-def _below(path: str, root: str) -> str:
+def _relative(path: str, root: str) -> str:
     return path.removeprefix(root.rstrip("/") + "/")
 
 
-def show_plan(page: Page, plan: MergePlan) -> None:
-    """Every file with the evidence that decided about it."""
-    counts = Counter(file.decision for file in plan.files)
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-    page.line(
-        f"{plan.strategy} of {counted(plan.source_rows, 'row')} into {plan.path} by "
-        f"{', '.join(plan.key_columns)}",
-        "bold",
-    )
-    affected = sum(file.bytes for file in plan.with_decision("affected"))
-    total = sum(file.bytes for file in plan.files)
-    page.line(
-        f"{counted(len(plan.files), 'file')}: {told or 'none yet'}; {size(affected)} of "
-        f"{size(total)} in affected files"
-    )
-    if plan.trusted_partitions:
-        page.line("other partitions were not looked at, because of --trust-partitions")
-    if not plan.files:
-        return
-    page.line()
-    page.table(
-        ("decision", "file", "rows>", "size>", "row groups>", "why"),
-        [
-            (
-                file.decision,
-                _below(file.path, plan.path),
-                f"{file.rows:,}",
-                size(file.bytes),
-                f"{len(file.row_groups)} of {file.row_group_count}",
-                "nothing rules the keys out" if file.evidence.kind == "none" else file.evidence,
-            )
-            for file in plan.files
-        ],
-    )
-
-
-def show_merge(page: Page, path: str, result: MergeResult) -> None:
-    """Counts of rows and files, and the new files."""
-    page.line(
-        f"{result.strategy} of {counted(result.source_count, 'row')} into {path}: "
-        f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted",
-        "bold",
-    )
-    counts = Counter(file.operation for file in result.files)
-    written = sum(f.size_bytes or 0 for f in result.files if f.operation != "preserved")
-    seconds = sum(result.metrics.get("seconds", {}).values())
-    commit = result.metrics.get("commit", {})
-    facts = [
-        ("rows", f"{result.target_count_before:,} before, {result.target_count_after:,} after"),
-        (
-            "files",
-            f"{counts['rewritten']:,} rewritten, {counts['inserted']:,} new, "
-            f"{counts['preserved']:,} untouched",
-        ),
-        ("written", f"{size(written)} in {seconds:.2f} s"),
-        ("commit", str(commit["number"]) if commit.get("published") else "none: nothing changed"),
-    ]
-    facts += [("note", note) for note in commit.get("notes", ())]
-    page.facts(facts)
-    _new_files(page, path, [f for f in result.files if f.operation != "preserved"])
-
-
-def _new_files(page: Page, path: str, files: Sequence[object]) -> None:
-    if not files:
-        return
-    page.line()
-    page.table(
+def _new_files(page: _Page, path: str, files: Sequence[object]) -> None:
+    page.section(
         ("operation", "file", "rows>", "size>"),
         [
             (
                 getattr(file, "operation", "inserted"),
-                _below(file.path, path),  # type: ignore[attr-defined]
+                _relative(file.path, path),  # type: ignore[attr-defined]
                 f"{file.row_count:,}",  # type: ignore[attr-defined]
                 size(file.size_bytes),  # type: ignore[attr-defined]
             )
-            for file in files[:_MOST_FILES]
+            for file in files[:_MAX_FILES]
         ],
     )
-    if len(files) > _MOST_FILES:
-        page.line(f"… and {len(files) - _MOST_FILES:,} more; --json lists them all")
-
-
-def show_write(page: Page, path: str, result: WriteDatasetResult) -> None:
-    """How much was written, and where."""
-    written = sum(file.size_bytes or 0 for file in result.files)
-    page.line(
-        f"{result.mode} of {counted(result.total_rows, 'row')} into {path}: "
-        f"{counted(len(result.files), 'file')}, {size(written)}",
-        "bold",
-    )
-    _new_files(page, path, result.files)
-
-
-def show_inspection(page: Page, found: Inspection) -> None:
-    """Totals, columns, files, and what is odd about them."""
-    page.line(found.path, "bold")
-    facts = [
-        ("files", f"{len(found.files):,} with {counted(found.row_groups, 'row group')}"),
-        ("rows", f"{found.rows:,}"),
-        ("size", size(found.bytes)),
-        ("commits", f"{found.commits:,}"),
-    ]
-    if found.partition_columns:
-        names = ", ".join(found.partition_columns)
-        facts.append(("partitions", f"{found.partitions:,} by {names}"))
-    if found.key_pruning is not None:
-        facts.append(("key", _pruning(found.key_pruning, len(found.files))))
-    page.facts(facts)
-    _inspected_columns(page, found)
-    _inspected_files(page, found)
-    _inspected_oddities(page, found)
+    page.left_out(files)
 
 
 def _pruning(pruning: KeyPruning, files: int) -> str:
@@ -213,11 +280,8 @@ def _pruning(pruning: KeyPruning, files: int) -> str:
     )
 
 
-def _inspected_columns(page: Page, found: Inspection) -> None:
-    if not found.columns:
-        return
-    page.line()
-    page.table(
+def _inspected_columns(page: _Page, found: Inspection) -> None:
+    page.section(
         ("column", "type", "least", "greatest", "NULL>", "with ranges>", "with bloom>", ""),
         [
             (
@@ -228,22 +292,15 @@ def _inspected_columns(page: Page, found: Inspection) -> None:
                 None if column.nulls is None else f"{column.nulls:,}",
                 f"{column.known_row_groups:,}",
                 f"{column.bloom_row_groups:,}",
-                ", ".join(
-                    name
-                    for name, is_one in (("key", column.is_key), ("partition", column.is_partition))
-                    if is_one
-                ),
+                ", ".join(["key"] * column.is_key + ["partition"] * column.is_partition),
             )
             for column in found.columns
         ],
     )
 
 
-def _inspected_files(page: Page, found: Inspection) -> None:
-    if not found.files:
-        return
-    page.line()
-    page.table(
+def _inspected_files(page: _Page, found: Inspection) -> None:
+    page.section(
         ("file", "rows>", "size>", "row groups>", "written by"),
         [
             (
@@ -253,89 +310,42 @@ def _inspected_files(page: Page, found: Inspection) -> None:
                 f"{file.row_groups:,}",
                 "cannot be read" if file.error else file.created_by,
             )
-            for file in found.files[:_MOST_FILES]
+            for file in found.files[:_MAX_FILES]
         ],
     )
-    if len(found.files) > _MOST_FILES:
-        page.line(f"… and {len(found.files) - _MOST_FILES:,} more; --json lists them all")
+    page.left_out(found.files)
 
 
-def _inspected_oddities(page: Page, found: Inspection) -> None:
-    told = [f"a merge would be refused: {obstacle}" for obstacle in found.obstacles]
-    told += [f"a merge would be refused: {file.error}" for file in found.files if file.error]
-    told += [
+def _inspected_warnings(page: _Page, found: Inspection) -> None:
+    warnings = [f"a merge would be refused: {obstacle}" for obstacle in found.obstacles]
+    warnings += [f"a merge would be refused: {file.error}" for file in found.files if file.error]
+    warnings += [
         f"column {each.column!r} is {' or '.join(each.types)}, depending on the file, such as "
-        f"{each.files[0]!r}; doctor tells what to do"
+        f"{each.files[0]!r}; doctor shows what to do"
         for each in found.type_differences
     ]
-    told += [f"commit {number} is not complete: run recover" for number in found.pending_commits]
+    warnings += [
+        f"commit {number} is not complete: run recover" for number in found.pending_commits
+    ]
     small = found.small_files
     if small is not None:
-        told.append(
+        warnings.append(
             f"{small.files:,} files are smaller than {size(small.limit)}; fewer and larger ones "
             "are read and merged faster"
         )
-    if told:
+    if warnings:
         page.line()
-    for text in told:
-        page.line(f"warning: {to_cli_terms(text)}", "yellow")
+    for text in warnings:
+        page.line(f"warning: {text}", "yellow")
 
 
-def show_diagnosis(page: Page, found: Diagnosis) -> None:
-    """A verdict, what refuses merges if anything does, and what else to change."""
-    page.line(
-        f"{found.path}: merges by {', '.join(found.key_columns)} would {_VERDICTS[found.verdict]}",
-        "bold",
-    )
-    errors = [finding for finding in found.findings if finding.severity == "error"]
-    for finding in errors:
-        _finding(page, finding)
-    if errors:
-        page.line()
-    if found.pruning.probes or not errors:
-        page.line(_pruning(found.pruning, found.files))
-    for finding in found.findings[len(errors) :]:
-        _finding(page, finding)
-
-
-def _finding(page: Page, finding: Finding) -> None:
+def _finding(page: _Page, finding: Finding, key_columns: Sequence[str]) -> None:
     page.line()
     page.line(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
-    for file in finding.files[:_MOST_FILES]:
+    for file in finding.files[:_MAX_FILES]:
         page.line(f"  {file}")
-    if len(finding.files) > _MOST_FILES:
-        page.line(f"  … and {len(finding.files) - _MOST_FILES:,} more; --json lists them all")
-    page.line(f"  do: {to_cli_terms(finding.advice)}")
-
-
-_VERDICTS = {
-    "refused": "be refused",
-    "poor": "read many files that hold no key of theirs",
-    "good": "read few files that hold no key of theirs",
-}
-
-
-def show_history(page: Page, path: str, entries: Sequence[HistoryEntry]) -> None:
-    """One line for each commit."""
-    if not entries:
-        page.line(f"{path}: no commits yet")
-        return
-    page.table(
-        ("commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"),
-        [
-            (
-                entry.number,
-                entry.time[:19].replace("T", " "),
-                entry.engine,
-                entry.strategy,
-                ", ".join(entry.key_columns),
-                ", ".join(f"{count:,} {name}" for name, count in entry.counts.items() if count),
-                f"+{len(entry.added):,} -{len(entry.removed):,}",
-                _state(entry),
-            )
-            for entry in entries
-        ],
-    )
+    page.left_out(finding.files, "  ")
+    page.line(f"  do: {advice_in_cli_terms(finding.advice, key_columns)}")
 
 
 def _state(entry: HistoryEntry) -> str:
@@ -344,27 +354,3 @@ def _state(entry: HistoryEntry) -> str:
     if not entry.complete:
         return "not complete: recover"
     return "recovered" if entry.recovered else "complete"
-
-
-def show_recovery(page: Page, report: RecoveryReport) -> None:
-    """What was completed and removed."""
-    lines = [str(commit) for commit in report.completed]
-    lines += [f"removed {name}, which nobody had committed" for name in report.discarded]
-    lines += [f"left {name}: its owner may be alive" for name in report.in_use]
-    page.line(f"{report.path}: {'; '.join(lines) or 'nothing to recover'}")
-
-
-def show_engines(page: Page, engines: Sequence[FoundEngine]) -> None:
-    """One line for each engine."""
-    page.table(
-        ("engine", "state", "library", "to install"),
-        [
-            (
-                f"{engine.name} (default)" if engine.is_default else engine.name,
-                "installed" if engine.installed else f"{engine.missing} is missing",
-                f"{engine.library} {engine.version}" if engine.version else engine.library,
-                engine.install,
-            )
-            for engine in engines
-        ],
-    )

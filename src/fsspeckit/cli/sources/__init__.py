@@ -1,7 +1,7 @@
-"""SOURCE: Parquet, CSV or JSON-lines files, globs, directories, or ``-`` for stdin.
+"""Open the argument SOURCE: Parquet, CSV, JSON lines or Arrow; files, globs, directories or stdin.
 
-Parquet is handed to the library as paths, which an engine may read where they are. Text is read
-here, with the target's types, as a stream of Arrow batches.
+Parquet is passed to the library as paths, so that an engine reads it in place. Text is read here,
+with the target's types, as a stream of Arrow batches.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from fsspeckit.cli.options import Format
 from fsspeckit.cli.sources.convert import Stream, file_stream, stdin_stream
-from fsspeckit.cli.sources.csv import csv_batches, csv_schema, inferred_csv
-from fsspeckit.cli.sources.json import inferred_json, json_batches, json_schema
+from fsspeckit.cli.sources.csv import csv_batches, csv_schema, infer_csv
+from fsspeckit.cli.sources.json import infer_json, json_batches, json_schema
 from fsspeckit.datasets.pipeline import SourcePath, parquet_dataset, with_dataset
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import DATA_SUFFIXES, open_root
@@ -32,9 +32,7 @@ _STDIN = "-"
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _STREAM_START = b"\xff\xff\xff\xff"
 _FILE_START = b"ARROW1"
-_SNIFFED = 64
-
-
+_SNIFFED_BYTES = 64
 _SUFFIXES = {
     **dict.fromkeys(DATA_SUFFIXES, Format.PARQUET),
     **dict.fromkeys((".csv", ".tsv"), Format.CSV),
@@ -48,22 +46,22 @@ class SourceOptions:
     """How sources are read."""
 
     format: Format | None = None
-    """None to tell it from names, and on stdin from the first bytes."""
+    """None to take it from names, and on stdin from the first bytes."""
 
     delimiter: str | None = None
     """Between the fields of CSV; None for a comma, and a tab in ``.tsv`` files."""
 
     storage_options: Callable[[str], Mapping[str, Any]] = lambda path: {}
-    """What fsspec needs to open the filesystem of a path."""
+    """Returns the options for the filesystem of a path."""
 
 
 @dataclass(frozen=True)
 class OpenedSource:
-    """A source as the library takes it."""
+    """A source as the library accepts it."""
 
     data: Any
     inferred: pa.Schema | None = None
-    """The columns, if their types were found from the text because there is no target yet."""
+    """The columns, if their types were inferred from text."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +81,14 @@ def open_source(
     *,
     infer: bool = False,
 ) -> OpenedSource:
-    """Open what the caller named as source.
+    """Open the sources of a command.
 
     Args:
         paths: Files, globs and directories, or ``-``.
         target: The dataset whose types text is read with.
         options: How to read.
-        stack: Lets go of what is opened, when the rows have been read.
-        infer: Whether to find the types of text from its values, whatever the target has.
-
-    Raises:
-        FileNotFoundError: If there is nothing at a path.
-        InvalidArgumentError: If the format of a source cannot be told, or differs among them.
-        SchemaMismatchError: If text does not fit the target.
+        stack: Closes what is opened, after the rows have been read.
+        infer: Whether to infer the types of text from its values, whatever the target has.
     """
     parts = [part for path in paths for part in _parts(path, options, stack)]
     formats = sorted({part.format.value for part in parts})
@@ -107,15 +100,14 @@ def open_source(
     if parts[0].format is Format.PARQUET:
         return OpenedSource(_parquet(paths, target, options))
     if parts[0].format is Format.ARROW:
-        return OpenedSource(_chained([_arrow_reader(part.stream) for part in parts]))
+        return OpenedSource(_chain([_arrow_reader(part.stream) for part in parts]))
     schema = None if infer else _target_schema(target)
     if schema is None:
-        return _inferred_all(parts)
-    return OpenedSource(_chained([_text_reader(part, schema) for part in parts]))
+        return _infer_source(parts)
+    return OpenedSource(_chain([_text_reader(part, schema) for part in parts]))
 
 
 def _target_schema(target: Storage) -> pa.Schema | None:
-    """The columns of a dataset, or None if it has no files yet."""
     try:
         return with_dataset(target, lambda opened: opened.schema)
     except FileNotFoundError:
@@ -125,7 +117,7 @@ def _target_schema(target: Storage) -> pa.Schema | None:
 def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Part]:
     if path == _STDIN:
         stream = stdin_stream(stack)
-        yield _Part(stream, options.format or _sniffed(stream), options.delimiter or ",")
+        yield _Part(stream, options.format or _sniff_format(stream), options.delimiter or ",")
         return
     root = open_root(path, None, options.storage_options(path))
     for file in _files(root, path):
@@ -135,7 +127,7 @@ def _parts(path: str, options: SourceOptions, stack: ExitStack) -> Iterator[_Par
 
 
 def _files(root: Root, path: str) -> list[str]:
-    """The files at a path; a name that exists is taken literally, globs only otherwise."""
+    """Return the files at a path, which is a glob only if no file has that name."""
     filesystem = root.filesystem
     if filesystem.isdir(root.path):
         found = [file for file in sorted(filesystem.find(root.path)) if _is_source(root, file)]
@@ -145,9 +137,9 @@ def _files(root: Root, path: str) -> list[str]:
         found = sorted(filesystem.glob(root.path)) if any(c in path for c in "*?[") else []
     if not found:
         raise FileNotFoundError(
-            f"there is no source at {root.to_user_path(root.path)!r}.\nHint: a source is a "
-            "Parquet, "
-            "CSV or JSON-lines file, a directory or a quoted glob of them, or '-' for stdin."
+            f"there is no source at {root.to_user_path(root.path)!r}.\n"
+            "Hint: a source is a Parquet, CSV or JSON-lines file, a directory or a quoted glob of "
+            "them, or '-' for stdin."
         )
     return found
 
@@ -174,15 +166,15 @@ def _format_of(file: str) -> Format:
     found = _known_format(file)
     if found is None:
         raise InvalidArgumentError(
-            f"the name of the source {file!r} does not tell its format.\n"
+            f"the name of the source {file!r} does not show its format.\n"
             "Hint: pass --format parquet, csv, json or arrow."
         )
     return found
 
 
-def _sniffed(stream: Stream) -> Format:
+def _sniff_format(stream: Stream) -> Format:
     with stream.open() as handle:
-        start = handle.read(_SNIFFED)
+        start = handle.read(_SNIFFED_BYTES)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith((_STREAM_START, _FILE_START)):
         return Format.ARROW
@@ -196,7 +188,7 @@ def _sniffed(stream: Stream) -> Format:
 
 
 def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> Any:
-    """Paths, so that an engine may read them in place; opened here if it could not reach them."""
+    """Return paths for the engine to read in place, or readers where it could not reach them."""
     schemes = {open_root(path, None, options.storage_options(path)).protocol for path in paths}
     if _STDIN in paths:
         raise InvalidArgumentError(
@@ -206,11 +198,10 @@ def _parquet(paths: Sequence[str], target: Storage, options: SourceOptions) -> A
     if schemes <= {target.root.protocol, "file", "local"}:
         return list(paths)
     located = [SourcePath(path, None, options.storage_options(path)) for path in paths]
-    return _chained([parquet_dataset(path, None).scanner().to_reader() for path in located])
+    return _chain([parquet_dataset(path, None).scanner().to_reader() for path in located])
 
 
 def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
-    """An Arrow stream; the other format of Arrow, made for files, is read too."""
     handle = stream.open()
     try:
         if handle.read(len(_FILE_START)) == _FILE_START:
@@ -220,10 +211,10 @@ def _arrow_reader(stream: Stream) -> pa.RecordBatchReader:
         reader = pa.ipc.open_stream(handle)
     except (pa.ArrowInvalid, OSError) as error:
         _raise_broken(stream, error)
-    return pa.RecordBatchReader.from_batches(reader.schema, _whole(stream, reader))
+    return pa.RecordBatchReader.from_batches(reader.schema, _complete_batches(stream, reader))
 
 
-def _whole(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _complete_batches(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except (pa.ArrowInvalid, OSError) as error:
@@ -232,39 +223,39 @@ def _whole(stream: Stream, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBa
 
 def _raise_broken(stream: Stream, error: Exception) -> NoReturn:
     raise SchemaMismatchError(
-        f"{stream.name} is not a whole Arrow stream: {error}.\n"
-        "Hint: check that the program that writes it ended well."
+        f"{stream.name} is not a complete Arrow stream: {error}.\n"
+        "Hint: check that the program that writes it did not fail."
     ) from error
 
 
-def _inferred_all(parts: Sequence[_Part]) -> OpenedSource:
-    """Text with types that the values of all files have; a misfit is told with its place."""
-    tables = [_inferred(part) for part in parts]
+def _infer_source(parts: Sequence[_Part]) -> OpenedSource:
+    tables = [_infer_part(part) for part in parts]
     for part, table in zip(parts, tables, strict=True):
         if set(table.column_names) != set(tables[0].column_names):
             raise SchemaMismatchError(
                 f"{part.stream.name} has the columns {table.column_names!r}, but "
                 f"{parts[0].stream.name} has {tables[0].column_names!r}.\n"
-                "Hint: give all files the same columns, or take them one after the other."
+                "Hint: give all files the same columns, or merge them one after the other."
             )
     try:
         schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # then one of them does not fit the first
-        schema = tables[0].schema
-    wanted = {(field.name, field.type) for field in schema}
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        schema = tables[0].schema  # a file that differs is read again below, and fails
     alike = [
-        table
-        if {(field.name, field.type) for field in table.schema} == wanted
-        else _text_reader(part, schema).read_all()
+        table if _types(table.schema) == _types(schema) else _text_reader(part, schema).read_all()
         for part, table in zip(parts, tables, strict=True)
     ]
     return OpenedSource(alike, schema)
 
 
-def _inferred(part: _Part) -> pa.Table:
+def _types(schema: pa.Schema) -> set[tuple[str, pa.DataType]]:
+    return {(field.name, field.type) for field in schema}
+
+
+def _infer_part(part: _Part) -> pa.Table:
     if part.format is Format.CSV:
-        return inferred_csv(part.stream, part.delimiter)
-    return inferred_json(part.stream)
+        return infer_csv(part.stream, part.delimiter)
+    return infer_json(part.stream)
 
 
 def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
@@ -277,11 +268,11 @@ def _text_reader(part: _Part, target: pa.Schema) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _chained(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
-    """One stream after the other; the columns may stand in another order in each."""
+def _chain(readers: Sequence[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    """Chain streams; each may have its columns in another order."""
     schema = readers[0].schema
     for reader in readers[1:]:
-        if {(f.name, f.type) for f in reader.schema} != {(f.name, f.type) for f in schema}:
+        if _types(reader.schema) != _types(schema):
             raise SchemaMismatchError(
                 "the sources do not have the same columns and types.\n"
                 "Hint: merge them one after the other."

@@ -1,9 +1,7 @@
-"""Values of text and JSON as Arrow values of a wanted type, exactly or not at all.
+"""Convert text and JSON to Arrow values, exactly or not at all; and read files and stdin as bytes.
 
-Nothing is rounded, cut or guessed: what is not a value of the type is a :class:`Misfit` that knows
-its place.
-
-Bytes that can be read from their beginning more than once: files, and stdin.
+Nothing is rounded, truncated or guessed: a value that is not valid for its type raises
+:class:`ConversionError`, which knows its index.
 """
 
 from __future__ import annotations
@@ -34,15 +32,12 @@ __all__ = [
     "Stream",
     "TrackedFile",
     "check_readable",
-    "expected",
+    "convert_columns",
     "file_stream",
     "from_json",
     "from_text",
     "stdin_stream",
 ]
-
-
-# --- Values of text and JSON as Arrow values of a wanted type, exactly or not at all ---
 
 _T = TypeVar("_T")
 
@@ -72,7 +67,7 @@ _EXPECTED: dict[Family, str] = {
 
 
 class ConversionError(Exception):
-    """A value that is none of its column's type."""
+    """A value is not valid for the type of its column."""
 
     def __init__(self, index: int, value: Any) -> None:
         super().__init__(index, value)
@@ -81,11 +76,7 @@ class ConversionError(Exception):
 
 
 def check_readable(name: str, data_type: pa.DataType, *, nested: bool) -> None:
-    """Refuse a column that text or JSON has no way to spell.
-
-    Raises:
-        SchemaMismatchError: Naming the column.
-    """
+    """Refuse a column whose values CSV or JSON cannot express."""
     kind = plain_type(data_type)
     if nested and pa.types.is_nested(kind) and not pa.types.is_union(kind):
         for inner in _inner(kind):
@@ -94,7 +85,7 @@ def check_readable(name: str, data_type: pa.DataType, *, nested: bool) -> None:
     if family(kind) not in _READABLE:
         raise SchemaMismatchError(
             f"column {name!r} is {kind} in the target, which {'JSON' if nested else 'CSV'} cannot "
-            "spell without doubt.\nHint: bring the rows as Parquet, or as an Arrow stream on stdin."
+            "express exactly.\nHint: pass the rows as Parquet, or as an Arrow stream on stdin."
         )
 
 
@@ -106,8 +97,32 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.value_type]
 
 
-def expected(data_type: pa.DataType) -> str:
-    """What a value of a type looks like, for a hint."""
+def convert_columns(
+    stream: Stream,
+    lines: Sequence[int],
+    schema: pa.Schema,
+    convert: Callable[[int, pa.Field], pa.Array],
+    quote: Callable[[Any], str] = repr,
+) -> list[pa.Array]:
+    """Convert every column of a batch, and name the first line and column where that fails."""
+    columns, errors = [], []
+    for number, field in enumerate(schema):
+        try:
+            columns.append(convert(number, field))
+        except ConversionError as error:
+            errors.append((error.index, number, error.value))
+    if errors:
+        index, number, value = min(errors, key=lambda found: found[:2])
+        field = schema.field(number)
+        raise SchemaMismatchError(
+            f"{stream.name}, line {lines[index]}, column {field.name!r}: {quote(value)} is not a "
+            f"valid {field.type}.\nHint: {_expected(field.type)}"
+        )
+    return columns
+
+
+def _expected(data_type: pa.DataType) -> str:
+    """Return a hint on how to write a value of a type."""
     kind = plain_type(data_type)
     name = family(kind)
     if name is None:
@@ -117,11 +132,7 @@ def expected(data_type: pa.DataType) -> str:
 
 
 def from_text(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Texts as values of a type; NULL stays NULL, and so does no text where text is none.
-
-    Raises:
-        ConversionError: At the first text that is no value of the type.
-    """
+    """Convert texts to a type; empty texts become NULL unless the type is string."""
     if family(data_type) != "string":
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     return _all_or_first(texts, lambda part: _text_values(part, data_type))
@@ -148,18 +159,14 @@ def _text_values(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _same_infinities(texts: pa.Array, values: pa.Array) -> bool:
-    """Whether only what says so has become infinite: Arrow lets 1e999 pass as infinity."""
+    """Whether only texts that say so became infinite: Arrow reads 1e999 as infinity."""
     said = pc.match_substring(pc.utf8_lower(texts), "inf")
     became = pc.is_inf(values.cast(pa.float64()))
     return not pc.any(pc.and_not(became, said)).as_py()
 
 
 def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """Values of JSON, with numbers as ints and decimals, as values of a type.
-
-    Raises:
-        ConversionError: At the first that is no value of the type.
-    """
+    """Convert values of JSON, with numbers as ints and decimals, to a type."""
     if family(data_type) in _AS_TEXT:
         for index, value in enumerate(values):
             if value is not None and not isinstance(value, str):
@@ -172,19 +179,14 @@ def from_json(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 def _json_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     kind = family(data_type)
-    if kind is not None and set(map(type, values)) <= _TAKEN_AS_THEY_ARE.get(kind, set()):
+    if kind is not None and set(map(type, values)) <= _EXACT_IN_ARROW.get(kind, set()):
         return pa.array(values, data_type)
     converted = [None if value is None else _python(value, data_type) for value in values]
     return pa.array(converted, data_type)
 
 
 def _python(value: Any, data_type: pa.DataType) -> Any:
-    """A value of JSON as the Python value that Arrow takes for the type.
-
-    Raises:
-        TypeError: If it is of another kind.
-        ValueError: If it would have to be changed.
-    """
+    """Return a value of JSON as the Python value that Arrow accepts for the type."""
     kind = family(data_type)
     if kind is None:
         return _nested(value, data_type)
@@ -207,13 +209,13 @@ def _python(value: Any, data_type: pa.DataType) -> Any:
     return Decimal(value) if kind == "decimal" else value
 
 
-_TAKEN_AS_THEY_ARE: dict[Family, set[type]] = {
+_EXACT_IN_ARROW: dict[Family, set[type]] = {
     "bool": {bool, type(None)},
     "integer": {int, type(None)},
     "decimal": {Decimal, type(None)},
     "string": {str, type(None)},
 }
-"""What Arrow takes for a type exactly or not at all, so that no value has to be looked at."""
+"""Python types that Arrow converts exactly or refuses, so that no value needs a check."""
 
 _JSON_KINDS: dict[Family, tuple[type, ...]] = {
     "bool": (bool,),
@@ -247,7 +249,7 @@ def _nested(value: Any, data_type: pa.DataType) -> Any:
 
 
 def _all_or_first(values: Any, convert: Callable[[Any], _T]) -> _T:
-    """Convert all values; where that fails, find the first one that fails alone."""
+    """Convert all values; if that fails, find the first value that is not valid."""
     try:
         return convert(values)
     except _ERRORS as error:
@@ -266,17 +268,17 @@ def _all_or_first(values: Any, convert: Callable[[Any], _T]) -> _T:
         ) from error
 
 
-# --- Bytes that can be read from their beginning more than once: files, and stdin ---
+# Bytes that can be read more than once: files, and stdin.
 
-_IN_MEMORY = 64 * 1024 * 1024
-_PIECE = 1024 * 1024
-_PATIENCE = 10.0
-"""Seconds to wait for threads that have nothing left to do."""
+_MAX_MEMORY_BYTES = 64 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
+_RELEASE_TIMEOUT = 10.0
+"""Seconds to wait until the threads of Arrow release a file."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Named bytes; each call of ``open`` gives them from the beginning."""
+    """Named bytes; each call of ``open`` reads them from the beginning."""
 
     name: str
     """For messages."""
@@ -285,7 +287,7 @@ class Stream:
 
 
 def file_stream(root: Root, path: str) -> Stream:
-    """A file, decompressed where its name says that it is compressed."""
+    """Return a file as a stream, decompressed if its name says that it is compressed."""
 
     def opened() -> IO[bytes]:
         handle: Any = fsspec.core.OpenFile(root.filesystem, path, "rb", compression="infer").open()
@@ -295,22 +297,15 @@ def file_stream(root: Root, path: str) -> Stream:
 
 
 def stdin_stream(stack: ExitStack) -> Stream:
-    """What is piped in; kept, because what does not fit is looked for a second time.
-
-    Args:
-        stack: Lets go of what is kept.
-
-    Raises:
-        InvalidArgumentError: If nothing is piped in.
-    """
+    """Return stdin as a stream; its bytes are kept, since errors are located by a second read."""
     if sys.stdin is None or sys.stdin.isatty():
         raise InvalidArgumentError(
             "SOURCE is '-', but nothing is piped into this command.\n"
             "Hint: pipe JSON lines or an Arrow stream into it, or name a file."
         )
-    spool = tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="fsspeckit-stdin-")  # noqa: SIM115
+    spool = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES, prefix="fsspeckit-stdin-")  # noqa: SIM115
     kept = stack.enter_context(spool)
-    while piece := sys.stdin.buffer.read(_PIECE):
+    while piece := sys.stdin.buffer.read(_READ_BYTES):
         kept.write(piece)
 
     def opened() -> IO[bytes]:
@@ -322,7 +317,7 @@ def stdin_stream(stack: ExitStack) -> Stream:
 
 
 class _Kept(io.RawIOBase):
-    """Reads a file from its beginning and leaves it open when it is closed."""
+    """Reads a file and leaves it open when it is closed."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -337,43 +332,43 @@ class _Kept(io.RawIOBase):
 
 
 class TrackedFile:
-    """A file that is lent to Arrow while a ``with`` statement lasts; counts its quotes.
+    """A file that Arrow reads during a ``with`` statement; counts its quotes.
 
-    The threads of Arrow may hold it for a moment after all is read. To let go of it they need the
-    interpreter, and a process that ends in that moment is aborted; so the end waits for them.
+    The threads of Arrow may hold the file for a moment after everything is read. To release it they
+    need the interpreter, and a process that ends in that moment is aborted; so ``__exit__`` waits.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._returned = threading.Event()
-        self._returned.set()
+        self._released = threading.Event()
+        self._released.set()
         self.quotes = 0
 
     def __enter__(self) -> Callable[[], pa.NativeFile]:
-        return self._lend
+        return self._open
 
     def __exit__(self, *exception: object) -> None:
-        self._returned.wait(_PATIENCE)
+        self._released.wait(_RELEASE_TIMEOUT)
 
-    def _lend(self) -> pa.NativeFile:
-        self._returned.clear()
-        return pa.PythonFile(_Loan(self, self._returned), mode="r")
+    def _open(self) -> pa.NativeFile:
+        self._released.clear()
+        return pa.PythonFile(_ArrowHandle(self, self._released), mode="r")
 
     def read(self, size: int) -> bytes:
-        """Some bytes."""
+        """Read bytes for Arrow."""
         data = self._file.read(size)
         self.quotes += data.count(b'"')
         return data
 
 
-class _Loan:
-    """What Arrow holds of a file; tells when nobody holds it any more."""
+class _ArrowHandle:
+    """What Arrow holds of a file; sets an event when it is garbage-collected."""
 
     closed = False
 
-    def __init__(self, lent: TrackedFile, returned: threading.Event) -> None:
-        self.read = lent.read
-        self._returned = returned
+    def __init__(self, tracked: TrackedFile, released: threading.Event) -> None:
+        self.read = tracked.read
+        self._released = released
 
     def __del__(self) -> None:
-        self._returned.set()
+        self._released.set()

@@ -1,9 +1,10 @@
-"""CSV as Arrow batches with the target's types; a misfit is told with its line and column."""
+"""Read CSV as Arrow batches with the target's types; errors name the line and the column."""
 
 from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +16,7 @@ from fsspeckit.cli.sources.convert import (
     ConversionError,
     TrackedFile,
     check_readable,
-    expected,
+    convert_columns,
     from_text,
 )
 from fsspeckit.core.keys import plain_type
@@ -27,22 +28,18 @@ if TYPE_CHECKING:
 
     from fsspeckit.cli.sources.convert import Stream
 
-__all__ = ["csv_batches", "csv_schema", "inferred_csv"]
+__all__ = ["csv_batches", "csv_schema", "infer_csv"]
 
-_BLOCK = 4 * 1024 * 1024
-_LINES = 4096
+_BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_RECORDS = 4096
 _LARGEST_EXACT = 2.0**53
-"""From here on floats leave out whole numbers."""
+"""Larger integers are not all floats."""
 
 csv.field_size_limit(2**31 - 1)
 
 
 def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
-    """The columns of a CSV file with the target's types, in the order of the file.
-
-    Raises:
-        SchemaMismatchError: If its header does not name the target's columns.
-    """
+    """Return the columns of a CSV file with the target's types, in the order of the file."""
     names = _header(stream, delimiter)
     check_same_columns(names, target.names)
     for name in names:
@@ -51,32 +48,24 @@ def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
 
 
 def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a CSV file.
-
-    Raises:
-        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
-    """
+    """Yield the rows of a CSV file."""
     try:
         with stream.open() as handle:
-            lent = TrackedFile(handle)
-            for texts in _text_batches(lent, delimiter, schema.names):
-                yield _typed(texts, schema)
-        if lent.quotes % 2:
-            # Arrow takes a quote that is never closed for one that is closed at the end.
+            tracked = TrackedFile(handle)
+            for texts in _text_batches(tracked, delimiter, schema.names):
+                yield _convert_batch(texts, schema)
+        if tracked.quotes % 2:
+            # Arrow accepts a quote that is never closed; the csv module does not.
             for _ in _records(stream, delimiter):
                 pass
     except csv.Error as error:
-        raise _broken(stream, error) from error
+        raise _invalid_csv(stream, error) from error
     except (ConversionError, pa.ArrowInvalid) as error:
         _raise_located(stream, delimiter, schema, error)
 
 
-def inferred_csv(stream: Stream, delimiter: str) -> pa.Table:
-    """The rows of a CSV file with types that all of its values have, with all of their digits.
-
-    Raises:
-        SchemaMismatchError: If it cannot be read as CSV.
-    """
+def infer_csv(stream: Stream, delimiter: str) -> pa.Table:
+    """Return the rows of a CSV file with types inferred from all values, without losing digits."""
     names = _header(stream, delimiter)
     try:
         table = _read(stream, delimiter)
@@ -95,7 +84,7 @@ def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table
 
 
 def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
-    """The columns that Arrow takes for floats although they hold whole numbers of many digits."""
+    """Return the columns that Arrow reads as floats although they hold large integers."""
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     large = [
         name
@@ -113,14 +102,14 @@ def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _text_batches(
-    lent: TrackedFile, delimiter: str, names: Sequence[str]
+    tracked: TrackedFile, delimiter: str, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Every field as the text it is."""
-    with lent as file:
-        # Without a name for the reader, which would keep it until the wait for it is over.
+    """Yield every field as text."""
+    with tracked as file:
+        # No variable for the reader: it would keep the file open until the wait times out.
         yield from arrow_csv.open_csv(
             file(),
-            arrow_csv.ReadOptions(block_size=_BLOCK),
+            arrow_csv.ReadOptions(block_size=_BLOCK_BYTES),
             _parsing(delimiter),
             _as_texts(names),
         )
@@ -131,7 +120,7 @@ def _parsing(delimiter: str) -> arrow_csv.ParseOptions:
 
 
 def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
-    """No field is NULL, a pair of quotes is the empty text: the difference only CSV knows."""
+    """An empty field is NULL, a pair of quotes is the empty text."""
     return arrow_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         strings_can_be_null=True,
@@ -140,7 +129,7 @@ def _as_texts(names: Sequence[str]) -> arrow_csv.ConvertOptions:
     )
 
 
-def _typed(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _convert_batch(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [from_text(texts.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -167,7 +156,7 @@ def _header(stream: Stream, delimiter: str) -> list[str]:
 
 
 def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the number of the line where each begins; empty lines are none."""
+    """Yield records with the line number where each begins; empty lines are skipped."""
     with stream.open() as handle:
         raw: Any = handle
         with io.TextIOWrapper(io.BufferedReader(raw), "utf-8-sig", newline="") as text:
@@ -182,24 +171,24 @@ def _records(stream: Stream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _raise_located(
     stream: Stream, delimiter: str, schema: pa.Schema, cause: BaseException
 ) -> NoReturn:
-    """Find the line of the first record that does not fit, the slow way."""
+    """Raise an error that names the first invalid record, which needs a second, slow read."""
     records = _records(stream, delimiter)
     try:
         next(records, None)
-        while block := list(islice(records, _LINES)):
+        while block := list(islice(records, _BLOCK_RECORDS)):
             _check_widths(stream, block, schema)
-            _check_values(stream, block, schema)
+            convert_columns(stream, [line for line, _ in block], schema, partial(_column, block))
     except UnicodeDecodeError as error:
         raise SchemaMismatchError(
             f"{stream.name} is not UTF-8 text, at byte {error.start} of a piece of it: "
             f"{error.reason}.\nHint: convert it to UTF-8."
         ) from cause
     except csv.Error as error:
-        raise _broken(stream, error) from cause
-    raise _broken(stream, cause) from cause
+        raise _invalid_csv(stream, error) from cause
+    raise _invalid_csv(stream, cause) from cause
 
 
-def _broken(stream: Stream, reason: BaseException) -> SchemaMismatchError:
+def _invalid_csv(stream: Stream, reason: BaseException) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"{stream.name} cannot be read as CSV: {reason}.\n"
         "Hint: check the quotes, the end of the file, and --delimiter."
@@ -218,19 +207,5 @@ def _check_widths(
             )
 
 
-def _check_values(
-    stream: Stream, block: Sequence[tuple[int, list[str]]], schema: pa.Schema
-) -> None:
-    misfits = []
-    for number, field in enumerate(schema):
-        texts = pa.array([record[number] for _, record in block], pa.string())
-        try:
-            from_text(texts, field.type)
-        except ConversionError as misfit:
-            misfits.append((misfit.index, number, misfit.value, field))
-    if misfits:
-        index, _, value, field = min(misfits, key=lambda found: found[:2])
-        raise SchemaMismatchError(
-            f"{stream.name}, line {block[index][0]}, column {field.name!r}: {value!r} is no "
-            f"{field.type}.\nHint: {expected(field.type)}"
-        )
+def _column(block: Sequence[tuple[int, list[str]]], number: int, field: pa.Field) -> pa.Array:
+    return from_text(pa.array([record[number] for _, record in block], pa.string()), field.type)

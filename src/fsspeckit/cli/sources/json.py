@@ -1,7 +1,6 @@
-"""JSON lines as Arrow batches with the target's types; a misfit is told with its line and column.
+"""Read JSON lines as Arrow batches with the target's types; errors name the line and the column.
 
-Numbers are read as whole numbers and decimals, never as floats, so that a decimal column gets the
-digits that are written.
+Numbers are read as integers and decimals, never as floats, so that decimal columns keep all digits.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from fsspeckit.cli.sources.convert import (
-    ConversionError,
     TrackedFile,
     check_readable,
-    expected,
+    convert_columns,
     from_json,
 )
 from fsspeckit.core.keys import plain_type
@@ -31,57 +29,45 @@ if TYPE_CHECKING:
     from fsspeckit.cli.sources.convert import Stream
 
     Line = tuple[int, dict[str, Any]]
-    Place = tuple[str | None, ...]  # names of columns and fields; None for items of arrays
+    FieldPath = tuple[str | None, ...]  # names of columns and fields; None for items of arrays
 
-__all__ = ["inferred_json", "json_batches", "json_schema"]
+__all__ = ["infer_json", "json_batches", "json_schema"]
 
-_ROWS = 16_384
-_BLOCK = 16 * 1024 * 1024
-_SHOWN = 60
+_BATCH_ROWS = 16_384
+_BLOCK_BYTES = 16 * 1024 * 1024
+_MAX_QUOTED = 60
 _LARGEST_FLOAT = int(sys.float_info.max)
 
 
 def json_schema(target: pa.Schema) -> pa.Schema:
-    """The target's columns, of types that JSON can spell.
-
-    Raises:
-        SchemaMismatchError: Naming a column that it cannot.
-    """
+    """Return the target's columns, and refuse those whose values JSON cannot express."""
     for field in target:
         check_readable(field.name, field.type, nested=True)
     return pa.schema([(field.name, plain_type(field.type)) for field in target])
 
 
 def json_batches(stream: Stream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of JSON lines.
-
-    Raises:
-        SchemaMismatchError: Naming the line and the column of the first value that does not fit.
-    """
-    held: list[Line] = []
+    """Yield the rows of JSON lines."""
+    lines: list[Line] = []
     for line in _lines(stream):
         _check_names(stream, line, schema)
-        held.append(line)
-        if len(held) == _ROWS:
-            yield _batch(stream, held, schema)
-            held = []
-    yield _batch(stream, held, schema)
+        lines.append(line)
+        if len(lines) == _BATCH_ROWS:
+            yield _batch(stream, lines, schema)
+            lines = []
+    yield _batch(stream, lines, schema)
 
 
-def inferred_json(stream: Stream) -> pa.Table:
-    """The rows of JSON lines with types that all of their values have.
-
-    Raises:
-        SchemaMismatchError: If they cannot be read.
-    """
+def infer_json(stream: Stream) -> pa.Table:
+    """Return the rows of JSON lines with types inferred from all values."""
     if next(_lines(stream), None) is None:
         raise SchemaMismatchError(
-            f"{stream.name} is empty, so nothing tells the columns of a new dataset.\n"
-            "Hint: bring at least one row, or Parquet."
+            f"{stream.name} is empty, so the columns of a new dataset are unknown.\n"
+            "Hint: pass at least one row, or Parquet."
         )
     try:
         with stream.open() as handle, TrackedFile(handle) as file:
-            table = arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK))
+            table = arrow_json.read_json(file(), arrow_json.ReadOptions(block_size=_BLOCK_BYTES))
     except pa.ArrowInvalid as error:
         _check_alike(stream, frozenset())
         raise SchemaMismatchError(
@@ -92,8 +78,8 @@ def inferred_json(stream: Stream) -> pa.Table:
     return table
 
 
-def _floats(fields: Iterable[pa.Field], above: Place = ()) -> Iterator[Place]:
-    """The columns, and parts of columns, that are floats."""
+def _floats(fields: Iterable[pa.Field], above: FieldPath = ()) -> Iterator[FieldPath]:
+    """Yield the paths of columns and nested fields that are floats."""
     for field in fields:
         path, kind = (*above, field.name), field.type
         while pa.types.is_list(kind):
@@ -104,37 +90,33 @@ def _floats(fields: Iterable[pa.Field], above: Place = ()) -> Iterator[Place]:
             yield path
 
 
-def _check_alike(stream: Stream, floats: frozenset[Place]) -> None:
-    """Find the first value that is of another kind than those above it, or would be rounded.
-
-    Raises:
-        SchemaMismatchError: Naming its line and column.
-    """
-    seen: dict[Place, tuple[str, int]] = {}
+def _check_alike(stream: Stream, floats: frozenset[FieldPath]) -> None:
+    """Refuse the first value that is of another kind than those before it, or would be rounded."""
+    seen: dict[FieldPath, tuple[str, int]] = {}
     for number, row in _lines(stream):
         for path, kind, value in _kinds((), row):
             known, first = seen.setdefault(path, (kind, number))
             if kind != known:
                 raise SchemaMismatchError(
-                    f"{stream.name}, line {number}, column {_called(path)!r}: {_shown(value)} "
+                    f"{stream.name}, line {number}, column {_path_text(path)!r}: {_quoted(value)} "
                     f"is {kind}, but line {first} has {known} there.\n"
                     "Hint: give a column values of one kind."
                 )
             if _is_rounded(value, path in floats):
                 raise SchemaMismatchError(
-                    f"{stream.name}, line {number}, column {_called(path)!r}: {_shown(value)} "
-                    "has more digits than a number of the column can keep.\n"
+                    f"{stream.name}, line {number}, column {_path_text(path)!r}: {_quoted(value)} "
+                    "has more digits than the type of the column can store.\n"
                     "Hint: write the numbers of that column in quotes, as text."
                 )
 
 
-def _called(path: Place) -> str:
-    """A place as people write it: ``a.b[].c``."""
+def _path_text(path: FieldPath) -> str:
+    """Return a path as text, such as ``a.b[].c``."""
     return "".join("[]" if name is None else f".{name}" for name in path).removeprefix(".")
 
 
-def _kinds(above: Place, value: Any) -> Iterator[tuple[Place, str, Any]]:
-    """The kinds of values in an object or array, each with its place."""
+def _kinds(above: FieldPath, value: Any) -> Iterator[tuple[FieldPath, str, Any]]:
+    """Yield path, kind and value of everything in an object or array."""
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     for name, item in items:
         if item is not None:
@@ -154,7 +136,7 @@ _KINDS = {
 
 
 def _is_rounded(value: Any, as_float: bool) -> bool:
-    """Whether a number is not the same any more once Arrow has read it."""
+    """Whether Arrow would round a number."""
     if isinstance(value, Decimal):
         return math.isinf(float(value))
     if not as_float or not isinstance(value, int):
@@ -163,7 +145,7 @@ def _is_rounded(value: Any, as_float: bool) -> bool:
 
 
 def _lines(stream: Stream) -> Iterator[Line]:
-    decode = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_each_once).decode
+    decode = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_unique_names).decode
     with stream.open() as handle:
         for number, line in enumerate(handle, 1):
             text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
@@ -172,14 +154,14 @@ def _lines(stream: Stream) -> Iterator[Line]:
             try:
                 found = decode(text.decode())
             except (ValueError, RecursionError) as error:
-                raise _no_object(stream, number, text, str(error)) from error
+                raise _invalid_line(stream, number, text, str(error)) from error
             if not isinstance(found, dict):
-                raise _no_object(stream, number, text, f"it is a {type(found).__name__}")
+                raise _invalid_line(stream, number, text, f"it is a {type(found).__name__}")
             yield number, found
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names occur once: of two values nobody knows which one is meant."""
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that has a name twice: it is unclear which value is meant."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -188,13 +170,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_object(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
-    shown = text.strip()[:_SHOWN].decode(errors="replace")
+def _invalid_line(stream: Stream, number: int, text: bytes, reason: str) -> SchemaMismatchError:
+    quoted = text.strip()[:_MAX_QUOTED].decode(errors="replace")
     hint = "write one JSON object on each line."
-    if shown.startswith("["):
+    if quoted.startswith("["):
         hint = "write one object on each line instead of an array; jq -c '.[]' does it."
     return SchemaMismatchError(
-        f"{stream.name}, line {number}: {shown!r} is not a JSON object: {reason}.\nHint: {hint}"
+        f"{stream.name}, line {number}: {quoted!r} is not a JSON object: {reason}.\nHint: {hint}"
     )
 
 
@@ -216,21 +198,13 @@ def _check_names(stream: Stream, line: Line, schema: pa.Schema) -> None:
 
 
 def _batch(stream: Stream, lines: list[Line], schema: pa.Schema) -> pa.RecordBatch:
-    columns, misfits = [], []
-    for number, field in enumerate(schema):
-        try:
-            columns.append(from_json([row[field.name] for _, row in lines], field.type))
-        except ConversionError as misfit:
-            misfits.append((misfit.index, number, misfit.value, field))
-    if not misfits:
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    index, _, value, field = min(misfits, key=lambda found: found[:2])
-    raise SchemaMismatchError(
-        f"{stream.name}, line {lines[index][0]}, column {field.name!r}: {_shown(value)} is no "
-        f"{field.type}.\nHint: {expected(field.type)}"
-    )
+    def convert(_: int, field: pa.Field) -> pa.Array:
+        return from_json([row[field.name] for _, row in lines], field.type)
+
+    columns = convert_columns(stream, [line for line, _ in lines], schema, convert, _quoted)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
-    return text[:_SHOWN]
+    return text[:_MAX_QUOTED]

@@ -376,15 +376,20 @@ def check_names(what: str, names: Sequence[Any]) -> None:
     if isinstance(names, (str, bytes)):
         raise InvalidArgumentError(
             f"{what} must be a sequence of column names, got the string {names!r}.\n"
-            f"Hint: pass [{names!r}]."
+            f"Hint: pass [{names!r}].",
+            argument=what,
         )
     given: Any = names
     if not given or not isinstance(given, Sequence):
-        raise InvalidArgumentError(f"{what} must name at least one column, got {names!r}.")
-    if others := [name for name in names if not isinstance(name, str)]:
-        raise InvalidArgumentError(f"{what} must be strings, got {others[0]!r}.")
+        raise InvalidArgumentError(
+            f"{what} must name at least one column, got {names!r}.", argument=what
+        )
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise InvalidArgumentError(f"{what} must be strings, got {strange[0]!r}.", argument=what)
     if len(set(names)) < len(names):
-        raise InvalidArgumentError(f"{what} must name each column once, got {list(names)!r}.")
+        raise InvalidArgumentError(
+            f"{what} must name each column once, got {list(names)!r}.", argument=what
+        )
 
 
 def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> None:
@@ -405,7 +410,8 @@ def check_columns(what: str, names: Sequence[str], available: Sequence[str]) -> 
         if len(alike) > 1:
             raise InvalidArgumentError(
                 f"{what} {name!r} is ambiguous among the columns {alike!r}; readers that ignore "
-                "case cannot tell them apart.\nHint: rename or drop all but one of them."
+                "case cannot tell them apart.\nHint: rename or drop all but one of them.",
+                argument=what,
             )
 
 

@@ -226,7 +226,8 @@ def _canonical_order(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
         if family(source.schema.field(name).type) is None:
             raise InvalidArgumentError(
                 f"order_by {name!r} of type {source.schema.field(name).type} has no order.\n"
-                "Hint: order by numbers, strings, binaries, booleans, dates, times or timestamps."
+                "Hint: order by numbers, strings, binaries, booleans, dates, times or timestamps.",
+                argument="order_by",
             )
     columns = [key_column(name, source.schema.field(name).type) for name in order_by]
     return canonical_keys(source, columns)

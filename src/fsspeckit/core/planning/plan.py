@@ -17,7 +17,7 @@ from fsspeckit.core.keys import as_names, canonical_keys, keys_table
 from fsspeckit.core.planning.pruning import Evidence, prune
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.display import (
-    MOST_LINES,
+    MAX_LINES,
     Card,
     Displayed,
     FileGroup,
@@ -233,11 +233,11 @@ class MergePlan(Displayed):
         return "\n".join([*self._head(), *map(self._line, self.files)])
 
     def __str__(self) -> str:
-        if len(self.files) <= MOST_LINES:
+        if len(self.files) <= MAX_LINES:
             return self.explain()
         ordered = self._ordered()
-        rest = _reasons(ordered[MOST_LINES:])
-        lines = [*self._head(), *map(self._line, ordered[:MOST_LINES])]
+        rest = _reasons(ordered[MAX_LINES:])
+        lines = [*self._head(), *map(self._line, ordered[:MAX_LINES])]
         return "\n".join([*lines, *(f"  and {reason}" for reason in rest)])
 
     def _head(self) -> list[str]:

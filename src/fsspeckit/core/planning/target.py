@@ -171,7 +171,8 @@ def _check_expected(expected: Sequence[str], detected: Sequence[str]) -> None:
     if list(expected) != list(detected):
         raise InvalidArgumentError(
             f"partition_columns is {list(expected)!r}, but the dataset is partitioned by "
-            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own."
+            f"{list(detected)!r}.\nHint: leave partition_columns out to use the dataset's own.",
+            argument="partition_columns",
         )
 
 

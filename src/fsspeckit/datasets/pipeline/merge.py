@@ -28,6 +28,7 @@ from fsspeckit.datasets.pipeline.target_checks import (
 )
 from fsspeckit.display import reporting
 from fsspeckit.errors import (
+    Argument,
     ConcurrentModificationError,
     InvalidArgumentError,
     PartitionMoveError,
@@ -273,7 +274,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         if self._options.deletes and not self.source.num_rows and not self._options.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
-                "Hint: pass allow_empty=True if that is what you want."
+                "Hint: pass allow_empty=True if that is what you want.",
+                mentions=(Argument("allow_empty", (True,)),),
             )
 
     def run(self, snapshot: Snapshot) -> CommitOutcome:

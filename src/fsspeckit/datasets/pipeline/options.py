@@ -65,7 +65,9 @@ class FileOptions:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
             if not (_is_whole(value) and value > 0):
-                raise InvalidArgumentError(f"{name} must be > 0, a whole number, got {value!r}.")
+                raise InvalidArgumentError(
+                    f"{name} must be > 0, a whole number, got {value!r}.", argument=name
+                )
         if self.compression not in _CODECS:
             raise InvalidArgumentError.choice("compression", self.compression, _CODECS)
         basename_of(self.basename_template, 0)
@@ -103,12 +105,14 @@ class RewriteLimits:
         if fraction is not None and not (is_number and 0 <= fraction <= 1):
             raise InvalidArgumentError(
                 f"max_rewrite_fraction must be a number from 0 to 1, got {fraction!r}.\n"
-                "Hint: 0.25 lets a merge rewrite a quarter of the bytes."
+                "Hint: 0.25 lets a merge rewrite a quarter of the bytes.",
+                argument="max_rewrite_fraction",
             )
         most: Any = self.max_rewrite_bytes
         if most is not None and not (_is_whole(most) and most >= 0):
             raise InvalidArgumentError(
-                f"max_rewrite_bytes must be a whole number of bytes, 0 or more, got {most!r}."
+                f"max_rewrite_bytes must be a whole number of bytes, 0 or more, got {most!r}.",
+                argument="max_rewrite_bytes",
             )
 
     def check(self, plan: MergePlan) -> None:

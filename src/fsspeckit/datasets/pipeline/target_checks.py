@@ -177,7 +177,8 @@ def new_files(
     if not stored.names:
         raise InvalidArgumentError(
             f"partition_columns names every column, {parts.names!r}: files would hold nothing.\n"
-            "Hint: leave at least one column out."
+            "Hint: leave at least one column out.",
+            argument="partition_columns",
         )
     blooms = dict.fromkeys(options.bloom_columns, options.row_group_size)
     return NewFiles(
@@ -204,7 +205,8 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             what = "is not stored in files" if name in parts else f"is of type {kind}"
             raise InvalidArgumentError(
                 f"bloom_columns {name!r} cannot have a bloom filter: it {what}.\n"
-                "Hint: bloom filters are for numbers, strings, binaries, dates and timestamps."
+                "Hint: bloom filters are for numbers, strings, binaries, dates and timestamps.",
+                argument="bloom_columns",
             )
 
 

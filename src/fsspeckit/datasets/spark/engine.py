@@ -76,7 +76,7 @@ from fsspeckit.datasets.spark.tasks import (
     StageBatches,
     unpacked,
 )
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
@@ -227,7 +227,9 @@ class SparkEngine:
             raise InvalidArgumentError(
                 f"{request.strategy.value} with duplicate_keys={request.duplicates!r} needs "
                 "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
-                "the last.\nHint: pass order_by=[...]; of rows with one key the greatest is kept."
+                "the last.\nHint: pass order_by=[...]; of rows with one key the greatest is kept.",
+                argument="duplicate_keys",
+                mentions=(Argument("order_by", (...,)), Argument("order_by")),
             )
         wanted = key_and_order_columns(target, request, source.schema.names)
         if source.num_rows <= self._small:

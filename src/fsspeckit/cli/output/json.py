@@ -1,0 +1,87 @@
+"""Print results as one JSON document, as the files in ``schemas/`` describe it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fsspeckit.cli.errors import advice_in_cli_terms
+from fsspeckit.display import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.cli.commands.inspect import FoundEngine
+    from fsspeckit.core.merge import MergeResult
+    from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.inspection import Diagnosis, Inspection
+    from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.storage import HistoryEntry, RecoveryReport
+
+__all__ = ["JsonOutput"]
+
+_MERGE_FIELDS = (
+    *("strategy", "source_count", "target_count_before", "target_count_after"),
+    *("inserted", "updated", "deleted"),
+)
+
+
+class JsonOutput:
+    """Writes one JSON document to a stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        self._stream.write(json.dumps({"kind": kind, **fields}, indent=2) + "\n")
+
+    def plan(self, plan: MergePlan) -> None:
+        """Print what a merge would do."""
+        self._write("plan", **plan.to_dict())
+
+    def merged(self, path: str, result: MergeResult) -> None:
+        """Print what a merge did."""
+        fields = result.to_dict()
+        commit = fields["metrics"].get("commit", {})
+        self._write(
+            "merge",
+            path=path,
+            **{name: fields[name] for name in _MERGE_FIELDS},
+            commit=commit.get("number") if commit.get("published") else None,
+            notes=[*commit.get("notes", ()), *commit.get("missing", ())],
+            seconds=fields["metrics"].get("seconds", {}),
+            files=fields["files"],
+        )
+
+    def written(self, path: str, result: WriteDatasetResult) -> None:
+        """Print what a write did."""
+        fields = result.to_dict()
+        for file in fields["files"]:
+            values = file["partition_values"].items()
+            file["partition_values"] = {n: None if v is None else str(v) for n, v in values}
+        names = ("mode", "total_rows", "files")
+        self._write("write", path=path, **{name: fields[name] for name in names})
+
+    def inspection(self, found: Inspection) -> None:
+        """Print the files, columns and statistics of a dataset."""
+        totals = {"rows": found.rows, "bytes": found.bytes, "row_groups": found.row_groups}
+        self._write("inspect", **plain(found), **totals)
+
+    def diagnosis(self, found: Diagnosis) -> None:
+        """Print how well merges on a key would prune."""
+        document = plain(found)
+        for finding in document["findings"]:
+            finding["advice"] = advice_in_cli_terms(finding["advice"], found.key_columns)
+        self._write("doctor", verdict=found.verdict, **document)
+
+    def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
+        """Print the commits of a dataset."""
+        self._write("history", path=path, commits=[entry.to_dict() for entry in entries])
+
+    def recovery(self, report: RecoveryReport) -> None:
+        """Print what recovery completed and removed."""
+        self._write("recover", **report.to_dict())
+
+    def engines(self, engines: Sequence[FoundEngine]) -> None:
+        """Print which engines are installed."""
+        self._write("engines", engines=plain(engines))
