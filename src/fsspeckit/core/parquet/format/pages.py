@@ -65,9 +65,7 @@ __all__ = [
     "Page",
     "RleBitPacked",
     "ValuePage",
-    "appended",
     "check_chunks",
-    "check_size",
     "codec_of",
     "pack",
     "pages_in",
@@ -345,52 +343,6 @@ def check_chunks(anatomy: FileLayout, read: Read) -> None:
                 raise CannotSpliceError(f"the pages of {chunk.path!r} hold {values:,} values")
 
 
-# --- More bytes at the end of what Snappy has compressed, without compressing it again ---
-
-_SHORT: Final = 60
-_LONG_TAG: Final = 63 << 2
-"""A piece of bytes whose length is in the next four."""
-
-
-def check_size(block: bytes | memoryview, size: int) -> None:
-    """See that a block begins with the number of bytes it stands for, in as few bytes as needed.
-
-    Raises:
-        CannotSpliceError: If it does not, and so cannot be made longer.
-    """
-    preamble = varint(size)
-    if block[: len(preamble)] != preamble:
-        raise CannotSpliceError("a compressed block is not as long as it should be")
-
-
-def appended(block: Part, size: int, more: bytes) -> list[Part]:
-    """A block with more bytes after those it stands for, in parts.
-
-    Args:
-        block: What Snappy made, or where it is in a file; `check_size` was asked about it.
-        size: How many bytes it stands for.
-        more: What follows them.
-
-    Examples:
-        >>> import pyarrow as pa
-        >>> snappy = pa.Codec("snappy")
-        >>> block = b"".join(appended(snappy.compress(b"some", asbytes=True), 4, b" more"))
-        >>> snappy.decompress(block, 9, asbytes=True)
-        b'some more'
-    """
-    if not more:
-        return [block]
-    before = len(varint(size))
-    if isinstance(block, Range):
-        rest: Part = Range(block.start + before, block.length - before)
-    else:
-        rest = block[before:]
-    last = len(more) - 1
-    is_short = len(more) <= _SHORT
-    tag = bytes([last << 2]) if is_short else bytes([_LONG_TAG]) + last.to_bytes(4, "little")
-    return [varint(size + len(more)), rest, tag, more]
-
-
 # --- What is inside a page ---
 
 _HEADER: Final[Spec] = {
@@ -406,8 +358,6 @@ _RAW_SIZE, _SIZE, _CHECKSUM, _V1, _DICTIONARY, _V2 = 2, 3, 4, 5, 7, 8
 _RLE: Final = 3
 _PREFIX: Final = 4
 _LARGEST: Final = 1 << 30
-# Bytes that are not compressed may be one in so many.
-_RARE: Final = 16
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -430,8 +380,9 @@ class Codec:
             raw = memoryview(self._codec.decompress(data, size))
         except (pa.ArrowException, OSError) as error:
             raise CannotSpliceError(f"a page cannot be decompressed: {error}") from error
-        if self._name == "snappy":
-            check_size(data, size)
+        # pyarrow does not report how many bytes Snappy wrote; a block starts with that number.
+        if self._name == "snappy" and read_varint(bytes(data[:10]), 0)[0] != size:
+            raise CannotSpliceError("a page is not as long as its header says")
         return raw
 
     def compress(self, data: bytes) -> bytes:
@@ -440,12 +391,6 @@ class Codec:
             return data
         compressed: bytes = self._codec.compress(data, asbytes=True)
         return compressed
-
-    def extend(self, compressed: Part, raw: Octets, more: bytes) -> Parts:
-        """Compressed bytes with more after those they stand for, in parts."""
-        if self._name == "snappy" and len(more) * _RARE <= len(raw):
-            return appended(compressed, len(raw), more)
-        return [compressed, more] if self._codec is None else [self.compress(b"".join([raw, more]))]
 
 
 def codec_of(number: int) -> Codec | None:
@@ -458,42 +403,38 @@ def codec_of(number: int) -> Codec | None:
 
 @dataclass(frozen=True)
 class DictionaryPage:
-    """A dictionary: its values, plain and one after the other."""
+    """A dictionary page."""
 
     header: Struct
-    body: Part
-    """As it is stored."""
-
     values: Octets
+    """Its values, plain and one after the other."""
+
     codec: Codec
 
     @property
     def count(self) -> int:
-        """How many values it has."""
+        """The number of values."""
         return int(self.header.values[_DICTIONARY].values[1])
 
     @classmethod
-    def of(cls, page: bytes, part: Range, codec: Codec) -> DictionaryPage:
-        """Open a page, which is at some part of its file.
+    def of(cls, page: bytes, codec: Codec) -> DictionaryPage:
+        """Open a page.
 
         Raises:
             CannotSpliceError: If it is damaged.
         """
         header, start = _header(page, _DICTIONARY)
-        body = memoryview(page)[start:]
-        values = codec.decompress(body, header.values[_RAW_SIZE])
-        stays = _CHECKSUM not in header.kinds  # else all of its bytes are needed again
-        place = Range(part.start + start, part.length - start)
-        return cls(header, place if stays else body, values, codec)
+        values = codec.decompress(memoryview(page)[start:], header.values[_RAW_SIZE])
+        return cls(header, values, codec)
 
     def extended(self, values: bytes, count: int) -> Parts:
-        """The page with more values after those it has."""
+        """Return the page with ``count`` more values at its end."""
         header = _copied(self.header, _DICTIONARY)
         inside = header.values[_DICTIONARY]
         inside.values[1] += count
         drop_fields(inside, [3])  # it may have been sorted
-        body = self.codec.extend(self.body, self.values, values)
-        return _page(header, body, len(self.values) + len(values))
+        body = b"".join([self.values, values])
+        return _page(header, [self.codec.compress(body)], len(body))
 
 
 @dataclass(frozen=True)

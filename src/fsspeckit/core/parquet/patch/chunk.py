@@ -323,9 +323,7 @@ def _new_pages(
         return dict(zip(pages.hit, parts, strict=True)) if same_codec else None
     new = patch.new.cast(pages.type).combine_chunks()
     plain = plain_values(_in_memory(come), is_optional=pages.is_optional)
-    made = pages.replaced(new, plain, read)
-    dictionary = (page for page in pages.pages if page.kind == DICTIONARY_PAGE)
-    return None if made is None else dict(zip((*dictionary, *pages.hit), made, strict=True))
+    return pages.replaced(new, plain, read)
 
 
 def _in_memory(chunk: EncodedChunk) -> bytes:

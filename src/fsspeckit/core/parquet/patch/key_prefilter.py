@@ -160,7 +160,7 @@ class _Sifting:
 
     def _page(self, page: Page, data: bytes) -> PrefilteredRows | None:
         if page.kind == DICTIONARY_PAGE:
-            opened = DictionaryPage.of(data, page.part, self.codec)
+            opened = DictionaryPage.of(data, self.codec)
             self.dictionary = self.sieve.sift(opened.values, opened.count)
             self.values = opened.count
             return None if self.dictionary is None else _NOTHING

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
+from fsspeckit.core.parquet.format.layout import CannotSpliceError
 from fsspeckit.core.parquet.format.pages import (
     DICTIONARY_ENCODINGS,
     DICTIONARY_PAGE,
@@ -153,12 +153,10 @@ class IndexedPages(PageSelection):
     def nbytes(self) -> int:
         """What it takes in memory."""
         pages = sum(page.nbytes for page in self.bodies)
-        body = self.dictionary.body
-        dictionary = len(self.dictionary.values) + (0 if isinstance(body, Range) else len(body))
-        return int(self.values.nbytes + self.rows.nbytes + dictionary + pages)
+        return int(self.values.nbytes + self.rows.nbytes + len(self.dictionary.values) + pages)
 
-    def replaced(self, new: pa.Array, plain: bytes, read: Read) -> list[Parts] | None:
-        """The dictionary and these pages with other values for the rows.
+    def replaced(self, new: pa.Array, plain: bytes, read: Read) -> dict[Page, Parts] | None:
+        """Return the pages that change when the rows get other values.
 
         Args:
             new: The values, of the type of the dictionary's.
@@ -166,7 +164,7 @@ class IndexedPages(PageSelection):
             read: Reads bytes of the file.
 
         Returns:
-            The new pages; None if the dictionary would get too large.
+            Each old page with its new bytes; None if the dictionary would get too large.
 
         Raises:
             CannotSpliceError: If a page is damaged.
@@ -175,13 +173,16 @@ class IndexedPages(PageSelection):
         more = plain_slices(plain, new.drop_null(), self.column, added)
         if not self._has_room(len(added), len(more)):
             return None
-        if len(added):
-            self._check_codes(read)
         pages = [
             page.replaced(inside, codes[part])
             for page, inside, part in _by_page(self.bodies, self.spans, self.places)
         ]
-        return [self.dictionary.extended(more, len(added)), *pages]
+        made = dict(zip(self.hit, pages, strict=True))
+        if len(added):
+            self._check_codes(read)
+            dictionary = next(page for page in self.pages if page.kind == DICTIONARY_PAGE)
+            made[dictionary] = self.dictionary.extended(more, len(added))
+        return made
 
     def _has_room(self, count: int, size: int) -> bool:
         """Whether the dictionary may get so many more values, of so many bytes."""
@@ -250,8 +251,7 @@ def indexed_pages(
         return None
     if any(page.encoding not in DICTIONARY_ENCODINGS for page in hit.hit):
         return None
-    part = dictionary.part
-    opened = DictionaryPage.of(read(part.start, part.length), part, codec)
+    opened = DictionaryPage.of(read(dictionary.part.start, dictionary.part.length), codec)
     values = plain_array(opened.values, opened.count, hit.column, element, data_type)
     bodies = tuple(_opened(hit, page, read) for page in hit.hit)
     rows = _rows(bodies, hit, values)
