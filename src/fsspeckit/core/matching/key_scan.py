@@ -80,7 +80,7 @@ def scan_keys(
             if sieve is not None and not constants and root.is_local and rows >= _MANY_ROWS:
                 sifted = _sifted(root, footer, file, number, stored[0], sieve)
                 if sifted is not None:
-                    yield number, sifted.places, pa.table([sifted.values], names=stored)
+                    yield number, sifted.positions, pa.table([sifted.values], names=stored)
                     continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):

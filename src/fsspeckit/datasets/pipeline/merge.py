@@ -574,7 +574,7 @@ class _Merge:
                 "copied": sum(done.copied_row_groups for done in rewrites),
             },
             "rewrites": {
-                self._root.to_user_path(path): done.shown()
+                self._root.to_user_path(path): done.to_metrics()
                 for path, done in self._written.rewrites.items()
             },
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),
