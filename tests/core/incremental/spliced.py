@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.core.rewrite.diff import Costs
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.core.schema_conform import take_rows
 from fsspeckit.storage.roots import open_root
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.keys.canonical import check_columns
-from fsspeckit.core.rewrite.diff import FileDiff, Replacement
-from fsspeckit.core.rewrite.rewrite import read_file_properties
+from fsspeckit.core.rewrite import Replacement, read_file_properties
+from fsspeckit.core.rewrite.diff import FileDiff
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.storage.roots import open_root
 

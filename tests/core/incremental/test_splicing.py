@@ -33,9 +33,8 @@ from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
 from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
-from fsspeckit.core.rewrite import splice
+from fsspeckit.core.rewrite import Replacement, rewrite, splice
 from fsspeckit.core.rewrite.diff import Costs
-from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fsspeckit.core.rewrite.diff import Replacement, Rewritten
 from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, read_file_properties, rewrite
+from fsspeckit.core.rewrite.rewrite import read_file_properties, rewrite
 
 __all__ = [
     "FileLimits",

@@ -46,21 +46,6 @@ if TYPE_CHECKING:
     Probe = Callable[[int, Positions], Probed]
     """Reads pages of a row group, of the columns for which that is cheaper than all of it."""
 
-__all__ = [
-    "Choice",
-    "ComparedRows",
-    "Costs",
-    "FileDiff",
-    "Method",
-    "Replacement",
-    "Rewritten",
-    "RowGroupDiff",
-    "choose",
-    "dictionaries_in",
-    "stored_rows",
-    "with_rows",
-]
-
 Method = Literal["kept", "column splice", "splice", "full"]
 """Nothing is written; some columns of some row groups; whole row groups; the whole file."""
 
@@ -350,8 +335,7 @@ class FileDiff:
         positions: Positions = self._replacement.positions[start:end] - self._starts[number]
         return positions
 
-    def _old_rows(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        names = list(self.properties.schema.names if columns is None else columns)
+    def _old_rows(self, number: int, names: list[str]) -> pa.Table:
         schema = pa.schema([self.properties.schema.field(name) for name in names])
         with naming_damage(self.root, self.path):
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.

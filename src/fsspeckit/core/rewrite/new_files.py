@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import PartitionDirectories
     from fsspeckit.storage import Root, Stage, StagedFile, WorkerStage
 
-__all__ = [
-    "FileLimits",
-    "NewFile",
-    "NewFiles",
-    "Spill",
-    "SpilledRows",
-    "WaitingRows",
-    "basename_of",
-]
-
 
 class WaitingRows:
     """Rows in memory, with their number and size."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite.splice import Spliceable
     from fsspeckit.storage import Root
 
-__all__ = ["Replacement", "Rewritten", "open_writer", "read_file_properties", "rewrite"]
-
 
 def rewrite(
     root: Root,

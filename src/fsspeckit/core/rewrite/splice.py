@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     )
     from fsspeckit.storage import Root
 
-__all__ = ["ENCODERS", "Spliceable", "open_spliceable", "patched_columns"]
-
 ENCODERS = min(4, os.cpu_count() or 1)
 """The number of threads that encode."""
 
@@ -109,7 +107,12 @@ class Spliceable:
         names = {name for one in groups if one.rows for name in one.columns}
         changed = [column for column in self.columns if column.name in names]
         for column in changed:
-            _check_room(diff.file.schema_arrow.field(column.name))
+            # The Arrow schema in the footer stays; its dictionaries must have room for new values.
+            found = dictionaries_in(diff.file.schema_arrow.field(column.name).type)
+            if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in found):
+                raise CannotSpliceError(
+                    f"the dictionary of {column.name!r} may get too many values"
+                )
         check_encodable(changed, diff.properties.schema, self.layout, diff.properties)
 
     def write(
@@ -165,12 +168,6 @@ def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
         columns = columns_of(layout.elements)
         check_columns(layout, columns)
         yield Spliceable(root, original, layout, columns)
-
-
-def _check_room(stored: pa.Field) -> None:
-    """Check that the Arrow schema in the footer, which stays, has room for new values."""
-    if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in dictionaries_in(stored.type)):
-        raise CannotSpliceError(f"the dictionary of {stored.name!r} may get too many values")
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
-__all__ = ["BloomFilter", "hash_values", "header_and_bitset_length"]
-
 _HALF: Final = np.uint64(32)
 
 _BLOCK_BYTES: Final = 32

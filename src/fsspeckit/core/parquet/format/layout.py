@@ -30,24 +30,6 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], bytes]
     """Reads bytes of the file: offset, length."""
 
-__all__ = [
-    "FILE_SPEC",
-    "MAGIC",
-    "CannotSpliceError",
-    "Chunk",
-    "Column",
-    "Exactness",
-    "FileLayout",
-    "Group",
-    "Range",
-    "bound_exactness",
-    "check_apart",
-    "check_columns",
-    "columns_of",
-    "parse_layout",
-    "read_footer",
-]
-
 MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 64 * 1024
 _TRAILER_BYTES: Final = 8

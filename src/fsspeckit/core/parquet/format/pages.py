@@ -41,23 +41,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
     Octets = bytes | memoryview
 
-__all__ = [
-    "Codec",
-    "DictionaryPage",
-    "IndexPage",
-    "Page",
-    "RleBitPacked",
-    "ValuePage",
-    "check_chunks",
-    "codec_of",
-    "pack",
-    "pages_in",
-    "pages_of",
-    "parse_runs",
-    "plain_values",
-    "width_of",
-]
-
 # Page headers
 
 _PAGE_HEADER: Final[Spec] = {

@@ -24,24 +24,6 @@ from fsspeckit.errors import FsspeckitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = [
-    "BOOL",
-    "BYTES",
-    "INT",
-    "RAW",
-    "Scalar",
-    "Spec",
-    "Struct",
-    "ThriftError",
-    "Wanted",
-    "decode",
-    "drop_fields",
-    "encode",
-    "read_varint",
-    "set_field",
-    "varint",
-]
-
 
 class ThriftError(FsspeckitError, ValueError):
     """Bytes are damaged or truncated, or are not the Thrift structure they should be."""

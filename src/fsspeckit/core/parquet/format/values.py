@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.format.layout import Column
     from fsspeckit.core.parquet.format.pages import Integers
 
-__all__ = [
-    "InMemoryFile",
-    "plain_array",
-    "plain_slices",
-    "schema_without_stored",
-    "storage_of",
-    "struct",
-]
-
 _STRUCTS: Final = LIST | STRUCT << 4
 _BYTE_STRINGS: Final = LIST | BINARY << 4
 _INTEGERS: Final = LIST | I32 << 4
@@ -195,7 +186,10 @@ def plain_slices(plain: bytes, values: pa.Array, column: Column, positions: Inte
     values = storage_of(values)
     _check_length(plain, values, column)
     if column.physical[0] == _BYTES:
-        return _sliced(plain, _lengths(values), positions)
+        lengths = _lengths(values)
+        ends = np.cumsum(lengths)
+        pairs = zip((ends - lengths)[positions].tolist(), ends[positions].tolist(), strict=True)
+        return b"".join(plain[start:end] for start, end in pairs)
     width = len(plain) // max(1, len(values))
     return np.frombuffer(plain, np.uint8).reshape(len(values), width)[positions].tobytes()
 
@@ -220,9 +214,3 @@ def _check_length(plain: bytes | memoryview, values: pa.Array, column: Column) -
         expected = width * len(values)
     if len(plain) != expected:
         raise CannotSpliceError(f"values of {column.name!r} are not as long as they should be")
-
-
-def _sliced(plain: bytes, lengths: Integers, positions: Integers) -> bytes:
-    ends = np.cumsum(lengths)
-    pairs = zip((ends - lengths)[positions].tolist(), ends[positions].tolist(), strict=True)
-    return b"".join(plain[start:end] for start, end in pairs)

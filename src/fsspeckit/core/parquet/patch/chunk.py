@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     Order = Callable[[bytes], Any]
     """Turns a stored bound into a value that compares as the column does."""
 
-__all__ = ["ColumnPatch", "UnknownBoundError", "can_patch", "patch_chunks", "replaced_statistics"]
-
 _SPEC: Final[Spec] = {1: BYTES, 2: BYTES, 3: INT, 4: INT, 5: BYTES, 6: BYTES, 7: BOOL, 8: BOOL}
 _NULLS: Final = 3
 _BOOLEAN, _INT32, _INT64, _, _FLOAT, _DOUBLE, _BYTES, _FIXED = range(8)
@@ -184,7 +182,7 @@ def _number(code: str, value: bytes) -> float:
 
 _CODEC: Final = 4
 _INDEX_PAGE: Final = 10
-_STATISTICS, _ENCODING_STATISTICS = 12, 13
+_DICTIONARY_OFFSET, _STATISTICS, _ENCODING_STATISTICS = 11, 12, 13
 # Fields that stay true; others are about values, or of a later version of the format.
 _KEPT: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13})
 
@@ -340,21 +338,16 @@ def _described(old: Chunk, length: int, pages: Sequence[Page], statistics: Struc
     set_field(metadata, 6, sum(page.raw_bytes for page in pages), I64)
     set_field(metadata, 7, length, I64)
     set_field(metadata, 9, next(page.part.start for page in pages if page.is_data), I64)
-    _point_at_dictionary(metadata, pages)
-    drop_fields(metadata, [_STATISTICS])
+    drop_fields(metadata, [_DICTIONARY_OFFSET, _STATISTICS])
+    for page in pages:
+        if page.kind == DICTIONARY_PAGE:
+            set_field(metadata, _DICTIONARY_OFFSET, page.part.start, I64)
     if statistics is not None:
         set_field(metadata, _STATISTICS, statistics, STRUCT)
     if _ENCODING_STATISTICS in metadata.kinds:
         set_field(metadata, _ENCODING_STATISTICS, _encodings_of(pages))
         metadata.kinds[_ENCODING_STATISTICS] = LIST | STRUCT << 4
     return chunk
-
-
-def _point_at_dictionary(metadata: Struct, pages: Sequence[Page]) -> None:
-    dictionary = next((page for page in pages if page.kind == DICTIONARY_PAGE), None)
-    drop_fields(metadata, [11])
-    if dictionary is not None:
-        set_field(metadata, 11, dictionary.part.start, I64)
 
 
 def _encodings_of(pages: Sequence[Page]) -> list[Struct]:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.format.layout import Read
     from fsspeckit.core.parquet.format.pages import Codec, Integers, Octets, Page
 
-__all__ = ["KeyPrefilter", "PrefilteredRows", "prefilter_chunk"]
-
 _MAX_KEYS: Final = 1 << 16
 _BITS: Final = 18
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)

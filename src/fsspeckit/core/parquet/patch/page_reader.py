@@ -39,16 +39,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.format.layout import Chunk, Column, FileLayout, Read
     from fsspeckit.core.parquet.format.pages import Integers, Page
 
-__all__ = [
-    "MIN_PROBED_ROWS",
-    "IndexedPages",
-    "PageReader",
-    "PageSelection",
-    "PageValues",
-    "indexed_pages",
-    "select_pages",
-]
-
 _OPTIONAL, _REPEATED = 1, 2
 _INT96: Final = 3
 _BYTES: Final = 6

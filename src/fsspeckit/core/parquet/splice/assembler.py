@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     Copy = Callable[[int, int, int, int], int]
     """Copies from one descriptor to another: offset, maximum length; returns the length."""
 
-__all__ = ["Original", "Sink", "Splicer", "check_spliced", "open_original", "open_sink"]
-
 _OFFSETS: Final = (9, 10, 11)
 _SORTING_COLUMNS: Final = 4
 _ORDINAL: Final = 7

@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.parquet.format.layout import Column, FileLayout, Part, Read
 
-__all__ = [
-    "EncodedChunk",
-    "check_encodable",
-    "chunk_options",
-    "encode_columns",
-    "encode_groups",
-    "merged_options",
-    "page_options",
-]
-
 _CODECS: Final = {
     0: "NONE",
     1: "SNAPPY",

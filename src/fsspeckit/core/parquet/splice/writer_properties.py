@@ -27,15 +27,6 @@ from fsspeckit.core.parquet.format.thrift import INT, Spec, ThriftError, decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = [
-    "WriterProperties",
-    "dictionary_pays",
-    "properties_of_new_files",
-    "read_writer_properties",
-    "sort_order",
-    "sorting_columns",
-]
-
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
 _DATA_PAGE_V2 = 3
