@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.incremental.spliced import Edit, read, same
+from tests.core.rewrite.spliced import Edit, read, same
 from tests.core.parquet.altered import alter, layout_of
 
 from fsspeckit.core.parquet.format.pages import (

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.spliced import Edit, read, same
+from tests.core.rewrite.spliced import Edit, read, same
 from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.incremental.spliced import ALWAYS, NEVER, Edit, read, same
+from tests.core.rewrite.spliced import ALWAYS, NEVER, Edit, read, same
 from tests.core.parquet.altered import alter, layout_of, metadata
 from tests.core.parquet.thrift_writer import footer_of
 

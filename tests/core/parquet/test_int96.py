@@ -12,7 +12,7 @@ from fsspeckit.core.arrow_compat import (
     finest_unit,
     has_nanoseconds,
     int96_columns,
-    key_instants,
+    int96_keys,
     physical_types,
     with_int96_as,
 )
@@ -113,7 +113,7 @@ def test_keys_that_a_type_does_not_hold_are_no_keys(unit: str, expected: list[st
     _, wrapped = _decoded(pa.array([None, *EARLY.to_pylist()], NAIVE))
     both = pa.chunked_array([*early.column(0).chunks, *coarse.column(0).chunks])
     exact = pa.chunked_array([*wrapped.column(0).chunks, *fine.column(0).chunks])
-    found = key_instants(both, exact, pa.timestamp(unit, "UTC"))
+    found = int96_keys(both, exact, pa.timestamp(unit, "UTC"))
     scale = 1 if unit == "us" else 1000
     named = {EARLY[0].value: "early", 2 * scale: "whole", 1_001: "fine", -(2**63): "no key"}
     assert [None if n is None else named[n] for n in found.cast(pa.int64()).to_pylist()] == expected

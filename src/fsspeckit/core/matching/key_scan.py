@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import key_instants, naming_damage, open_data_file
+from fsspeckit.core.arrow_compat import int96_keys, naming_damage, open_data_file
 from fsspeckit.core.keys import (
     KeyIndex,
     canonical_keys,
@@ -23,7 +23,7 @@ from fsspeckit.core.keys import (
     keys_table,
 )
 from fsspeckit.core.parquet import KeyPrefilter, PrefilteredRows, prefilter_chunk
-from fsspeckit.core.planning import parse_hive_partition_path, read_footer, typed_values
+from fsspeckit.core.planning import parse_hive_partition_path, read_footer, parse_partition_values
 from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage import DataFile, open_root, read_range
 
@@ -125,7 +125,7 @@ def _instants(
     with open_data_file(root, footer.file.path, int96_unit="ns") as file:
         fine = file.read_row_group(number, columns=names)
     return {
-        c.name: key_instants(coarse.column(c.name), fine.column(c.name), c.type) for c in columns
+        c.name: int96_keys(coarse.column(c.name), fine.column(c.name), c.type) for c in columns
     }
 
 
@@ -200,7 +200,7 @@ def _path_constants(path: str, footer: FileFooter, keys: pa.Table) -> dict[str, 
     constants = {}
     for name, text in parse_hive_partition_path(path, keys.column_names).items():
         if name not in footer.leaves:
-            values, (known,) = typed_values([text], keys.schema.field(name).type)
+            values, (known,) = parse_partition_values([text], keys.schema.field(name).type)
             if known:
                 constants[name] = values[0]
     return constants

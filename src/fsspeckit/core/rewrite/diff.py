@@ -21,7 +21,7 @@ from fsspeckit.core.parquet import can_patch
 from fsspeckit.core.schema_conform import (
     check_same_columns,
     different_values,
-    fit_table,
+    conform_table,
     take_rows,
 )
 
@@ -358,7 +358,7 @@ class FileDiff:
 
 def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:
     """Rows in the columns, order and types of a file; INT96 timestamps without a zone."""
-    return cast_table(fit_table(rows, properties.meaning()), properties.schema)
+    return cast_table(conform_table(rows, properties.meaning()), properties.schema)
 
 
 def with_rows(old: pa.Table, new: pa.Table, positions: Positions) -> pa.Table:

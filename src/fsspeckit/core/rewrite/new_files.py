@@ -18,7 +18,7 @@ from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
 from fsspeckit.core.rewrite.diff import stored_rows
 from fsspeckit.core.rewrite.rewrite import open_writer
-from fsspeckit.core.schema_conform import fitting_schema
+from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class NewFiles:
         try:
             return stored_rows(rows, self._known[-1])
         except SchemaMismatchError:
-            wanted = fitting_schema(rows, self._properties.meaning(), self._other_types)
+            wanted = conforming_schema(rows, self._properties.meaning(), self._other_types)
             properties = self._properties.with_types(wanted)
             stored = stored_rows(rows, properties)
         properties = self._properties_for(stored) or properties

@@ -22,7 +22,7 @@ from fsspeckit.core.parquet import (
 )
 from fsspeckit.core.rewrite.diff import FileDiff, Replacement, Rewritten, choose
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
-from fsspeckit.core.schema_conform import known_schema
+from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_range
 
@@ -76,7 +76,7 @@ def rewrite(
         _opened(root, path, replacement, rows, key_columns) as (file, properties),
     ):
         if types is not None:
-            properties = properties.with_types(known_schema(properties.schema, types))
+            properties = properties.with_types(resolve_null_types(properties.schema, types))
         diff = FileDiff(root, path, file, properties, replacement, rows, _probe_of(source))
         groups = diff.row_group_diffs()
         diff.properties = _with_kept_order(diff, groups, key_columns)

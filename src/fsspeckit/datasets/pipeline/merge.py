@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import KnownFooters, plan_files
-from fsspeckit.datasets.pipeline.request import PlannedMerge, planned_merge
+from fsspeckit.core.planning import FooterCache, plan_files
+from fsspeckit.datasets.pipeline.request import PlannedMerge, get_planned_merge
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
     new_files,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
-    from fsspeckit.datasets.pipeline.request import MergeRequest, Progress
+    from fsspeckit.datasets.pipeline.request import MergeOptions, Progress
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
 
 __all__ = [
@@ -173,7 +173,7 @@ class Phases:
 # --- The way of a merge: stage, keys, plan, match, rewrite, insert, commit, result ---
 
 
-def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergeResult:
+def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeOptions) -> MergeResult:
     """Merge data into a dataset."""
     with reporting(request.progress) as tell, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, request, tell)
@@ -181,7 +181,7 @@ def run_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest
         return merge.result(retried(storage, merge.run))
 
 
-def plan_merge(engine: Engine, storage: Storage, data: Any, request: MergeRequest) -> MergePlan:
+def plan_merge(engine: Engine, storage: Storage, data: Any, request: MergeOptions) -> MergePlan:
     """Tell what a merge would do; nothing of the dataset is written.
 
     The plan keeps the source as it was read, see :mod:`fsspeckit.datasets.pipeline.request`.
@@ -201,7 +201,7 @@ def plan_merge(engine: Engine, storage: Storage, data: Any, request: MergeReques
 
 def run_plan(engine: Engine, plan: MergePlan, progress: Progress | bool | None) -> MergeResult:
     """Execute a plan on the files it was made for, or change nothing."""
-    kept = planned_merge(plan, engine.name)
+    kept = get_planned_merge(plan, engine.name)
     request = replace(kept.request, progress=progress)
     with reporting(progress) as tell:
         # The staging directory of the plan: an engine writes new files beside the staged source.
@@ -289,7 +289,7 @@ class _Merge:
         engine: Engine,
         storage: Storage,
         stage: OpenStage,
-        request: MergeRequest,
+        request: MergeOptions,
         tell: Progress,
         reviewed: MergePlan | None = None,
     ) -> None:
@@ -303,7 +303,7 @@ class _Merge:
         self._reviewed = reviewed
         self._started = time.time()
         self._patience = RetryPolicy(storage)
-        self._known = KnownFooters(storage)
+        self._known = FooterCache(storage)
         self.source: Source
         self._written: _Written
 

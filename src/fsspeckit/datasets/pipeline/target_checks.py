@@ -19,7 +19,7 @@ from fsspeckit.core.planning import (
     read_target,
 )
 from fsspeckit.core.rewrite import NewFiles, read_file_properties
-from fsspeckit.core.schema_conform import check_same_columns, fit_table, known_schema
+from fsspeckit.core.schema_conform import check_same_columns, conform_table, resolve_null_types
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
@@ -129,7 +129,7 @@ def check_fits(source: pa.Schema, target: Target) -> None:
         _check_same_in_every_file(target, footer, names)
         check_same_columns(source.names, names)
         stored = pa.schema([field for field in schema if field.name not in parts])
-        fit_table(pa.Table.from_batches([], source), known_schema(stored, target.types))
+        conform_table(pa.Table.from_batches([], source), resolve_null_types(stored, target.types))
 
 
 def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequence[str]) -> None:
@@ -209,5 +209,5 @@ def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
             layout = read_file_properties(root, footer.file.path, file)
-            return layout.with_types(known_schema(layout.schema, target.types))
+            return layout.with_types(resolve_null_types(layout.schema, target.types))
     return None
