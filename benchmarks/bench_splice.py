@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, rewrite
+from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:

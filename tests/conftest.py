@@ -92,7 +92,7 @@ def short_row_groups_are_probed() -> Iterator[None]:
     from fsspeckit.core.parquet.patch import page_reader
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_reader, "MANY_ROWS", 0)
+        patch.setattr(page_reader, "MIN_PROBED_ROWS", 0)
         yield
 
 

@@ -123,7 +123,7 @@ def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of a stream into many partitions, made small."""
     monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     monkeypatch.setattr(sources, "_SPILL_ROWS", 200)
-    monkeypatch.setattr(new_files, "_OPEN_FILES", 4)
+    monkeypatch.setattr(new_files, "_MAX_OPEN_FILES", 4)
 
 
 @pytest.mark.usefixtures("few_files_are_open")
@@ -132,7 +132,7 @@ def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stream_into_many_partitions_makes_one_file_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, io: DatasetIO, buffered: int
 ) -> None:
-    monkeypatch.setattr(new_files, "_BUFFERED_BYTES", buffered)
+    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", buffered)
     path = str(tmp_path / "data")
     result = io.write_dataset(_stream(20, partitions=10), path, partition_by=["part"])
     assert [file.row_count for file in result.files] == [200] * 10
@@ -161,7 +161,7 @@ def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Pat
 def test_partitions_that_wait_for_the_end_keep_order_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_files, "_BUFFERED_BYTES", 2_000)
+    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 2_000)
     result = IO.write_dataset(
         _stream(20, partitions=10),
         str(tmp_path / "data"),
@@ -183,7 +183,7 @@ def test_bytes_that_wait_are_copied_at_most_twice(
 ) -> None:
     monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
     monkeypatch.setattr(sources, "_SPILL_ROWS", 100)
-    monkeypatch.setattr(new_files, "_BUFFERED_BYTES", 4_000)
+    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 4_000)
     copied = Counter[str]()
     compact = new_files.WaitingRows.compact
 

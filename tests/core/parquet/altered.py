@@ -24,7 +24,7 @@ def alter(path: Path, change: Callable[[Struct], object]) -> None:
     path.write_bytes(data[: -8 - len(footer)] + new + len(new).to_bytes(4, "little") + data[-4:])
 
 
-def dissected(path: Path) -> FileLayout:
+def layout_of(path: Path) -> FileLayout:
     """The parts of a file."""
     data = path.read_bytes()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.parquet.altered import dissected
+from tests.core.parquet.altered import layout_of
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Column, columns_of
 from fsspeckit.core.parquet.format.thrift import BINARY, I32, STRUCT, Struct, encode
@@ -33,7 +33,7 @@ TABLE = pa.table(
 
 
 def _columns(path: Path) -> list[Column]:
-    return columns_of(dissected(path).elements)
+    return columns_of(layout_of(path).elements)
 
 
 @pytest.mark.parametrize("writer", ["duckdb", "polars"])

@@ -87,7 +87,7 @@ def test_a_full_disk_is_an_error_and_not_a_refusal(
 def test_a_part_beyond_the_end_is_an_error(
     tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, ways: int
 ) -> None:
-    monkeypatch.setattr(assembler, "_WAYS", assembler._WAYS[-ways:])
+    monkeypatch.setattr(assembler, "_COPIES", assembler._COPIES[-ways:])
     root = open_root(tmp_path)
     with (
         open_original(root, str(old)) as original,
@@ -98,7 +98,7 @@ def test_a_part_beyond_the_end_is_an_error(
 
 
 def test_other_filesystems_are_read_and_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler, "_PIECE", 1000)
+    monkeypatch.setattr(assembler, "_BUFFER_BYTES", 1000)
     memory = fsspec.filesystem("memory")
     memory.pipe("/copying/old", DATA)
     root = open_root("memory://copying")

@@ -22,9 +22,9 @@ def _written(values: pa.Array) -> tuple[Column, bytes | None]:
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    anatomy = parse_layout(read_footer(read, len(data)), len(data), read)
-    chunk = anatomy.groups[0].chunks[0]
-    return columns_of(anatomy.elements)[0], chunk.metadata.raw.get(12)
+    layout = parse_layout(read_footer(read, len(data)), len(data), read)
+    chunk = layout.groups[0].chunks[0]
+    return columns_of(layout.elements)[0], chunk.metadata.raw.get(12)
 
 
 def _replaced(data_type: pa.DataType, kept: list[Any], gone: list[Any], come: list[Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.core.parquet.altered import dissected
+from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import Edit, read, same
 
@@ -76,7 +76,7 @@ def places(path: Path, where: str) -> list[int]:
     if where == "footer":
         return list(range(len(data) - 8 - len(footer_of(data)), len(data)))
     found: list[int] = []
-    for group in dissected(path).groups:
+    for group in layout_of(path).groups:
         for chunk in group.chunks:
             pages = pages_of(chunk, lambda start, n: data[start : start + n])
             found += [n for p in pages for n in range(p.part.start, p.part.start + 12)]

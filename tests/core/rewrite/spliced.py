@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import take_rows
+from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.core.rewrite.diff import Costs
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:

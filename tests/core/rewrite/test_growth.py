@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.keys.canonical import check_columns
-from fsspeckit.core.rewrite.diff import Change, Replacement
-from fsspeckit.core.rewrite.rewrite import file_layout
+from fsspeckit.core.rewrite import Replacement, read_file_properties
+from fsspeckit.core.rewrite.diff import FileDiff
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.storage.roots import open_root
 
@@ -57,9 +57,9 @@ def _merged(directory: Path, count: int) -> Callable[[], object]:
     pq.write_table(old, path)
     root, file = open_root(directory), pq.ParquetFile(path)
     replacement = Replacement(np.array([1]), np.array([0]))
-    layout = file_layout(root, path, file)
-    change = Change(root, path, file, layout, replacement, lambda rows: new.take(pa.array(rows)))
-    assert [one.columns for one in change.group_changes()] == [(old.column_names[0],)]
+    layout = read_file_properties(root, path, file)
+    change = FileDiff(root, path, file, layout, replacement, lambda rows: new.take(pa.array(rows)))
+    assert [one.columns for one in change.row_group_diffs()] == [(old.column_names[0],)]
     return lambda: change.merged(0, _names(count))
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.parquet.altered import alter, dissected
+from tests.core.parquet.altered import alter, layout_of
 from tests.core.rewrite.spliced import Edit, read, same
 
 from fsspeckit.core.parquet.format.pages import (
@@ -68,7 +68,7 @@ def _new_pages(path: Path, new: Path, leaf: int, group: int = 0) -> list[int]:
     found = []
     for file in (path, new):
         data = file.read_bytes()
-        pages = _pages(file, dissected(file).groups[group].chunks[leaf])
+        pages = _pages(file, layout_of(file).groups[group].chunks[leaf])
         found.append([data[p.part.start : p.part.end] for p in pages if p.is_data])
     return [n for n, (one, other) in enumerate(zip(*found, strict=True)) if one != other]
 
@@ -102,7 +102,7 @@ def test_short_row_groups_are_encoded_as_a_whole(
     edit = _edit([45], n=[8.5])
     encoded = []
     for rows in (GROUP, GROUP + 1):
-        monkeypatch.setattr(page_reader, "MANY_ROWS", rows)
+        monkeypatch.setattr(page_reader, "MIN_PROBED_ROWS", rows)
         encoded.append(edit.on_disk(path, tmp_path / f"{rows}.parquet").encoded_bytes)
         assert same(read(tmp_path / f"{rows}.parquet"), edit.in_memory(TABLE))
     assert encoded[0] < encoded[1] / 5
@@ -119,7 +119,7 @@ def test_pages_of_places_in_a_dictionary_get_other_places(
     assert same(read(new), edit.in_memory(TABLE))
     for leaf in (1, 2, 3):
         assert _new_pages(path, new, leaf) == [place // PAGE]
-        pages = _pages(new, dissected(new).groups[0].chunks[leaf])
+        pages = _pages(new, layout_of(new).groups[0].chunks[leaf])
         assert all(page.encoding in DICTIONARY_ENCODINGS for page in pages if page.is_data)
 
 
@@ -131,7 +131,7 @@ def _in_order(path: Path, chunk: Chunk) -> bool:
 def test_the_footer_tells_the_encodings_of_the_new_pages(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     _edit([195], s=["new"]).on_disk(path, new)
-    chunk = dissected(new).groups[0].chunks[2]
+    chunk = layout_of(new).groups[0].chunks[2]
     pages = _pages(new, chunk)
     counted = decode(encode(chunk.metadata), {13: [{1: INT, 2: INT, 3: INT}]})[0]
     stated = {(one.values[1], one.values[2]): one.values[3] for one in counted.values[13]}
@@ -161,7 +161,7 @@ def test_a_bound_that_goes_is_looked_for_among_all_values(tmp_path: Path) -> Non
 def _dictionary(path: Path, leaf: int) -> int:
     """How many values the dictionary of a column has."""
     data = path.read_bytes()
-    pages = _pages(path, dissected(path).groups[0].chunks[leaf])
+    pages = _pages(path, layout_of(path).groups[0].chunks[leaf])
     page = next(page for page in pages if page.kind == DICTIONARY_PAGE)
     header = decode(data[page.part.start : page.part.end], {7: {1: INT}})[0]
     return int(header.values[7].values[1])
@@ -186,7 +186,7 @@ def test_a_dictionary_does_not_grow_forever(tmp_path: Path) -> None:
         edit.on_disk(path, new)
         table = edit.in_memory(table)
         assert same(read(new), table)
-        chunk = dissected(new).groups[0].chunks[1]
+        chunk = layout_of(new).groups[0].chunks[1]
         if not any(page.kind == DICTIONARY_PAGE for page in _pages(new, chunk)):
             break  # it was encoded as a whole, and does not get one that saves nothing
         sizes.append(_dictionary(new, 1))
@@ -199,8 +199,8 @@ def test_a_dictionary_of_strings_has_no_value_twice(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pandas makes categories of it, and these must differ."""
-    monkeypatch.setattr(page_reader, "_SMALL", 0 if large else 8192)
-    monkeypatch.setattr(page_reader, "_EACH", 0)
+    monkeypatch.setattr(page_reader, "_MAX_SEARCHED_VALUES", 0 if large else 8192)
+    monkeypatch.setattr(page_reader, "_MAX_SEARCHED_PER_VALUE", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     edit = _edit([45, 50, 51], s=["s03", "new", "new"])
     edit.on_disk(path, new)
@@ -214,7 +214,7 @@ def test_pages_of_a_dictionary_that_was_given_up_are_patched(tmp_path: Path) -> 
     path = _write(tmp_path, table, dictionary_pagesize_limit=200, write_batch_size=10)
     by_place = [
         p.encoding in DICTIONARY_ENCODINGS
-        for p in _pages(path, dissected(path).groups[0].chunks[1])
+        for p in _pages(path, layout_of(path).groups[0].chunks[1])
         if p.is_data
     ]
     assert by_place[0]
@@ -227,16 +227,16 @@ def test_rows_that_were_compared_as_a_whole_are_not_kept_beyond_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where many rows change, old and new ones of all row groups would be in memory at once."""
-    monkeypatch.setattr(diff, "_REMEMBERED_BYTES", 10_000)
+    monkeypatch.setattr(diff, "_MAX_CACHED_BYTES", 10_000)
     path = _write(tmp_path)
     kept: list[int] = []
-    keep = diff._Memory.keep
+    keep = diff._Cache.keep
 
-    def count(self: Any, number: int, thing: Any, size: int) -> None:
-        keep(self, number, thing, size)
+    def count(self: Any, number: int, item: Any, size: int) -> None:
+        keep(self, number, item, size)
         kept.append(size)
 
-    monkeypatch.setattr(diff._Memory, "keep", count)
+    monkeypatch.setattr(diff._Cache, "keep", count)
     places = list(range(ROWS))
     edit = _edit(places, n=[n + 0.25 for n in places])
     edit.on_disk(path, tmp_path / "new.parquet")
@@ -253,13 +253,13 @@ def test_what_an_index_knows_is_encoded_as_a_whole(tmp_path: Path, options: dict
     edit = _edit([45], n=[8.5], s=["new"])
     assert edit.on_disk(path, new).method == "column splice"
     assert same(read(new), edit.in_memory(TABLE))
-    assert dissected(new).groups[0].chunks[1].metadata.values[2]  # it has its own encodings
+    assert layout_of(new).groups[0].chunks[1].metadata.values[2]  # it has its own encodings
 
 
 def test_a_number_of_bytes_before_compression_is_what_pages_say(tmp_path: Path) -> None:
     path, new = _write(tmp_path, compression="zstd"), tmp_path / "new.parquet"
     _edit([45], n=[8.5], o=[3]).on_disk(path, new)
-    for group in dissected(new).groups:
+    for group in layout_of(new).groups:
         total = 0
         for chunk in group.chunks:
             raw = sum(page.raw_bytes for page in _pages(new, chunk))
@@ -280,7 +280,7 @@ def test_fields_of_a_later_format_go_from_a_patched_chunk(tmp_path: Path) -> Non
     edit = _edit([45], n=[8.5])
     edit.on_disk(path, new)
     assert _new_pages(path, new, 1) == [2]
-    kinds = [99 in chunk.metadata.kinds for chunk in dissected(new).groups[0].chunks]
+    kinds = [99 in chunk.metadata.kinds for chunk in layout_of(new).groups[0].chunks]
     assert kinds == [True, False, True, True, True, True]
 
 
@@ -297,7 +297,7 @@ def test_a_codec_that_is_only_read_is_not_mixed_with_another(tmp_path: Path) -> 
     edit = _edit([45], n=[8.5])
     edit.on_disk(path, new)
     assert same(read(new), edit.in_memory(TABLE))
-    codecs = [chunk.metadata.values[4] for chunk in dissected(new).groups[0].chunks]
+    codecs = [chunk.metadata.values[4] for chunk in layout_of(new).groups[0].chunks]
     assert codecs == [5, 7, 5, 5, 5, 5]
 
 
@@ -366,9 +366,23 @@ def test_a_patch_equals_the_same_edit_in_memory(tmp_path: Path, data: st.DataObj
     assert done.method in ("kept", "splice", "column splice"), done.reason
     written = new if done.is_new else path
     assert same(read(written), expected)
-    assert all(_in_order(written, c) for group in dissected(written).groups for c in group.chunks)
+    assert all(_in_order(written, c) for group in layout_of(written).groups for c in group.chunks)
     pq.write_table(expected, full, row_group_size=size, **asked)
     # Of a dictionary pyarrow counts values that no row of the row group has.
     exact = [number for number, kind in enumerate(kinds) if kind != "k"]
     for found, wanted in zip(_statistics(written), _statistics(full), strict=True):
         assert str([found[n] for n in exact]) == str([wanted[n] for n in exact])
+
+
+def test_a_page_that_is_longer_than_pyarrow_makes_them_becomes_several(tmp_path: Path) -> None:
+    """Other writers limit pages by their bytes, pyarrow also by their rows."""
+    rows = 100_000
+    table = pa.table({"id": range(rows), "n": [n / 7 for n in range(rows)]})
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    pages = {"max_rows_per_page": rows // 4, "data_page_size": 1 << 30}
+    pq.write_table(table, path, use_dictionary=False, **pages)
+    edit = _edit([30_000], table, n=[8.5])
+    assert edit.on_disk(path, new).method == "column splice"
+    assert same(read(new), edit.in_memory(table))
+    chunk = layout_of(new).groups[0].chunks[1]
+    assert len(_pages(new, chunk)) > len(_pages(path, layout_of(path).groups[0].chunks[1]))

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.parquet.altered import dissected
+from tests.core.parquet.altered import layout_of
 from tests.core.rewrite.spliced import Edit, read, same
 
-from fsspeckit.core.parquet.format.layout import Range, length_of
 from fsspeckit.core.parquet.format.pages import DICTIONARY_PAGE, IndexPage, Page, codec_of, pages_of
 from fsspeckit.core.parquet.format.thrift import INT, decode, encode
 from fsspeckit.errors import UnreadableFileError
@@ -37,7 +36,7 @@ def _write(directory: Path, values: pa.Array, **options: Any) -> Path:
 
 def _pages(path: Path) -> list[Page]:
     data = path.read_bytes()
-    chunk = dissected(path).groups[0].chunks[1]
+    chunk = layout_of(path).groups[0].chunks[1]
     return list(pages_of(chunk, lambda start, length: data[start : start + length]))
 
 
@@ -106,10 +105,10 @@ def test_a_place_beyond_the_dictionary_does_not_become_a_new_value(
     page = [page for page in _pages(path) if page.is_data][1]
     data = path.read_bytes()[page.part.start : page.part.end]
     opened = IndexPage.of(data, codec, is_optional=True)
-    _, *body = opened.replaced(np.array([99]), np.array([10]))
-    header = data[: len(data) - length_of(body)]
-    new = [part for part in body if not isinstance(part, Range)]
-    _change(path, page, b"".join([header, *new]))
+    new = opened.replaced(np.array([99]), np.array([10]))
+    _, start = decode(new, {})
+    body = new[start:]
+    _change(path, page, data[: len(data) - len(body)] + body)
     with pytest.raises(UnreadableFileError):
         _patch(path, place)
 

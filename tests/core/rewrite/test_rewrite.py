@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, rewrite
+from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
 from fsspeckit.errors import SchemaMismatchError
 from fsspeckit.storage.roots import open_root
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.parquet.altered import dissected
+from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import Edit, read, same
 
@@ -42,10 +42,10 @@ def _table() -> pa.Table:
 
 def _dead_bytes(path: Path) -> int:
     """Bytes of a file that nothing in its footer speaks of."""
-    anatomy = dissected(path)
+    layout = layout_of(path)
     parts = [
         part
-        for group in anatomy.groups
+        for group in layout.groups
         for chunk in group.chunks
         for part in (chunk.data, chunk.bloom, chunk.column_index, chunk.offset_index)
         if part is not None
@@ -70,7 +70,7 @@ def _merge(path: Path, edit: Edit) -> None:
 def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(1), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
-    before = dissected(path).footer
+    before = layout_of(path).footer
     for number in range(MERGES):
         places = sorted(random.choice(ROWS, 3, replace=False).tolist())
         rows = table.take(pa.array(places))
@@ -81,8 +81,8 @@ def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
         table = edit.in_memory(table).combine_chunks()
     assert same(read(path), table)
     assert _dead_bytes(path) == 0
-    assert [group.rows for group in dissected(path).groups] == [GROUP] * (ROWS // GROUP)
-    after = dissected(path).footer
+    assert [group.rows for group in layout_of(path).groups] == [GROUP] * (ROWS // GROUP)
+    after = layout_of(path).footer
     assert {n: v for n, v in after.values.items() if n != 4} == {
         n: v for n, v in before.values.items() if n != 4
     }
@@ -96,7 +96,7 @@ def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
 def test_deletions_do_not_leave_ever_smaller_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_SMALL_ROWS", GROUP)
+    monkeypatch.setattr(splice, "_MIN_GROUP_ROWS", GROUP)
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(2), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
     for _ in range(MERGES):
@@ -105,7 +105,7 @@ def test_deletions_do_not_leave_ever_smaller_row_groups(
         _merge(path, Edit(kept.tolist(), table, keep_others=False))
     assert same(read(path), table)
     assert _dead_bytes(path) == 0
-    groups = [group.rows for group in dissected(path).groups]
+    groups = [group.rows for group in layout_of(path).groups]
     assert sum(groups) == table.num_rows == ROWS - DELETED * MERGES
     # Neighbours are joined while one of them is below a quarter of what row groups should have.
     assert len(groups) <= 2

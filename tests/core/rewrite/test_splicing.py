@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.parquet.altered import alter, dissected, metadata
+from tests.core.parquet.altered import alter, layout_of, metadata
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import ALWAYS, NEVER, Edit, read, same
 
@@ -33,9 +33,8 @@ from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
 from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
-from fsspeckit.core.rewrite import splice
+from fsspeckit.core.rewrite import Replacement, rewrite, splice
 from fsspeckit.core.rewrite.diff import Costs
-from fsspeckit.core.rewrite.rewrite import Replacement, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -80,13 +79,13 @@ def _patch(positions: list[int], **columns: Any) -> Edit:
 
 def _keep_all(directory: Path, path: Path) -> bytes:
     """Splice nothing into a file."""
-    root, anatomy = open_root(directory), dissected(path)
+    root, layout = open_root(directory), layout_of(path)
     with (
         open_original(root, str(path)) as original,
         open_sink(root, str(directory / "new.parquet"), original) as sink,
     ):
-        splicer = Splicer(original, anatomy, sink)
-        for group in anatomy.groups:
+        splicer = Splicer(original, layout, sink)
+        for group in layout.groups:
             splicer.keep(group)
         splicer.finish()
     return (directory / "new.parquet").read_bytes()
@@ -114,7 +113,7 @@ def test_splicing_nothing_into_a_file_of_duckdb_gives_its_bytes(
             "COPY (SELECT range AS id, 's' || range % 9 AS s, [range] AS l FROM range(9000)) "
             f"TO '{path}' (FORMAT parquet, PARQUET_VERSION {version}, ROW_GROUP_SIZE 2048)"
         )
-    assert len(dissected(path).groups) > 2
+    assert len(layout_of(path).groups) > 2
     assert _keep_all(tmp_path, path) == path.read_bytes()
 
 
@@ -127,7 +126,7 @@ def test_one_value_costs_one_chunk(tmp_path: Path) -> None:
     encoded = [
         (number, old_chunk.path)
         for number, (one, other) in enumerate(
-            zip(dissected(path).groups, dissected(new).groups, strict=True)
+            zip(layout_of(path).groups, layout_of(new).groups, strict=True)
         )
         for old_chunk, new_chunk in zip(one.chunks, other.chunks, strict=True)
         if _pages(path, old_chunk) != _pages(new, new_chunk)
@@ -165,7 +164,7 @@ def test_booleans_lose_the_bloom_filter_that_pyarrow_cannot_write(tmp_path: Path
     edit = Edit([150], pa.table({"id": [150], "b": [False]}))
     assert edit.on_disk(path, new).method == "column splice"
     assert same(read(new), edit.in_memory(table))
-    found = [[chunk.bloom is not None for chunk in group.chunks] for group in dissected(new).groups]
+    found = [[chunk.bloom is not None for chunk in group.chunks] for group in layout_of(new).groups]
     assert found == [[True, True], [True, False]]
 
 
@@ -173,7 +172,7 @@ def test_the_footer_keeps_what_is_not_about_places(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     alter(path, lambda footer: set_field(footer, 6, b"parquet-mr version 1.12.3 (build x)"))
     _patch([7], n=[0.1]).on_disk(path, new)
-    old, found = dissected(path).footer, dissected(new).footer
+    old, found = layout_of(path).footer, layout_of(new).footer
     assert found.values[2] == old.values[2]
     assert found.values[6] == old.values[6]
     assert found.raw == old.raw
@@ -213,7 +212,7 @@ def test_a_sort_order_stays_if_it_holds(
 
 
 def _ordinals(path: Path) -> list[int | None]:
-    return [group.struct.values.get(7) for group in dissected(path).groups]
+    return [group.struct.values.get(7) for group in layout_of(path).groups]
 
 
 def _number(footer: Struct, count: int = 4) -> None:
@@ -238,7 +237,7 @@ def test_row_groups_are_all_numbered_or_none_is(tmp_path: Path) -> None:
 
 
 def test_many_row_groups_are_not_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler, "_LARGEST_ORDINAL", 3)
+    monkeypatch.setattr(assembler, "_MAX_ORDINAL", 3)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     alter(path, _number)
     _patch([150], n=[0.1]).on_disk(path, new)
@@ -267,18 +266,18 @@ def test_small_row_groups_are_joined(tmp_path: Path) -> None:
     edit = Edit(kept, TABLE.take(pa.array(kept)), keep_others=False)
     edit.on_disk(path, new)
     assert same(read(new), edit.rows)
-    assert [group.rows for group in dissected(new).groups] == [94]
+    assert [group.rows for group in layout_of(new).groups] == [94]
     assert not pq.read_metadata(new).row_group(0).sorting_columns
 
 
 def test_row_groups_of_some_size_are_not_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_SMALL_ROWS", 0)
+    monkeypatch.setattr(splice, "_MIN_GROUP_ROWS", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
     Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)
-    assert [group.rows for group in dissected(new).groups] == [60, 60, 30, 100]
+    assert [group.rows for group in layout_of(new).groups] == [60, 60, 30, 100]
 
 
 def test_each_row_group_is_encoded_like_itself(tmp_path: Path) -> None:
@@ -297,7 +296,7 @@ def test_each_row_group_is_encoded_like_itself(tmp_path: Path) -> None:
     edit = _patch([50, 150], id=[-1, -2], s=["s1", "s2"])
     assert edit.on_disk(path, new).encoded_row_groups == 2
     assert same(read(new), edit.in_memory(TABLE.slice(0, 200)))
-    for one, other in zip(dissected(path).groups, dissected(new).groups, strict=True):
+    for one, other in zip(layout_of(path).groups, layout_of(new).groups, strict=True):
         for old_chunk, new_chunk in zip(one.chunks, other.chunks, strict=True):
             assert old_chunk.metadata.values[4] == new_chunk.metadata.values[4]
             # A dictionary of numbers that all differ is not built again.
@@ -314,10 +313,10 @@ def _look(path: Path, chunk: Chunk) -> dict[str, Any]:
 def _glue(parts: list[Path], path: Path) -> None:
     """Make one file of the row groups of several, as appending tools do."""
     data, groups = b"PAR1", []
-    footer = dissected(parts[0]).footer
+    footer = layout_of(parts[0]).footer
     for part in parts:
-        anatomy, body = dissected(part), part.read_bytes()
-        for group in anatomy.groups:
+        layout, body = layout_of(part), part.read_bytes()
+        for group in layout.groups:
             for found in group.chunks:
                 for number in (9, 10, 11):
                     if found.metadata.values.get(number, 0) > 0:
@@ -415,10 +414,10 @@ def test_extension_types_are_spliced(tmp_path: Path) -> None:
 def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path)
     alter(path, lambda footer: set_field(metadata(footer), 4, 3))  # LZO
-    anatomy = dissected(path)
-    column = columns_of(anatomy.elements)[0]
+    layout = layout_of(path)
+    column = columns_of(layout.elements)[0]
     with pytest.raises(CannotSpliceError, match="codec 3 of 'id'"):
-        chunk_options(column, anatomy.groups[0].chunks[:1], WriterProperties(TABLE.schema, {}), 1)
+        chunk_options(column, layout.groups[0].chunks[:1], WriterProperties(TABLE.schema, {}), 1)
 
 
 def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +439,7 @@ def test_what_pyarrow_cannot_encode_is_refused() -> None:
 
 
 def test_a_page_header_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    chunks = dissected(_write(tmp_path)).groups[0].chunks
+    chunks = layout_of(_write(tmp_path)).groups[0].chunks
     with pytest.raises(CannotSpliceError, match="header of a page"):
         page_options(chunks, lambda start, length: b"\xff" * length)
 
@@ -463,7 +462,7 @@ def test_a_file_that_fails_its_check_is_written_as_a_whole(
 
 def test_the_check_sees_rows_schema_and_what_pyarrow_cannot_read(tmp_path: Path) -> None:
     path, root = _write(tmp_path), open_root(tmp_path)
-    old = dissected(path)
+    old = layout_of(path)
     rows = [100] * 4
     check_spliced(root, str(path), old, rows)
     with pytest.raises(CannotSpliceError, match="rows it should have"):
@@ -471,7 +470,7 @@ def test_the_check_sees_rows_schema_and_what_pyarrow_cannot_read(tmp_path: Path)
     other = tmp_path / "other.parquet"
     pq.write_table(TABLE.select(["id"]), other, row_group_size=100)
     with pytest.raises(CannotSpliceError, match="schema of the old one"):
-        check_spliced(root, str(path), dissected(other), rows)
+        check_spliced(root, str(path), layout_of(other), rows)
     alter(path, lambda footer: drop_fields(footer.values[4][0], [2]))
     with pytest.raises(CannotSpliceError, match="pyarrow cannot read"):
         check_spliced(root, str(path), old, rows)
@@ -560,19 +559,19 @@ def test_what_is_not_known_of_a_writer_is_found_in_its_files(tmp_path: Path) -> 
         rows = rows.set_column(number, table.column_names[number], values)
     edit = Edit([3], rows.set_column(2, "i", rows.column("i").cast(pa.timestamp("us", "UTC"))))
     assert edit.on_disk(path, new).method == "column splice"
-    types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
-    assert types == [chunk.metadata.values[1] for chunk in dissected(path).groups[0].chunks]
+    types = [chunk.metadata.values[1] for chunk in layout_of(new).groups[0].chunks]
+    assert types == [chunk.metadata.values[1] for chunk in layout_of(path).groups[0].chunks]
     assert read(new).slice(3, 1).to_pylist() == rows.to_pylist()
 
 
 def _beside(parts: list[Path], path: Path) -> None:
     """Make one file of the columns of several, each of them one row group with as many rows."""
     data, chunks, elements = b"PAR1", [], []
-    footer = dissected(parts[0]).footer
+    footer = layout_of(parts[0]).footer
     for part in parts:
-        anatomy, body = dissected(part), part.read_bytes()
-        elements += anatomy.elements[1:]
-        for found in anatomy.groups[0].chunks:
+        layout, body = layout_of(part), part.read_bytes()
+        elements += layout.elements[1:]
+        for found in layout.groups[0].chunks:
             for number in (9, 10, 11):
                 if found.metadata.values.get(number, 0) > 0:
                     found.metadata.values[number] += len(data) - found.data.start
@@ -605,7 +604,7 @@ def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed:
     )
     done = Edit([3], rows).on_disk(path, new)
     assert done.method == "column splice", done.reason
-    types = [chunk.metadata.values[1] for chunk in dissected(new).groups[0].chunks]
+    types = [chunk.metadata.values[1] for chunk in layout_of(new).groups[0].chunks]
     assert types == [3, 2]
     expected = before.to_pydict()
     expected[changed][3] = dt.datetime(1970, 1, 1, 0, 0, 0, 70)

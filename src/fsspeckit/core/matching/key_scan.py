@@ -75,7 +75,7 @@ def scan_keys(
             if prefilter is not None and rows >= _MIN_PREFILTER_ROWS:
                 passed = _prefilter(root, footer, file, number, stored[0], prefilter)
                 if passed is not None:
-                    yield number, passed.places, pa.table([passed.values], names=stored)
+                    yield number, passed.positions, pa.table([passed.values], names=stored)
                     continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):

@@ -1,4 +1,4 @@
-"""What pyarrow does not expose of the Parquet format: raw footers, exactness flags, blooms."""
+"""Reads and writes the parts of Parquet files that pyarrow does not expose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fsspeckit.core.parquet.format.layout import (
 )
 from fsspeckit.core.parquet.format.pages import check_chunks
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
-from fsspeckit.core.parquet.patch.chunk import Patch, can_patch, patch_chunks
+from fsspeckit.core.parquet.patch.chunk import ColumnPatch, can_patch, patch_chunks
 from fsspeckit.core.parquet.patch.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
@@ -64,6 +64,7 @@ __all__ = [
     "CannotSpliceError",
     "Chunk",
     "Column",
+    "ColumnPatch",
     "EncodedChunk",
     "FileLayout",
     "Group",
@@ -72,7 +73,6 @@ __all__ = [
     "Original",
     "PageReader",
     "PageValues",
-    "Patch",
     "PrefilteredRows",
     "Spec",
     "Splicer",

@@ -1,9 +1,10 @@
-"""Rewriting: one data file with some of its rows replaced, and new files."""
+"""Data files with some of their rows replaced, and new files."""
 
 from __future__ import annotations
 
+from fsspeckit.core.rewrite.diff import Replacement, Rewritten
 from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
-from fsspeckit.core.rewrite.rewrite import Replacement, Rewritten, file_layout, rewrite
+from fsspeckit.core.rewrite.rewrite import read_file_properties, rewrite
 
 __all__ = [
     "FileLimits",
@@ -12,6 +13,6 @@ __all__ = [
     "Replacement",
     "Rewritten",
     "basename_of",
-    "file_layout",
+    "read_file_properties",
     "rewrite",
 ]

@@ -1,6 +1,7 @@
-"""New files: rows laid out by partition, cut to size, in the dataset's own schema.
+"""New data files: rows split by partition and cut to size, in the dataset's own schema.
 
-Rows that wait for the file they belong to: in memory, and on a local disk if they are many.
+Rows wait in memory until they fill a row group. While too many files are open, rows of further
+partitions wait in a temporary file on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
-from fsspeckit.core.rewrite.rewrite import stored_rows, writing
+from fsspeckit.core.rewrite.diff import stored_rows
+from fsspeckit.core.rewrite.rewrite import open_writer
 from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -28,22 +30,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import PartitionDirectories
     from fsspeckit.storage import Root, Stage, StagedFile, WorkerStage
 
-__all__ = [
-    "FileLimits",
-    "NewFile",
-    "NewFiles",
-    "Spill",
-    "SpilledRows",
-    "WaitingRows",
-    "basename_of",
-]
-
-
-# --- Rows that wait for the file they belong to ---
-
 
 class WaitingRows:
-    """Rows in memory, with their number and size counted as they come."""
+    """Rows in memory, with their number and size."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -52,63 +41,54 @@ class WaitingRows:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of the rows that wait; None if there are none."""
+        """The schema of the rows; None if there are none."""
         return self._tables[0].schema if self._tables else None
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows after those that wait already."""
+        """Append rows."""
         self._tables.append(rows)
         self.rows += rows.num_rows
         self.bytes += rows.nbytes
 
-    def taken(self) -> pa.Table:
-        """All rows, in one piece; none wait any more."""
+    def take_all(self) -> pa.Table:
+        """Remove all rows, and return them in one piece."""
         table = pa.concat_tables(self._tables).unify_dictionaries().combine_chunks()
         self._tables, self.rows, self.bytes = [], 0, 0
         return table
 
     def compact(self) -> None:
-        """Copy the rows: as parts of larger tables they would keep all of these in memory."""
+        """Copy the rows: slices of larger tables would keep these in memory."""
         if self.rows:
-            table = self.taken()
+            table = self.take_all()
             self.add(take_rows(table, pa.array(np.arange(table.num_rows))))
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of the file that holds some rows."""
-
-    offset: int
-    length: int
-
-
 class Spill:
-    """A temporary file with rows of many partitions; it has no name and vanishes when closed.
+    """An unnamed temporary file with rows of many partitions; it is removed when closed.
 
     Args:
-        directory: Where it is; None for the place of temporary files.
+        directory: Its directory; None for the default of temporary files.
     """
 
     def __init__(self, directory: str | None = None) -> None:
         self._handle: Any = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by close
         self._end = 0
 
-    def write(self, rows: pa.Table) -> _Piece:
-        """Write rows, as Arrow holds them: whatever their types, they come back the same."""
+    def write(self, rows: pa.Table) -> tuple[int, int]:
+        """Write rows in Arrow's format, which keeps all types; returns offset and length."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_table(rows)
         data = sink.getvalue()
         self._handle.seek(self._end)
         self._handle.write(data)
-        piece = _Piece(self._end, data.size)
         self._end += data.size
-        return piece
+        return self._end - data.size, data.size
 
-    def read(self, piece: _Piece) -> pa.Table:
+    def read(self, offset: int, length: int) -> pa.Table:
         """Read rows."""
-        self._handle.seek(piece.offset)
-        return pa.ipc.open_stream(pa.py_buffer(self._handle.read(piece.length))).read_all()
+        self._handle.seek(offset)
+        return pa.ipc.open_stream(pa.py_buffer(self._handle.read(length))).read_all()
 
     def close(self) -> None:
         """Remove the file."""
@@ -116,43 +96,41 @@ class Spill:
 
 
 class SpilledRows:
-    """The rows of one partition, in the order in which they came."""
+    """The rows of one partition in their order, in memory and in a temporary file."""
 
     def __init__(self, values: dict[str, Any], spill: Spill) -> None:
         self.values = values
         self.waiting = WaitingRows()
         self._spill = spill
-        self._pieces: list[_Piece] = []
+        self._pieces: list[tuple[int, int]] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows; those of another schema than the ones that wait go to another piece."""
+        """Append rows; a piece of the temporary file has one schema."""
         if self.waiting.schema not in (None, rows.schema):
             self.flush()
         self.waiting.add(rows)
 
     def flush(self) -> None:
-        """Write what waits in memory to the disk."""
+        """Write the rows in memory to disk."""
         if self.waiting.rows:
-            self._pieces.append(self._spill.write(self.waiting.taken()))
+            self._pieces.append(self._spill.write(self.waiting.take_all()))
 
     def read(self) -> Iterator[pa.Table]:
         """All rows, in pieces."""
-        yield from map(self._spill.read, self._pieces)
+        yield from (self._spill.read(*piece) for piece in self._pieces)
         if self.waiting.rows:
-            yield self.waiting.taken()
+            yield self.waiting.take_all()
 
 
-# --- New files: rows laid out by partition, cut to size, in the dataset's own schema ---
-
-_NAME_BYTES = 255
-_TEMPLATE_BYTES = 180
-_OPEN_FILES = 64
-_BUFFERED_BYTES = 64 * 1024 * 1024
+_MAX_NAME_BYTES = 255
+_MAX_TEMPLATE_BYTES = 180
+_MAX_OPEN_FILES = 64
+_MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class FileLimits:
-    """How large new files and their row groups may get."""
+    """The maximum size of new files and of their row groups."""
 
     rows_per_file: int = 5_000_000
     rows_per_group: int = 500_000
@@ -168,7 +146,7 @@ class NewFile:
 
 
 def basename_of(template: str | None, number: int) -> str:
-    """A file name from a template with ``{}`` or ``{i}`` for the number, or neither.
+    """Make a file name from a template with ``{}`` or ``{i}`` for the number, or neither.
 
     Storage makes the name unique afterwards, so two writes with one template never collide.
 
@@ -186,9 +164,9 @@ def basename_of(template: str | None, number: int) -> str:
         ) from error
     if not name:
         raise InvalidArgumentError(f"basename_template must be a non-empty text, got {given!r}.")
-    if len(os.fsencode(name)) > _TEMPLATE_BYTES:
+    if len(os.fsencode(name)) > _MAX_TEMPLATE_BYTES:
         raise InvalidArgumentError(
-            f"basename_template must give names of at most {_TEMPLATE_BYTES} bytes, because a "
+            f"basename_template must give names of at most {_MAX_TEMPLATE_BYTES} bytes, because a "
             f"unique part is added, got {name[:40] + '...'!r} of {len(os.fsencode(name)):,}."
         )
     return name if name.lower().endswith((".parquet", ".pq", ".parq")) else f"{name}.parquet"
@@ -198,22 +176,22 @@ class NewFiles:
     """Writes rows into new staged files, as many as partitions and limits need.
 
     Args:
-        root: Where the dataset is.
-        stage: Gives where staged files go, when the first one is needed.
-        layout: How files are written; its schema says which columns they store.
+        root: The root of the dataset.
+        stage: Opens the staging directory, when the first file is needed.
+        properties: How files are written; its schema has the columns they store.
         partitions: The types of the partition columns, outermost first.
-        directories: Where rows of a partition go.
-        limits: How large files may get.
+        directories: Finds the directory of a partition.
+        limits: The maximum size of files.
         template: The name of files.
         other_types: Types that a column has in other files of the dataset, by its name: for values
-            that the layout's type does not hold.
+            that do not fit the type in ``properties``.
     """
 
     def __init__(
         self,
         root: Root,
         stage: Callable[[], Stage | WorkerStage],
-        layout: WriterProperties,
+        properties: WriterProperties,
         partitions: pa.Schema,
         directories: PartitionDirectories,
         limits: FileLimits,
@@ -222,8 +200,8 @@ class NewFiles:
     ) -> None:
         self._root = root
         self._stage = stage
-        self._layout = layout
-        self._layouts = [layout]
+        self._properties = properties
+        self._known = [properties]
         self._other_types = other_types or {}
         self._partitions = partitions
         self._directories = directories
@@ -237,7 +215,7 @@ class NewFiles:
 
     @property
     def limits(self) -> FileLimits:
-        """How large files may get."""
+        """The maximum size of files."""
         return self._limits
 
     @property
@@ -246,7 +224,7 @@ class NewFiles:
         return list(self._partitions.names)
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows with all columns, partition columns too.
+        """Add rows with all columns, including partition columns.
 
         Raises:
             SchemaMismatchError: If a value does not fit.
@@ -255,20 +233,20 @@ class NewFiles:
         for part, values in self._split(rows):
             directory = self._directories.directory(list(values.values()))
             self._check_length(directory)
-            shown = {name: value.as_py() for name, value in values.items()}
+            plain = {name: value.as_py() for name, value in values.items()}
             stored = self._stored(part)
             if self._is_postponed(directory):
-                self._postpone(directory, shown, stored)
+                self._postpone(directory, plain, stored)
             else:
-                self._add(directory, shown, stored)
+                self._add(directory, plain, stored)
         self._release_memory()
 
     def elsewhere(self, stage: Callable[[], WorkerStage]) -> NewFiles:
-        """The same writer for another process; picklable if ``stage`` is."""
+        """A writer like this for another process; picklable if ``stage`` is."""
         return NewFiles(
             self._root,
             stage,
-            self._layout,
+            self._properties,
             self._partitions,
             self._directories,
             self._limits,
@@ -277,11 +255,11 @@ class NewFiles:
         )
 
     def adopt(self, files: Iterable[NewFile]) -> None:
-        """Take over files that other processes have written and finished."""
+        """Add files that other processes have written."""
         self._done.extend(files)
 
     def finish(self) -> list[NewFile]:
-        """Close all files and tell what was written."""
+        """Close all files and return those that were written."""
         for directory in list(self._open):
             self._close(directory)
         for directory in list(self._postponed):
@@ -298,19 +276,19 @@ class NewFiles:
         """Write a file without rows, so that the schema is kept.
 
         Args:
-            directory: Where; by default the root, or the partition of NULL, so that the partition
-                columns are kept too.
+            directory: Its directory; by default the root, or the partition of NULL, so that the
+                partition columns are kept too.
         """
         if directory is None:
             nulls = [pa.scalar(None, field.type) for field in self._partitions]
             directory = self._directories.directory(nulls) if nulls else ""
-        self._file(directory, {}, self._layout)
+        self._file(directory, {}, self._properties)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close what is still open without caring for it: staging is removed anyway."""
+        """Close what is still open; staging is removed anyway."""
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -333,39 +311,39 @@ class NewFiles:
             yield part, {name: part.column(name)[0] for name in self._partitions.names}
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """Rows as the dataset's first types, else as those of other files that hold them."""
+        """Rows in the types of ``properties``, or in those of other files if they do not fit."""
         try:
-            return stored_rows(rows, self._layouts[-1])
+            return stored_rows(rows, self._known[-1])
         except SchemaMismatchError:
-            wanted = conforming_schema(rows, self._layout.meaning(), self._other_types)
-            layout = self._layout.with_types(wanted)
-            stored = stored_rows(rows, layout)
-        known = self._layout_of(stored)
-        # The last one is tried first: what was needed once will be needed again.
-        self._layouts = [one for one in self._layouts if one is not known] + [known or layout]
+            wanted = conforming_schema(rows, self._properties.meaning(), self._other_types)
+            properties = self._properties.with_types(wanted)
+            stored = stored_rows(rows, properties)
+        properties = self._properties_for(stored) or properties
+        # The last one is tried first: later rows probably need it again.
+        self._known = [*(one for one in self._known if one is not properties), properties]
         return stored
 
-    def _layout_of(self, stored: pa.Table) -> WriterProperties | None:
-        """The layout that rows were stored for."""
-        return next((one for one in self._layouts if one.schema.equals(stored.schema)), None)
+    def _properties_for(self, stored: pa.Table) -> WriterProperties | None:
+        """The properties whose schema rows have."""
+        return next((one for one in self._known if one.schema.equals(stored.schema)), None)
 
     def _check_length(self, directory: str) -> None:
         """Refuse a directory that a local disk cannot have, before anything is committed."""
         for name in directory.split("/") if self._root.is_local else ():
-            if len(os.fsencode(name)) > _NAME_BYTES:
+            if len(os.fsencode(name)) > _MAX_NAME_BYTES:
                 raise InvalidArgumentError(
                     f"the partition {name[:40] + '...'!r} would be a directory with a name of "
-                    f"{len(os.fsencode(name)):,} bytes; disks take {_NAME_BYTES}.\n"
+                    f"{len(os.fsencode(name)):,} bytes; disks take {_MAX_NAME_BYTES}.\n"
                     "Hint: partition by columns with shorter values."
                 )
 
     def _is_postponed(self, directory: str) -> bool:
-        """Whether the file of a partition is written at the end, because too many are open."""
+        """Whether the file of a partition is written at the end because too many are open."""
         is_open = directory in self._open
-        return directory in self._postponed or (not is_open and len(self._open) >= _OPEN_FILES)
+        return directory in self._postponed or (not is_open and len(self._open) >= _MAX_OPEN_FILES)
 
     def _postpone(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
-        """Keep rows for the end: a file that is closed to open another one would stay small."""
+        """Keep rows for the end: a file closed to open another one would stay small."""
         if self._spill is None:
             self._spill = Spill(self._stage().path if self._root.is_local else None)
         if directory not in self._postponed:
@@ -376,14 +354,14 @@ class NewFiles:
         self._waiting_bytes += rows.waiting.bytes - before
 
     def _add(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
-        """Add rows to the file of a partition, and to the next ones when it is full."""
-        layout = self._layout_of(stored) or self._layout
-        for batch in stored.to_batches():  # to slice a table takes a step for each of its chunks
+        """Add rows to the file of a partition, and to further ones when it is full."""
+        properties = self._properties_for(stored) or self._properties
+        for batch in stored.to_batches():  # slicing a table costs a step for each of its chunks
             start = 0
             while start < batch.num_rows:
-                file = self._file(directory, values, layout)
-                most = min(batch.num_rows - start, self._limits.rows_per_file - file.rows)
-                part = batch.slice(start, file.rows_to_add(most))
+                file = self._file(directory, values, properties)
+                limit = min(batch.num_rows - start, self._limits.rows_per_file - file.rows)
+                part = batch.slice(start, file.rows_to_add(limit))
                 before = file.waiting.bytes
                 file.add(pa.Table.from_batches([part]))
                 self._waiting_bytes += file.waiting.bytes - before
@@ -391,15 +369,17 @@ class NewFiles:
                 if file.rows >= self._limits.rows_per_file:
                     self._close(directory)
 
-    def _file(self, directory: str, values: dict[str, Any], layout: WriterProperties) -> _OpenFile:
-        if directory in self._open and self._open[directory].layout is not layout:
+    def _file(
+        self, directory: str, values: dict[str, Any], properties: WriterProperties
+    ) -> _OpenFile:
+        if directory in self._open and self._open[directory].properties is not properties:
             self._close(directory)
         if directory not in self._open:
             number = len(self._done) + len(self._open)
             staged = self._stage().new_file(directory, basename_of(self._template, number))
-            writer = writing(self._root, staged.path, layout)
+            writer = open_writer(self._root, staged.path, properties)
             limit = self._limits.rows_per_group
-            self._open[directory] = _OpenFile(staged, values, layout, writer, limit)
+            self._open[directory] = _OpenFile(staged, values, properties, writer, limit)
         return self._open[directory]
 
     def _close(self, directory: str) -> None:
@@ -409,16 +389,16 @@ class NewFiles:
         self._done.append(NewFile(file.staged, file.rows, file.values))
 
     def _release_memory(self) -> None:
-        """Write the largest parts of what waits, until half of the limit is left.
+        """Write the largest parts of the waiting rows, until half of the limit is left.
 
-        What is left is copied, so that all of this happens once in many bytes.
+        The rest is copied, so that this happens only once in many bytes.
         """
-        if self._waiting_bytes <= _BUFFERED_BYTES:
+        if self._waiting_bytes <= _MAX_BUFFERED_BYTES:
             return
         files: list[_OpenFile | SpilledRows] = [*self._open.values(), *self._postponed.values()]
         for file in sorted(files, key=lambda file: file.waiting.bytes, reverse=True):
             self._waiting_bytes -= file.waiting.bytes
-            if self._waiting_bytes + file.waiting.bytes > _BUFFERED_BYTES // 2:
+            if self._waiting_bytes + file.waiting.bytes > _MAX_BUFFERED_BYTES // 2:
                 file.flush()
             else:
                 file.waiting.compact()
@@ -431,7 +411,7 @@ class _OpenFile:
 
     staged: StagedFile
     values: dict[str, Any]
-    layout: WriterProperties
+    properties: WriterProperties
     context: Any
     rows_per_group: int
     rows: int = 0
@@ -440,10 +420,10 @@ class _OpenFile:
     def __post_init__(self) -> None:
         self._writer: pq.ParquetWriter = self.context.__enter__()
 
-    def rows_to_add(self, most: int) -> int:
-        """How many rows to add next: up to the end of a row group, if there are enough."""
-        after = (self.waiting.rows + most) % self.rows_per_group
-        return most - after if after < most else most
+    def rows_to_add(self, limit: int) -> int:
+        """The number of rows to add next: up to the end of a row group, if there are enough."""
+        after = (self.waiting.rows + limit) % self.rows_per_group
+        return limit - after if after < limit else limit
 
     def add(self, rows: pa.Table) -> None:
         self.waiting.add(rows)
@@ -453,7 +433,7 @@ class _OpenFile:
 
     def flush(self) -> None:
         if self.waiting.rows:
-            self._writer.write_table(self.waiting.taken(), row_group_size=self.rows_per_group)
+            self._writer.write_table(self.waiting.take_all(), row_group_size=self.rows_per_group)
 
     def close(self) -> None:
         try:

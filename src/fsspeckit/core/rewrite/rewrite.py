@@ -1,14 +1,14 @@
-"""The rewriter: one data file with some of its rows replaced, at their positions.
+"""Rewrites one data file with some of its rows replaced, at their positions.
 
-What does not change is copied as bytes where the file allows it and where that is cheaper. Else
-the file is streamed row group by row group, so that memory is bounded by one of them. Both keep
-what the file looked like. A file in which no value changes is left alone.
+What does not change is copied as bytes where the file allows it and where that is cheaper.
+Otherwise the file is rewritten row group by row group, so that memory is bounded by one of them. A
+file in which no value changes is left alone.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ from fsspeckit.core.parquet import (
     read_writer_properties,
     sorting_columns,
 )
-from fsspeckit.core.rewrite.diff import Change, Replacement, choose, stored_rows
+from fsspeckit.core.rewrite.diff import FileDiff, Replacement, Rewritten, choose
 from fsspeckit.core.rewrite.splice import ENCODERS, open_spliceable
 from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.errors import UnreadableFileError
@@ -33,65 +33,14 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.rewrite.diff import (
         Costs,
-        GroupChange,
-        Method,
         Positions,
         Probe,
         Probed,
+        RowGroupDiff,
         RowSource,
     )
     from fsspeckit.core.rewrite.splice import Spliceable
     from fsspeckit.storage import Root
-
-__all__ = ["Replacement", "Rewritten", "file_layout", "rewrite", "stored_rows", "writing"]
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """What became of a file."""
-
-    rows: int
-    """The rows of the new file; those of the old one if nothing was written."""
-
-    unchanged_rows: int
-    """Matching rows in which no value differs."""
-
-    encoded_row_groups: int
-    """Row groups of which something was encoded again; none if nothing was written."""
-
-    path: str | None = None
-    """Where the new file is, if not where it was asked for: a task that is run twice writes two."""
-
-    method: Method = "kept"
-    """How the new file was written."""
-
-    reason: str = "no value changes"
-    """Why it was written that way."""
-
-    copied_row_groups: int = 0
-    """Row groups that were copied as bytes."""
-
-    encoded_bytes: int = 0
-    """Bytes of the new file that were encoded, and not copied; all of them for ``full``."""
-
-    copied_bytes: int = 0
-    """Bytes of the new file that were copied from the old one."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether there is a new file."""
-        return self.method != "kept"
-
-    def shown(self) -> dict[str, Any]:
-        """What the metrics of a merge say about it."""
-        return {
-            "method": self.method,
-            "reason": self.reason,
-            "row_groups_encoded": self.encoded_row_groups,
-            "row_groups_copied": self.copied_row_groups,
-            "bytes_encoded": self.encoded_bytes,
-            "bytes_copied": self.copied_bytes,
-        }
 
 
 def rewrite(
@@ -108,14 +57,14 @@ def rewrite(
     """Write a file with some rows replaced, unless no value changes and nothing forces it.
 
     Args:
-        root: Where the file is, and the destination too.
+        root: The root of the dataset, and of the destination.
         path: The file.
-        replacement: What changes.
-        rows: Gives source rows by their numbers, in that order.
-        destination: Where to write the new file.
+        replacement: The rows to replace.
+        rows: Returns source rows by their numbers, in that order.
+        destination: The path of the new file.
         key_columns: The columns whose values stay equal, so that a sort order by them holds.
         types: The types of columns that the file stores without one, because it has only NULL.
-        costs: What decides how the file is written; by default measured ones.
+        costs: The costs by which the method is chosen; by default measured ones.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
@@ -123,28 +72,28 @@ def rewrite(
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
     with (
-        _taken_apart(root, path) as source,
-        _opened(root, path, replacement, rows, key_columns) as (file, layout),
+        _try_open_spliceable(root, path) as source,
+        _opened(root, path, replacement, rows, key_columns) as (file, properties),
     ):
         if types is not None:
-            layout = layout.with_types(resolve_null_types(layout.schema, types))
-        change = Change(root, path, file, layout, replacement, rows, _probe_of(source))
-        changes = change.group_changes()
-        change.layout = _sorted_as_far(change, changes, key_columns)
+            properties = properties.with_types(resolve_null_types(properties.schema, types))
+        diff = FileDiff(root, path, file, properties, replacement, rows, _probe_of(source))
+        groups = diff.row_group_diffs()
+        diff.properties = _with_kept_order(diff, groups, key_columns)
         if replacement.force:
-            return _streamed(change, destination, "every file is to be written anew")
-        if not changes:
-            return Rewritten(file.metadata.num_rows, change.unchanged_rows, 0)
+            return _rewrite_all(diff, destination, "every file is rewritten")
+        if not groups:
+            return Rewritten(file.metadata.num_rows, diff.unchanged_rows, 0)
         try:
-            return _spliced(source, change, changes, destination, key_columns, costs)
+            return _splice(source, diff, groups, destination, key_columns, costs)
         except CannotSpliceError as error:
             # Whatever was begun is overwritten.
-            return _streamed(change, destination, f"cannot be spliced: {error}")
+            return _rewrite_all(diff, destination, f"cannot be spliced: {error}")
 
 
 @contextmanager
-def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
-    """The parts of a file, or why there are none: that is no error before they are needed."""
+def _try_open_spliceable(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
+    """Open a file for splicing, or return why that fails: it may not be needed."""
     with ExitStack() as stack:
         source: Spliceable | CannotSpliceError
         try:
@@ -159,69 +108,56 @@ def _taken_apart(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceErr
 
 
 def _probe_of(source: Spliceable | CannotSpliceError) -> Probe:
-    """Reads a few rows through the parts of a file, or nothing where that does not work."""
-
-    def probe(number: int, places: Positions) -> Probed:
+    def probe(number: int, positions: Positions) -> Probed:
         if isinstance(source, CannotSpliceError):
             return {}
         try:
-            return source.probe(number, places)
+            return source.probe(number, positions)
         except CannotSpliceError:
             return {}
 
     return probe
 
 
-def _spliced(
+def _splice(
     source: Spliceable | CannotSpliceError,
-    change: Change,
-    changes: Sequence[GroupChange],
+    diff: FileDiff,
+    groups: Sequence[RowGroupDiff],
     destination: str,
     key_columns: Collection[str],
     costs: Costs | None,
 ) -> Rewritten:
     if isinstance(source, CannotSpliceError):
         raise source
-    source.check_names(change.layout.schema)
-    choice = choose(source.anatomy, source.columns, changes, ENCODERS, costs)
+    source.check_names(diff.properties.schema)
+    choice = choose(source.layout, source.columns, groups, ENCODERS, costs)
     if choice.method == "full":
-        return _streamed(change, destination, choice.reason)
-    source.check(change, changes)
-    done = source.write(change, changes, destination, key_columns)
-    return Rewritten(
-        done.rows,
-        change.unchanged_rows,
-        done.encoded_groups,
-        method=choice.method,
-        reason=choice.reason,
-        copied_row_groups=done.copied_groups,
-        encoded_bytes=done.encoded_bytes,
-        copied_bytes=done.copied_bytes,
-    )
+        return _rewrite_all(diff, destination, choice.reason)
+    source.check(diff, groups)
+    return source.write(diff, groups, choice, destination, key_columns)
 
 
-def _streamed(change: Change, destination: str, reason: str) -> Rewritten:
-    """Write all of the file anew, row group by row group."""
+def _rewrite_all(diff: FileDiff, destination: str, reason: str) -> Rewritten:
+    """Rewrite the whole file, row group by row group."""
     rows = 0
-    with writing(change.root, destination, change.layout) as writer:
-        for number in change.groups:
-            table = change.merged(number)
-            change.forget(number)
+    with open_writer(diff.root, destination, diff.properties) as writer:
+        for number in diff.groups:
+            table = diff.merged(number)
+            diff.forget(number)
             # A row group that loses all its rows goes; one that never had any stays.
-            if table.num_rows or not change.rows_of(number):
+            if table.num_rows or not diff.rows_of(number):
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
                 rows += table.num_rows
-    encoded = len(change.groups)
-    return Rewritten(rows, change.unchanged_rows, encoded, method="full", reason=reason)
+    return Rewritten(rows, diff.unchanged_rows, len(diff.groups), method="full", reason=reason)
 
 
-def _sorted_as_far(
-    change: Change, changes: Sequence[GroupChange], key_columns: Collection[str]
+def _with_kept_order(
+    diff: FileDiff, groups: Sequence[RowGroupDiff], key_columns: Collection[str]
 ) -> WriterProperties:
-    """The layout of a file whose sort order is by the columns in which nothing changes."""
-    changed = {name for one in changes for name in one.changed} - {*key_columns}
-    kept = sorting_columns(change.file.metadata, {*change.layout.schema.names} - changed)
-    return replace(change.layout, options={**change.layout.options, "sorting_columns": kept})
+    """The properties of a file that is sorted by the columns in which nothing changes."""
+    changed = {name for one in groups for name in one.changed} - {*key_columns}
+    kept = sorting_columns(diff.file.metadata, {*diff.properties.schema.names} - changed)
+    return replace(diff.properties, options={**diff.properties.options, "sorting_columns": kept})
 
 
 @contextmanager
@@ -234,25 +170,25 @@ def _opened(
 ) -> Iterator[tuple[pq.ParquetFile, WriterProperties]]:
     """Open a file so that its INT96 timestamps lose nothing."""
     with open_data_file(root, path) as file:
-        layout = file_layout(root, path, file, key_columns)
-        if not layout.int96:
-            yield file, layout
+        properties = read_file_properties(root, path, file, key_columns)
+        if not properties.int96:
+            yield file, properties
             return
         wanted: Unit = "us"
-        if layout.writes_int96 and len(replacement.source_rows):
+        if properties.writes_int96 and len(replacement.source_rows):
             given = rows(replacement.source_rows[:1]).schema
-            finer = any(has_nanoseconds(f.type) for f in given if f.name in layout.int96)
+            finer = any(has_nanoseconds(f.type) for f in given if f.name in properties.int96)
             wanted = "ns" if finer else "us"
-        unit = finest_unit(_decoded(root, path, file, layout), wanted, root.to_user_path(path))
+        unit = finest_unit(_decoded(root, path, file, properties), wanted, root.to_user_path(path))
     with open_data_file(root, path, int96_unit=unit) as file:
-        yield file, layout.with_unit(unit)
+        yield file, properties.with_unit(unit)
 
 
 def _decoded(
-    root: Root, path: str, coarse: pq.ParquetFile, layout: WriterProperties
+    root: Root, path: str, coarse: pq.ParquetFile, properties: WriterProperties
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """The INT96 columns of each row group, as microseconds and as nanoseconds."""
-    names = [name for name in layout.schema.names if name in layout.int96]
+    names = [name for name in properties.schema.names if name in properties.int96]
     with open_data_file(root, path, int96_unit="ns") as fine:
         for number in range(coarse.num_row_groups):
             yield (
@@ -261,10 +197,10 @@ def _decoded(
             )
 
 
-def file_layout(
+def read_file_properties(
     root: Root, path: str, file: pq.ParquetFile, unchanged: Collection[str] = ()
 ) -> WriterProperties:
-    """How an open file was written."""
+    """Find out how an open file was written."""
     return read_writer_properties(
         file.metadata,
         file.schema_arrow,
@@ -273,27 +209,16 @@ def file_layout(
     )
 
 
-def writing(root: Root, path: str, layout: WriterProperties) -> pq.ParquetWriter:
-    """Open a new file for writing; a context manager."""
-    return _Writer(root, path, layout)
-
-
-class _Writer:
-    """A Parquet writer on any filesystem; what it began and did not finish is not left open."""
-
-    def __init__(self, root: Root, path: str, layout: WriterProperties) -> None:
-        self._handle: Any = None
+@contextmanager
+def open_writer(root: Root, path: str, properties: WriterProperties) -> Iterator[pq.ParquetWriter]:
+    """Open a new file on any filesystem for writing; it is closed whatever happens."""
+    with ExitStack() as stack:
         target: Any = path
         if not root.is_local:
-            target = self._handle = root.filesystem.open(path, "wb")
-        self._writer = pq.ParquetWriter(target, layout.schema, **layout.options)
-        if layout.key_values:
-            self._writer.add_key_value_metadata(layout.key_values)
-
-    def __enter__(self) -> pq.ParquetWriter:
-        return self._writer
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        self._writer.close()
-        if self._handle is not None:
-            self._handle.close()
+            target = root.filesystem.open(path, "wb")
+            stack.callback(target.close)
+        writer = pq.ParquetWriter(target, properties.schema, **properties.options)
+        stack.callback(writer.close)
+        if properties.key_values:
+            writer.add_key_value_metadata(properties.key_values)
+        yield writer

@@ -1,9 +1,7 @@
-"""A file written anew by splicing: what does not change is copied as bytes.
+"""Rewrites a file by splicing: what does not change is copied as bytes.
 
-Decoding happens in this thread, which lets pyarrow use its own; encoding in a few others; copying
-and writing in the order of the file. Never more than a few units of columns are decoded at once.
-
-Columns of a row group in which few rows change: their pages are patched, not all encoded.
+Decoding happens in this thread, in which pyarrow uses its own threads; encoding in some others;
+copying and writing in the order of the file. Memory is bounded by a limit of decoded bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +18,9 @@ import pyarrow as pa
 
 from fsspeckit.core.parquet import (
     CannotSpliceError,
+    ColumnPatch,
     IndexedPages,
     PageReader,
-    Patch,
     Splicer,
     check_chunks,
     check_columns,
@@ -40,7 +38,7 @@ from fsspeckit.core.parquet import (
     read_footer,
     shared_options,
 )
-from fsspeckit.core.rewrite.diff import UNIT_BYTES, dictionaries_in, with_rows
+from fsspeckit.core.rewrite.diff import UNIT_BYTES, Rewritten, dictionaries_in, with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -56,221 +54,120 @@ if TYPE_CHECKING:
         Read,
         WriterProperties,
     )
-    from fsspeckit.core.rewrite.diff import Change, Compared, GroupChange, Positions
+    from fsspeckit.core.rewrite.diff import (
+        Choice,
+        ComparedRows,
+        FileDiff,
+        Positions,
+        RowGroupDiff,
+    )
     from fsspeckit.storage import Root
 
-__all__ = ["ENCODERS", "Spliceable", "Spliced", "open_spliceable", "patched_columns"]
-
-
-# --- Columns of a row group in which few rows change ---
-
-# Values that come into a dictionary are taken out of such pages.
-_PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_checksum": False}
-
-
-def patched_columns(
-    names: Iterable[str], compared: Compared, layout: WriterProperties, read: Read
-) -> dict[str, EncodedChunk]:
-    """New chunks for columns of which a few pages change.
-
-    Args:
-        names: The columns that change.
-        compared: The rows that change, and pages that hold them.
-        layout: How the file was written.
-        read: Reads bytes of the file.
-
-    Returns:
-        By column; those of which all pages must be encoded are left out.
-
-    Raises:
-        CannotSpliceError: If new pages cannot be made.
-    """
-    found: dict[str, EncodedChunk] = {}
-    pages = [compared.pages[name] for name in names if name in compared.pages]
-    for together, options in _units(pages, layout, read):
-        schema = pa.schema([_plain(layout.schema.field(one.column.name)) for one in together])
-        patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
-        chunks = patch_chunks(patches, schema, options, read)
-        for name, chunk in zip(schema.names, chunks, strict=True):
-            if chunk is not None:
-                found[name] = chunk
-    return found
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    """A field of which the statistics are those of its values, not of a dictionary's."""
-    is_dictionary = pa.types.is_dictionary(field.type)
-    return field.with_type(field.type.value_type) if is_dictionary else field
-
-
-def _patch(pages: PageValues | IndexedPages, compared: Compared, field: pa.Field) -> Patch:
-    old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
-    if isinstance(pages, IndexedPages):
-        return Patch(pages, old, new)
-    schema = pa.schema([field])
-    before = pa.table([pages.values.cast(field.type)], schema=schema)
-    after = with_rows(before, pa.table([new], schema=schema), pages.inside)
-    return Patch(pages, old, new, after.column(0))
-
-
-def _units(
-    pages: Sequence[PageValues | IndexedPages], layout: WriterProperties, read: Read
-) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
-    """Columns whose pages can be written together: they hold the same rows, in one style."""
-    units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
-    for one in pages:
-        options = _options(one, layout, read)
-        alike = (_encoded_spans(one), shared_options(options))
-        together, found = units.setdefault(alike, ([], []))
-        together.append(one)
-        found.append(options)
-    return [(together, merged_options(found)) for together, found in units.values()]
-
-
-def _encoded_spans(pages: PageValues | IndexedPages) -> tuple[tuple[int, int], ...]:
-    """The rows of the pages that are encoded again: none of those of places in a dictionary."""
-    return () if isinstance(pages, IndexedPages) else pages.spans
-
-
-def _options(
-    pages: PageValues | IndexedPages, layout: WriterProperties, read: Read
-) -> dict[str, Any]:
-    chunk = pages.chunk
-    known = chunk_options(pages.column, [chunk], layout, 1)
-    known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
-    if isinstance(pages, IndexedPages):
-        return {**known, **_PLAIN, "compression": {chunk.path: "NONE"}}
-    return {**known, **page_options([chunk], read)}
-
-
-# --- A file written anew by splicing: what does not change is copied as bytes ---
-
 ENCODERS = min(4, os.cpu_count() or 1)
-"""How many threads encode."""
+"""The number of threads that encode."""
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
-# this share of the largest, or of this many rows: many small deletions would otherwise leave many
+# a quarter of the largest, or of this many rows: many small deletions would otherwise leave many
 # small row groups.
 _SMALL_SHARE = 4
-_SMALL_ROWS = 10_000
-_ROOMY_INDEX = 32
-_MOST_DECODED_BYTES = 32 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Spliced:
-    """What a splice did."""
-
-    rows: int
-    encoded_groups: int
-    copied_groups: int
-    encoded_bytes: int
-    copied_bytes: int
+_MIN_GROUP_ROWS = 10_000
+_MIN_INDEX_BITS = 32
+_MAX_DECODED_BYTES = 32 * 1024 * 1024
+# The options of pages from which values for a dictionary are cut out.
+_PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_checksum": False}
 
 
 @dataclass(frozen=True)
 class Spliceable:
-    """A file that can be taken apart."""
+    """A file whose layout is known."""
 
     root: Root
     original: Original
-    anatomy: FileLayout
+    layout: FileLayout
     columns: list[Column]
 
-    def probe(self, number: int, places: Positions) -> dict[str, PageValues | IndexedPages]:
-        """The pages of a row group that hold some rows, of the columns for which that is cheap."""
+    def probe(self, number: int, positions: Positions) -> dict[str, PageValues | IndexedPages]:
+        """Read the pages of a row group that hold some rows; see `PageReader.probe`."""
         if not self.root.is_local:  # every page would be a request
             return {}
-        return self._prober.probe(number, places)
+        return self._prober.probe(number, positions)
 
     @cached_property
     def _prober(self) -> PageReader:
-        return PageReader(self.anatomy, self.columns, self.original.read)
+        return PageReader(self.layout, self.columns, self.original.read)
 
     def check_names(self, schema: pa.Schema) -> None:
-        """See that pyarrow reads the columns that the footer names.
-
-        Raises:
-            CannotSpliceError: If it does not.
-        """
+        """Raise `CannotSpliceError` if pyarrow reads other columns than the footer names."""
         if [column.name for column in self.columns] != schema.names:
             raise CannotSpliceError("pyarrow finds other columns than the footer names")
 
-    def check(self, change: Change, changes: Sequence[GroupChange]) -> None:
-        """See that the columns that change can be encoded, before anything is written.
-
-        Raises:
-            CannotSpliceError: With the reason why not.
-        """
-        check_chunks(self.anatomy, self.original.read)
-        names = {name for one in changes if one.rows for name in one.columns}
+    def check(self, diff: FileDiff, groups: Sequence[RowGroupDiff]) -> None:
+        """Raise `CannotSpliceError` if a column that changes cannot be encoded."""
+        check_chunks(self.layout, self.original.read)
+        names = {name for one in groups if one.rows for name in one.columns}
         changed = [column for column in self.columns if column.name in names]
         for column in changed:
-            _check_room(change.file.schema_arrow.field(column.name))
-        check_encodable(changed, change.layout.schema, self.anatomy, change.layout)
+            # The Arrow schema in the footer stays; its dictionaries must have room for new values.
+            found = dictionaries_in(diff.file.schema_arrow.field(column.name).type)
+            if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in found):
+                raise CannotSpliceError(
+                    f"the dictionary of {column.name!r} may get too many values"
+                )
+        check_encodable(changed, diff.properties.schema, self.layout, diff.properties)
 
     def write(
         self,
-        change: Change,
-        changes: Sequence[GroupChange],
+        diff: FileDiff,
+        groups: Sequence[RowGroupDiff],
+        choice: Choice,
         destination: str,
         ordered: Collection[str] = (),
-    ) -> Spliced:
+    ) -> Rewritten:
         """Write the new file.
 
         Args:
-            change: What changes.
-            changes: The row groups that do not stay as they are.
-            destination: Where to write.
+            diff: The file and its replacement rows.
+            groups: The row groups that change.
+            choice: The method, for the result.
+            destination: The path of the new file.
             ordered: Columns whose values stay equal, so that a sort order by them holds.
 
         Raises:
-            CannotSpliceError: If it could not be done; what was written must not be used.
+            CannotSpliceError: If that fails; the new file must not be used.
         """
         with (
             open_sink(self.root, destination, self.original) as sink,
             ThreadPoolExecutor(ENCODERS, thread_name_prefix="fsspeckit-encode") as pool,
         ):
-            splicer = Splicer(self.original, self.anatomy, sink)
-            work = _Work(self, change, splicer, pool, frozenset(ordered))
-            for step in _steps(self.anatomy, changes):
-                work.add(step)
-            work.finish()
+            splicer = Splicer(self.original, self.layout, sink)
+            writer = _RowGroupWriter(self, diff, splicer, pool, frozenset(ordered))
+            for step in _steps(self.layout, groups):
+                writer.add(step)
+            writer.finish()
             splicer.finish()
         self.original.check_unchanged()
-        check_spliced(self.root, destination, self.anatomy, work.rows, splicer.indexes)
-        return Spliced(
+        check_spliced(self.root, destination, self.layout, writer.rows, splicer.indexes)
+        return Rewritten(
             splicer.rows,
-            work.encoded_groups,
-            len(work.rows) - work.encoded_groups,
-            work.encoded_bytes,
-            splicer.copied_bytes,
+            diff.unchanged_rows,
+            writer.encoded_groups,
+            method=choice.method,
+            reason=choice.reason,
+            copied_row_groups=len(writer.rows) - writer.encoded_groups,
+            encoded_bytes=writer.encoded_bytes,
+            copied_bytes=splicer.copied_bytes,
         )
 
 
 @contextmanager
 def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
-    """Open a file to take it apart.
-
-    Raises:
-        CannotSpliceError: If it cannot be.
-    """
+    """Open a file for splicing, or raise `CannotSpliceError` with the reason why not."""
     with open_original(root, path) as original:
         footer = read_footer(original.read, original.size)
-        anatomy = parse_layout(footer, original.size, original.read)
-        columns = columns_of(anatomy.elements)
-        check_columns(anatomy, columns)
-        yield Spliceable(root, original, anatomy, columns)
-
-
-def _check_room(stored: pa.Field) -> None:
-    """See that the Arrow schema in the footer, which stays, has room for new values.
-
-    Raises:
-        CannotSpliceError: If it promises dictionaries so small that reading may fail.
-    """
-    if any(kind.index_type.bit_width < _ROOMY_INDEX for kind in dictionaries_in(stored.type)):
-        raise CannotSpliceError(f"the dictionary of {stored.name!r} may get too many values")
+        layout = parse_layout(footer, original.size, original.read)
+        columns = columns_of(layout.elements)
+        check_columns(layout, columns)
+        yield Spliceable(root, original, layout, columns)
 
 
 @dataclass(frozen=True)
@@ -279,39 +176,34 @@ class _Step:
 
     numbers: tuple[int, ...]
     rows: int
-    change: GroupChange | None = None
+    diff: RowGroupDiff | None = None
 
 
-def _steps(anatomy: FileLayout, changes: Sequence[GroupChange]) -> list[_Step]:
+def _steps(layout: FileLayout, groups: Sequence[RowGroupDiff]) -> list[_Step]:
     """The row groups of the new file, in order."""
-    by_number = {change.number: change for change in changes}
-    largest = max((group.rows for group in anatomy.groups), default=0)
+    by_number = {diff.number: diff for diff in groups}
+    largest = max((group.rows for group in layout.groups), default=0)
     steps: list[_Step] = []
-    for number, group in enumerate(anatomy.groups):
-        change = by_number.get(number)
-        if change is None:
+    for number, group in enumerate(layout.groups):
+        diff = by_number.get(number)
+        if diff is None:
             steps.append(_Step((number,), group.rows))
-        elif change.rows:
+        elif diff.rows:
             last = steps[-1] if steps else None
-            if last is not None and _should_join(last, change, largest):
-                steps[-1] = _joined(last, change)
+            if last is not None and _should_join(last, diff, largest):
+                numbers = (*last.numbers, number)
+                steps[-1] = _Step(numbers, last.rows + diff.rows, diff)
             else:
-                steps.append(_Step((number,), change.rows, change))
+                steps.append(_Step((number,), diff.rows, diff))
     return steps
 
 
-def _should_join(last: _Step, change: GroupChange, largest: int) -> bool:
-    if last.change is None or not (last.change.loses_rows and change.loses_rows):
+def _should_join(last: _Step, diff: RowGroupDiff, largest: int) -> bool:
+    if last.diff is None or not (last.diff.loses_rows and diff.loses_rows):
         return False
-    wanted = max(largest, _SMALL_ROWS)
-    is_small = min(last.rows, change.rows) * _SMALL_SHARE < wanted
-    return is_small and last.rows + change.rows <= wanted
-
-
-def _joined(last: _Step, change: GroupChange) -> _Step:
-    return replace(
-        last, numbers=(*last.numbers, change.number), rows=last.rows + change.rows, change=change
-    )
+    wanted = max(largest, _MIN_GROUP_ROWS)
+    is_small = min(last.rows, diff.rows) * _SMALL_SHARE < wanted
+    return is_small and last.rows + diff.rows <= wanted
 
 
 @dataclass
@@ -323,19 +215,19 @@ class _Waiting:
     units: list[tuple[list[Column], Future[list[EncodedChunk]]]] = field(default_factory=list)
 
 
-class _Work:
-    """Encodes in threads and writes in order."""
+class _RowGroupWriter:
+    """Encodes row groups in threads and writes them in order."""
 
     def __init__(
         self,
         source: Spliceable,
-        change: Change,
+        diff: FileDiff,
         splicer: Splicer,
         pool: ThreadPoolExecutor,
         ordered: frozenset[str],
     ) -> None:
         self._source = source
-        self._change = change
+        self._diff = diff
         self._splicer = splicer
         self._pool = pool
         self._ordered = ordered
@@ -349,7 +241,7 @@ class _Work:
     def add(self, step: _Step) -> None:
         """Begin a row group of the new file."""
         waiting = _Waiting(step)
-        if step.change is not None:
+        if step.diff is not None:
             self._begin(waiting)
         self._waiting.append(waiting)
         while self._waiting and all(future.done() for _, future in self._waiting[0].units):
@@ -362,38 +254,38 @@ class _Work:
 
     def _begin(self, waiting: _Waiting) -> None:
         step = waiting.step
-        assert step.change is not None
-        group = self._source.anatomy.groups[step.numbers[0]]
+        assert step.diff is not None
+        group = self._source.layout.groups[step.numbers[0]]
         waiting.patched = self._patched(step)
-        names = [name for name in step.change.columns if name not in waiting.patched]
+        names = [name for name in step.diff.columns if name not in waiting.patched]
         for columns, options in self._units(group, names, step.rows):
             size = sum(group.chunks[n].raw_bytes for column in columns for n in column.numbers)
             size *= len(step.numbers)
             self._make_room(size)
             table = pa.concat_tables(
-                [self._change.merged(n, [one.name for one in columns]) for n in step.numbers]
+                [self._diff.merged(n, [one.name for one in columns]) for n in step.numbers]
             )
             future = self._pool.submit(encode_columns, table, options)
             waiting.units.append((columns, future))
             self._encoding.append((size, future))
             del table
         for number in step.numbers:
-            self._change.forget(number)
+            self._diff.forget(number)
 
     def _patched(self, step: _Step) -> dict[str, EncodedChunk]:
-        """The columns of a row group of which a few pages are enough."""
-        assert step.change is not None
-        compared = None if step.change.loses_rows else self._change.compared(step.change.number)
+        """New chunks of the columns of which only some pages change."""
+        assert step.diff is not None
+        compared = None if step.diff.loses_rows else self._diff.compared(step.diff.number)
         if compared is None:
             return {}
         read = self._source.original.read
-        return patched_columns(step.change.columns, compared, self._change.layout, read)
+        return patched_columns(step.diff.columns, compared, self._diff.properties, read)
 
     def _make_room(self, size: int) -> None:
-        """Wait until few bytes are decoded and not yet encoded: these are what takes memory."""
+        """Wait until there is memory for ``size`` bytes that are decoded and not yet encoded."""
         while self._encoding and (
             len(self._encoding) > ENCODERS
-            or size + sum(size for size, _ in self._encoding) > _MOST_DECODED_BYTES
+            or size + sum(size for size, _ in self._encoding) > _MAX_DECODED_BYTES
         ):
             self._encoding.popleft()[1].result()
 
@@ -401,14 +293,14 @@ class _Work:
         self, group: Group, names: Sequence[str], rows: int
     ) -> Iterator[tuple[list[Column], dict[str, Any]]]:
         """Columns that are encoded together, with the options for them."""
-        layout = self._change.layout
+        properties = self._diff.properties
         unit: list[Column] = []
         found: list[dict[str, Any]] = []
         size = 0
         for name in names:
             column = self._columns[name]
             chunks = [group.chunks[number] for number in column.numbers]
-            options = chunk_options(column, chunks, layout, rows)
+            options = chunk_options(column, chunks, properties, rows)
             differs = found and shared_options(found[0]) != shared_options(options)
             if unit and (size >= UNIT_BYTES or differs):
                 yield unit, self._complete(group, unit, found)
@@ -428,9 +320,9 @@ class _Work:
 
     def _write(self, waiting: _Waiting) -> None:
         step = waiting.step
-        groups = self._source.anatomy.groups
+        groups = self._source.layout.groups
         self.rows.append(step.rows)
-        if step.change is None:
+        if step.diff is None:
             self._splicer.keep(groups[step.numbers[0]])
             return
         chunks: list[Chunk | EncodedChunk] = list(groups[step.numbers[0]].chunks)
@@ -447,9 +339,83 @@ class _Work:
         self.encoded_groups += 1
 
     def _unsorted(self, step: _Step) -> set[int]:
-        """The leaf columns by which a row group may not be sorted any more."""
-        assert step.change is not None
+        """The leaf columns that may have lost their sort order."""
+        assert step.diff is not None
         if len(step.numbers) > 1:
             return set(range(sum(column.leaves for column in self._source.columns)))
-        changed = step.change.changed - self._ordered
+        changed = step.diff.changed - self._ordered
         return {number for name in changed for number in self._columns[name].numbers}
+
+
+def patched_columns(
+    names: Iterable[str], compared: ComparedRows, properties: WriterProperties, read: Read
+) -> dict[str, EncodedChunk]:
+    """Make new chunks for columns of which some pages change.
+
+    Args:
+        names: The columns that change.
+        compared: The rows that change, and the pages that hold them.
+        properties: How the file was written.
+        read: Reads bytes of the file.
+
+    Returns:
+        The chunks by column; columns that must be encoded as a whole are left out.
+
+    Raises:
+        CannotSpliceError: If new pages cannot be made.
+    """
+    found: dict[str, EncodedChunk] = {}
+    pages = [compared.pages[name] for name in names if name in compared.pages]
+    for together, options in _units(pages, properties, read):
+        schema = pa.schema([_plain(properties.schema.field(one.column.name)) for one in together])
+        patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
+        chunks = patch_chunks(patches, schema, options, read)
+        for name, chunk in zip(schema.names, chunks, strict=True):
+            if chunk is not None:
+                found[name] = chunk
+    return found
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """A field without Arrow dictionary, so that its statistics are those of its values."""
+    is_dictionary = pa.types.is_dictionary(field.type)
+    return field.with_type(field.type.value_type) if is_dictionary else field
+
+
+def _patch(
+    pages: PageValues | IndexedPages, compared: ComparedRows, field: pa.Field
+) -> ColumnPatch:
+    old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
+    if isinstance(pages, IndexedPages):
+        return ColumnPatch(pages, old, new)
+    schema = pa.schema([field])
+    before = pa.table([pages.values.cast(field.type)], schema=schema)
+    after = with_rows(before, pa.table([new], schema=schema), pages.inside)
+    return ColumnPatch(pages, old, new, after.column(0))
+
+
+def _units(
+    pages: Sequence[PageValues | IndexedPages], properties: WriterProperties, read: Read
+) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
+    """Columns whose pages hold the same rows and have the same options."""
+    units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
+    for one in pages:
+        options = _options(one, properties, read)
+        # Pages of dictionary indices are not encoded again.
+        spans = () if isinstance(one, IndexedPages) else one.spans
+        alike = (spans, shared_options(options))
+        together, found = units.setdefault(alike, ([], []))
+        together.append(one)
+        found.append(options)
+    return [(together, merged_options(found)) for together, found in units.values()]
+
+
+def _options(
+    pages: PageValues | IndexedPages, properties: WriterProperties, read: Read
+) -> dict[str, Any]:
+    chunk = pages.chunk
+    known = chunk_options(pages.column, [chunk], properties, 1)
+    known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
+    if isinstance(pages, IndexedPages):
+        return {**known, **_PLAIN, "compression": {chunk.path: "NONE"}}
+    return {**known, **page_options([chunk], read)}

@@ -77,7 +77,7 @@ def run_merge(
 def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
-    """Return what a merge would do; nothing of the dataset is attempt."""
+    """Return what a merge would do; nothing is written."""
     with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
@@ -507,7 +507,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 "copied": sum(done.copied_row_groups for done in rewrites),
             },
             "rewrites": {
-                self._root.to_user_path(path): done.shown()
+                self._root.to_user_path(path): done.to_metrics()
                 for path, done in self._attempt.rewrites.items()
             },
             "rows_unchanged": sum(done.unchanged_rows for done in rewrites),

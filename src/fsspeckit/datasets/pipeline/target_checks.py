@@ -18,7 +18,7 @@ from fsspeckit.core.planning import (
     read_footers,
     read_target,
 )
-from fsspeckit.core.rewrite import NewFiles, file_layout
+from fsspeckit.core.rewrite import NewFiles, read_file_properties
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, resolve_null_types
 from fsspeckit.errors import (
     ConcurrentModificationError,
@@ -214,6 +214,6 @@ def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
-            layout = file_layout(root, footer.file.path, file)
+            layout = read_file_properties(root, footer.file.path, file)
             return layout.with_types(resolve_null_types(layout.schema, target.types))
     return None

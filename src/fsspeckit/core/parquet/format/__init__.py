@@ -1,3 +1,3 @@
-"""The Parquet format: Thrift structures, layout, pages, values and bloom filters."""
+"""The Parquet format: Thrift structures, footers, pages, values and bloom filters."""
 
 from __future__ import annotations

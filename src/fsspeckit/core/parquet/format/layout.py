@@ -1,25 +1,12 @@
-"""Where everything is in a Parquet file: the byte ranges behind each column chunk.
+"""Footers of Parquet files: the byte ranges of column chunks, the schema, the exactness of bounds.
 
-A file can be taken apart and put together again only if its footer accounts for its bytes. What is
-found here to be otherwise, or is not understood, is a `CannotSpliceError`: such a file can still
-be read and written as a whole.
-
-The schema of a footer by top-level columns, so that what two writers mean can be compared.
-
-Writers spell one schema in many ways: the name of the root, annotations of old and of new style,
-field ids. Two columns that are equal here may have chunks in one file; the schema that stays in the
-footer describes both.
-
-Whether the bounds in a footer are values of the column or may have been shortened.
-
-``min_value`` and ``max_value`` are bounds: a writer may cut a long string and mark the result as
-not exact. pyarrow shows the bounds without the marks, so they are read here from the raw footer.
+A file can be spliced only if its footer accounts for its bytes. Where it does not, or says
+something unknown, `CannotSpliceError` is raised, and the file is read and written as a whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -43,28 +30,6 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], bytes]
     """Reads bytes of the file: offset, length."""
 
-__all__ = [
-    "FILE_SPEC",
-    "MAGIC",
-    "CannotSpliceError",
-    "Chunk",
-    "Column",
-    "Exactness",
-    "FileLayout",
-    "Group",
-    "Range",
-    "bound_exactness",
-    "bounds_exactness",
-    "check_apart",
-    "check_columns",
-    "columns_of",
-    "parse_layout",
-    "read_footer",
-]
-
-
-# --- Where everything is in a Parquet file: the byte ranges behind each column chunk ---
-
 MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 64 * 1024
 _TRAILER_BYTES: Final = 8
@@ -87,17 +52,17 @@ _UNDERCOUNTING: Final = re.compile(rb"parquet-mr version 1\.(?:[01]|2\.[0-8])(?:
 
 
 class CannotSpliceError(FsspeckitError, ValueError):
-    """A file cannot be taken apart; the message says why, in words fit for a report."""
+    """A file cannot be spliced; the message says why, in words fit for a report."""
 
     def __init__(self, reason: str, *, is_unreadable: bool = False) -> None:
         super().__init__(reason)
         self.is_unreadable = is_unreadable
-        """Whether nobody can read the file; pyarrow ends the whole process when it tries."""
+        """Whether the file is unreadable; pyarrow ends the whole process when it tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a file."""
+    """A byte range of a file."""
 
     start: int
     length: int
@@ -109,11 +74,11 @@ class Range:
 
 
 Part = bytes | memoryview | Range
-"""Bytes of a new file: in memory, or where they are in the old one."""
+"""Bytes of a new file: in memory, or a range of the old one."""
 
 
 def length_of(parts: Iterable[Part]) -> int:
-    """How many bytes parts have."""
+    """The number of bytes of parts."""
     return sum(part.length if isinstance(part, Range) else len(part) for part in parts)
 
 
@@ -165,7 +130,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """A file by its parts."""
+    """The parts of a file."""
 
     footer: Struct
     """The ``FileMetaData``."""
@@ -186,11 +151,7 @@ class FileLayout:
 
 
 def read_footer(read: Read, size: int) -> bytes:
-    """The bytes of a file's ``FileMetaData``.
-
-    Args:
-        read: Reads bytes of the file.
-        size: The size of the file.
+    """Read the bytes of the ``FileMetaData`` of a file of ``size`` bytes.
 
     Raises:
         CannotSpliceError: If the file does not end like a Parquet file, or is encrypted.
@@ -209,7 +170,7 @@ def read_footer(read: Read, size: int) -> bytes:
 
 
 def parse_layout(footer: bytes, size: int, read: Read) -> FileLayout:
-    """Find the parts of a file, and see that they account for it.
+    """Find the parts of a file, and check that they account for its bytes.
 
     Args:
         footer: The bytes of its ``FileMetaData``.
@@ -217,7 +178,7 @@ def parse_layout(footer: bytes, size: int, read: Read) -> FileLayout:
         read: Reads bytes of the file; used for what older writers did not put into the footer.
 
     Raises:
-        CannotSpliceError: If it cannot be taken apart, with the reason.
+        CannotSpliceError: If they do not, with the reason.
     """
     footer_start = size - _TRAILER_BYTES - len(footer)
     try:
@@ -226,15 +187,15 @@ def parse_layout(footer: bytes, size: int, read: Read) -> FileLayout:
             raise CannotSpliceError("the footer ends early")
         _check_file(struct)
         groups = tuple(_group(group, read) for group in struct.values[4])
-        anatomy = FileLayout(struct, groups, footer_start)
-        _check_rows(anatomy)
-        _check_ranges(anatomy)
+        layout = FileLayout(struct, groups, footer_start)
+        _check_rows(layout)
+        _check_ranges(layout)
     except KeyError as error:
         reason = f"the footer lacks a required field ({error})"
         raise CannotSpliceError(reason, is_unreadable=True) from error
     except ThriftError as error:
         raise CannotSpliceError(f"the footer is damaged: {error}") from error
-    return anatomy
+    return layout
 
 
 def _check_file(struct: Struct) -> None:
@@ -287,30 +248,25 @@ def _bloom(start: int | None, length: int | None, read: Read) -> Range | None:
     return Range(start, length)
 
 
-def _check_rows(anatomy: FileLayout) -> None:
-    footer = anatomy.footer.values
-    rows = [group.rows for group in anatomy.groups]
+def _check_rows(layout: FileLayout) -> None:
+    footer = layout.footer.values
+    rows = [group.rows for group in layout.groups]
     if min(rows, default=0) < 0 or sum(rows) != footer[3]:
         raise CannotSpliceError(f"the row groups have {sum(rows):,} rows, the file {footer[3]:,}")
 
 
-def _check_ranges(anatomy: FileLayout) -> None:
-    """See that no two parts of a file share a byte, and that all lie before the footer."""
-    for group in anatomy.groups:
+def _check_ranges(layout: FileLayout) -> None:
+    for group in layout.groups:
         for chunk in group.chunks:
             _check_pages(chunk)
-    check_apart(_parts(anatomy.groups), anatomy.footer_start)
-    spans = [group.span for group in anatomy.groups]
+    check_apart(_parts(layout.groups), layout.footer_start)
+    spans = [group.span for group in layout.groups]
     if any(one.end > other.start for one, other in pairwise(spans)):
         raise CannotSpliceError("row groups are interleaved")
 
 
 def check_apart(parts: Iterable[Range], end: int) -> None:
-    """See that parts of a file share no byte and lie between its first bytes and its footer.
-
-    Raises:
-        CannotSpliceError: If they do not.
-    """
+    """Raise `CannotSpliceError` if parts of a file overlap, or lie outside of its data."""
     bounds = sorted((part.start, part.start + part.length) for part in parts)
     if any(start < len(MAGIC) or not start <= stop <= end for start, stop in bounds):
         raise CannotSpliceError("a column chunk or index lies outside of the data")
@@ -334,7 +290,8 @@ def _parts(groups: Iterable[Group]) -> Iterator[Range]:
                     yield part
 
 
-# --- The schema of a footer by top-level columns ---
+# The schema: writers express one schema in many ways (the name of the root, annotations of old and
+# of new style, field ids). Chunks of columns that are equal here may stand in one file.
 
 _INTEGERS: Final[Spec] = {1: INT, 2: INT}
 _TIMES: Final[Spec] = {1: BOOL, 2: {}}
@@ -352,9 +309,9 @@ _INTEGER, _JSON, _BSON = 10, 12, 13
 _MILLIS, _MICROS = 1, 2
 
 Logical = tuple[object, ...] | None
-"""A logical type and its parameters, in one spelling."""
+"""A logical type and its parameters, whichever style of annotation the writer used."""
 
-# Annotations of the old style. The group inside a map had one of its own, which says nothing.
+# Annotations of the old style. The group inside a map had one of its own, without a meaning.
 _CONVERTED: Final[dict[int, Logical]] = {
     0: (_STRING,),
     1: (_MAP,),
@@ -384,11 +341,11 @@ _CONVERTED_PLAIN: Final = (17, 18)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A top-level column with everything inside it."""
+    """A top-level column with its leaves."""
 
     name: str
     meaning: tuple[tuple[object, ...], ...]
-    """One entry for each schema element: equal if two writers mean the same."""
+    """One entry for each schema element; equal if two writers mean the same."""
 
     first_leaf: int
     """The number of its first leaf among those of the file."""
@@ -410,10 +367,10 @@ class Column:
 
 
 def columns_of(elements: Sequence[bytes]) -> list[Column]:
-    """Cut the flat list of schema elements into top-level columns.
+    """Split the flat list of schema elements into top-level columns.
 
     Raises:
-        CannotSpliceError: If the list is no schema, or two columns have one name.
+        CannotSpliceError: If the list is not a schema, or two columns have the same name.
     """
     try:
         structs = [decode(element, _ELEMENT)[0].values for element in elements]
@@ -426,15 +383,15 @@ def columns_of(elements: Sequence[bytes]) -> list[Column]:
     return columns
 
 
-def check_columns(anatomy: FileLayout, columns: Sequence[Column]) -> None:
-    """See that every row group has the chunks that the schema asks for.
+def check_columns(layout: FileLayout, columns: Sequence[Column]) -> None:
+    """Check that every row group has the chunks of the schema's columns.
 
     Raises:
-        CannotSpliceError: If a chunk is of another column, of another type or of no codec.
+        CannotSpliceError: If a chunk is of another column or type, or its codec does not exist.
     """
     types = [physical for column in columns for physical in column.physical]
     paths = [path for column in columns for path in column.paths]
-    for group in anatomy.groups:
+    for group in layout.groups:
         if any(chunk.metadata.values[4] not in KNOWN_CODECS for chunk in group.chunks):
             raise CannotSpliceError("a codec does not exist", is_unreadable=True)
         if [chunk.metadata.values[1] for chunk in group.chunks] != types:
@@ -522,7 +479,8 @@ def _of_new_style(union: Struct) -> Logical:
     return number, inside.values[1], inside.values[2]
 
 
-# --- Whether the bounds in a footer are values of the column or may have been shortened ---
+# The exactness of bounds: a writer may shorten a long string and mark the bound as not exact.
+# pyarrow shows bounds without these marks.
 
 _FILE: Final[Spec] = {4: [{1: [RAW]}]}
 _EXACTNESS: Final[Spec] = {3: {3: [BYTES], 12: {7: BOOL, 8: BOOL}}}
@@ -530,7 +488,7 @@ _EXACTNESS: Final[Spec] = {3: {3: [BYTES], 12: {7: BOOL, 8: BOOL}}}
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """Whether each bound occurs in the column chunk; None where the writer does not tell."""
+    """Whether each bound occurs in the column chunk; None where the writer does not say."""
 
     min: bool | None = None
     """True: the minimum is a value of the chunk. False: it may be smaller than all of them."""
@@ -547,65 +505,51 @@ def bound_exactness(footer: bytes, column: str) -> list[Exactness]:
         column: The leaf column by its full path, its parts joined with dots.
 
     Returns:
-        One entry per row group. Neither bound is known where the chunk cannot be told for sure:
-        its metadata is encrypted, or two columns have the same dotted path.
+        One entry per row group. Neither bound is known where the chunk is not certain: its
+        metadata is encrypted, or two columns have the same dotted path.
 
     Raises:
         ThriftError: The footer is damaged.
         InvalidArgumentError: There is no such column.
     """
-    return bounds_exactness(footer, [column])[column]
-
-
-def bounds_exactness(footer: bytes, columns: Iterable[str]) -> dict[str, list[Exactness]]:
-    """Do the same as `bound_exactness` for several columns in one pass over the footer."""
-    groups = [
-        _required(group, 1, "RowGroup.columns")
-        for group in _required(decode(footer, _FILE)[0], 4, "FileMetaData.row_groups")
-    ]
-    hints = _positions(groups[0]) if groups else {}
-    return {
-        column: [_exactness(_find(chunks, column, hints)) for chunks in groups]
-        for column in columns
-    }
+    found, position = [], None
+    for group in _required(decode(footer, _FILE)[0], 4, "FileMetaData.row_groups"):
+        chunks = _required(group, 1, "RowGroup.columns")
+        metadata, position = _find(chunks, column, position)
+        statistics = metadata.values.get(12) if metadata is not None else None
+        values = {} if statistics is None else statistics.values
+        found.append(Exactness(min=values.get(8), max=values.get(7)))
+    return found
 
 
 def _required(struct: Struct, number: int, name: str) -> list[Any]:
     if number not in struct.values:
-        raise ThriftError(f"the footer has no {name}: these bytes are no Parquet FileMetaData.")
+        raise ThriftError(f"the footer has no {name}: these bytes are not a Parquet FileMetaData.")
     items: list[Any] = struct.values[number]
     return items
 
 
-def _positions(chunks: Sequence[bytes]) -> dict[bytes, int]:
-    """Map each path that occurs once to the position of its chunk."""
-    paths = [_path(_metadata(chunk)) for chunk in chunks]
-    counts = Counter(paths)
-    return {
-        path: position
-        for position, path in enumerate(paths)
-        if path is not None and counts[path] == 1
-    }
+def _find(
+    chunks: Sequence[bytes], column: str, hint: int | None
+) -> tuple[Struct | None, int | None]:
+    """Return the metadata and the position of a column's chunk; None if it is not certain.
 
-
-def _find(chunks: Sequence[bytes], column: str, hints: dict[bytes, int]) -> Struct | None:
-    """Return the metadata of the column's chunk, None if it cannot be told for sure.
-
-    All row groups should have the columns in the order of the schema, so the position in the
-    first one is tried before all chunks are searched.
+    Row groups have their columns in the order of the schema, so the position in the row group
+    before is tried first.
     """
     path = column.encode()
-    hint = hints.get(path)
     if hint is not None and hint < len(chunks):
         metadata = _metadata(chunks[hint])
         if _path(metadata) == path:
-            return metadata
+            return metadata, hint
     found = [_metadata(chunk) for chunk in chunks]
     paths = [_path(metadata) for metadata in found]
     if path not in paths and None not in paths:
         available = [other.decode(errors="replace") for other in paths if other is not None]
         raise InvalidArgumentError.missing_columns("columns", [column], available)
-    return found[paths.index(path)] if paths.count(path) == 1 else None
+    if paths.count(path) != 1:
+        return None, None
+    return found[paths.index(path)], paths.index(path)
 
 
 def _metadata(chunk: bytes) -> Struct | None:
@@ -617,10 +561,3 @@ def _path(metadata: Struct | None) -> bytes | None:
     if metadata is None or 3 not in metadata.values:
         return None
     return b".".join(metadata.values[3])
-
-
-def _exactness(metadata: Struct | None) -> Exactness:
-    statistics = metadata.values.get(12) if metadata is not None else None
-    if statistics is None:
-        return Exactness()
-    return Exactness(min=statistics.values.get(8), max=statistics.values.get(7))

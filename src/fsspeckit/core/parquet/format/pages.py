@@ -1,22 +1,7 @@
-"""What is inside a page: definition levels and places in the dictionary, and a page made of them.
+"""Pages of a column chunk: their headers, levels and dictionary indices, read and written.
 
-Columns are not nested here, so a value is there or it is NULL, and its level is one bit.
-
-The pages of a column chunk, found by their headers.
-
-A footer may be damaged in a way that still looks like one: a chunk that is said to be shorter than
-it is would be copied without its end. Where the parts of a file do not meet exactly, the pages
-themselves tell how long a chunk is.
-
-RleBitPacked of small integers, as Parquet stores places in a dictionary and definition levels.
-
-A run is either one value many times or groups of eight values in as many bits as are needed. Values
-at some places are read and exchanged without decoding the others.
-
-More bytes at the end of what Snappy has compressed, without compressing it again.
-
-A block begins with the number of bytes that it stands for. Then come pieces: some copy what was
-before, others are bytes as they are. One more of the latter makes a longer block.
+Columns are not nested here, so a value is either present or NULL, and its definition level is one
+bit. Bytes are untrusted: a page that is not what its header says is a `CannotSpliceError`.
 """
 
 from __future__ import annotations
@@ -30,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range, length_of
+from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
 from fsspeckit.core.parquet.format.thrift import (
     BOOL,
     I32,
@@ -51,64 +36,151 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet.format.layout import Chunk, FileLayout, Part, Read
+    from fsspeckit.core.parquet.format.layout import Chunk, FileLayout, Read
 
-    Codes = NDArray[np.int64]
+    Integers = NDArray[np.int64]
     Octets = bytes | memoryview
-    Parts = list[Part]
-    """Bytes that follow each other."""
 
-__all__ = [
-    "Codec",
-    "DictionaryPage",
-    "IndexPage",
-    "Page",
-    "RleBitPacked",
-    "ValuePage",
-    "appended",
-    "check_chunks",
-    "check_size",
-    "codec_of",
-    "pack",
-    "pages_in",
-    "pages_of",
-    "parse_runs",
-    "plain_values",
-    "width_of",
-]
+# Page headers
+
+_PAGE_HEADER: Final[Spec] = {
+    1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
+}  # fmt: skip
+_RAW_SIZE, _SIZE, _CHECKSUM, _V1, _DICTIONARY, _V2 = 2, 3, 4, 5, 7, 8
+_ENCODING: Final = {_V1: 2, _DICTIONARY: 2, _V2: 4}
+_HEADER_READ_BYTES: Final = 256
+_MAX_HEADER_BYTES: Final = 1 << 20
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+DICTIONARY_ENCODINGS: Final = (2, 8)
+"""The encodings of data pages that hold dictionary indices."""
 
 
-# --- Runs of small integers ---
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where a page is, and what its header says."""
 
-_WIDEST: Final = 32
-_NARROW: Final = 25  # with up to seven bits before it, it fits into 32
+    part: Range
+    kind: int
+    values: int
+    """The number of values, NULL included; 0 for a dictionary."""
+
+    raw_bytes: int = 0
+    """The size of header and uncompressed body."""
+
+    encoding: int | None = None
+    has_checksum: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds values of rows."""
+        return self.kind in (DATA_PAGE, DATA_PAGE_V2)
+
+
+def pages_of(chunk: Chunk, read: Read) -> Iterator[Page]:
+    """Find the pages of a chunk; see `pages_in`."""
+    return pages_in(chunk.data, chunk.path, read)
+
+
+def pages_in(data: Range, column: str, read: Read) -> Iterator[Page]:
+    """Find the pages of a column chunk by their headers, one after the other.
+
+    Raises:
+        CannotSpliceError: If they do not fill the range exactly.
+    """
+    position, end = data.start, data.end
+    while position < end:
+        page = _read_page(position, end, read)
+        if page.part.end > end:
+            raise CannotSpliceError(f"a page of {column!r} is longer than its column chunk")
+        yield page
+        position = page.part.end
+
+
+def _read_page(start: int, end: int, read: Read) -> Page:
+    wanted = _HEADER_READ_BYTES
+    while True:
+        data = read(start, min(wanted, end - start))
+        try:
+            header, length = decode(data, _PAGE_HEADER)
+            break
+        except ThriftError as error:
+            # Statistics in a header make it long; one that is longer still is damaged.
+            if wanted >= min(_MAX_HEADER_BYTES, end - start):
+                raise CannotSpliceError(f"the header of a page is damaged: {error}") from error
+            wanted *= 16
+    values = header.values
+    if values.get(_SIZE, -1) < 0:
+        raise CannotSpliceError("the header of a page has no size")
+    counts = (values[number].values.get(1, 0) for number in (_V1, _V2) if number in values)
+    encodings = (values[n].values.get(at) for n, at in _ENCODING.items() if n in values)
+    return Page(
+        Range(start, length + values[_SIZE]),
+        values.get(1, -1),
+        sum(counts),
+        length + values.get(_RAW_SIZE, 0),
+        next(encodings, None),
+        _CHECKSUM in header.kinds,
+    )
+
+
+def check_chunks(layout: FileLayout, read: Read) -> None:
+    """Check that every chunk is as long as its pages.
+
+    A damaged footer may give a chunk too short, and a copy would lose its end. Where a part of the
+    file ends at the first byte of another, two numbers of the footer agree, and the pages are not
+    read.
+
+    Raises:
+        CannotSpliceError: If the pages do not fill a chunk, or hold another number of values.
+    """
+    chunks = [chunk for group in layout.groups for chunk in group.chunks]
+    starts = {layout.footer_start, *(chunk.data.start for chunk in chunks)}
+    for chunk in chunks:
+        tail = (chunk.bloom, chunk.column_index, chunk.offset_index)
+        starts.update(part.start for part in tail if part is not None)
+    for chunk in chunks:
+        if chunk.data.end not in starts:
+            values = sum(page.values for page in pages_of(chunk, read))
+            if values != chunk.metadata.values[5]:
+                raise CannotSpliceError(f"the pages of {chunk.path!r} hold {values:,} values")
+
+
+# RLE and bit-packed runs of definition levels and dictionary indices
+
+_MAX_WIDTH: Final = 32
+_MAX_NARROW_WIDTH: Final = 25  # with up to seven bits before it, it fits into 32
 _GROUP: Final = 8
 _REPEATED: Final = -1
 
 
 @dataclass(frozen=True)
 class RleBitPacked:
-    """The runs of some values."""
+    """Small integers in runs: one value many times, or groups of eight values bit by bit.
+
+    Values at some positions are read and replaced without decoding the others.
+    """
 
     data: bytes
     width: int
+    """The number of bits of a value."""
+
     count: int
-    """How many values there are; the last group of eight may have more."""
+    """The number of values; the last group of eight may hold more."""
 
-    starts: Codes
-    """The number of the first value of each run."""
+    starts: Integers
+    """The position of the first value of each run."""
 
-    bits: Codes
-    """Where the first value of a run of groups begins; -1 for a repeated value."""
+    bits: Integers
+    """The bit at which the values of a bit-packed run begin; -1 for an RLE run."""
 
-    repeated: Codes
-    """The value that is repeated."""
+    repeated: Integers
+    """The value of an RLE run."""
 
     def all_are(self, value: int) -> bool:
         """Whether all values are stored as repetitions of this one."""
         return bool((self.bits == _REPEATED).all() and (self.repeated == value).all())
 
-    def values(self) -> Codes:
+    def values(self) -> Integers:
         """All values."""
         if not self.count * self.width or (self.bits == _REPEATED).any():
             return self.at(np.arange(self.count))
@@ -120,10 +192,9 @@ class RleBitPacked:
         )
         return _unpack(packed, self.width)[: self.count]
 
-    def at(self, places: Codes) -> Codes:
-        """The values at some places."""
-        run = np.searchsorted(self.starts, places, side="right") - 1
-        bits = self.bits[run] + (places - self.starts[run]) * self.width
+    def at(self, positions: Integers) -> Integers:
+        """The values at some positions."""
+        run, bits = self._find(positions)
         is_repeated = self.bits[run] == _REPEATED
         if not is_repeated.any():
             return self._unpacked(bits)
@@ -131,22 +202,26 @@ class RleBitPacked:
         found[~is_repeated] = self._unpacked(bits[~is_repeated])
         return found
 
-    def _unpacked(self, bits: Codes) -> Codes:
+    def _find(self, positions: Integers) -> tuple[Integers, Integers]:
+        """The run of each position, and the bit where its value begins if the run is bit-packed."""
+        run = np.searchsorted(self.starts, positions, side="right") - 1
+        return run, self.bits[run] + (positions - self.starts[run]) * self.width
+
+    def _unpacked(self, bits: Integers) -> Integers:
         padded = self.data + bytes(_GROUP)
         words: Any = np.ndarray((len(self.data) + 1,), "<u8", buffer=padded, strides=(1,))
         found = words[bits >> 3] >> (bits & 7).astype(np.uint64)
-        unpacked: Codes = (found & np.uint64((1 << self.width) - 1)).astype(np.int64)
+        unpacked: Integers = (found & np.uint64((1 << self.width) - 1)).astype(np.int64)
         return unpacked
 
-    def replaced(self, places: Codes, values: Codes) -> bytes | None:
-        """The bytes with other values at some places.
+    def replaced(self, positions: Integers, values: Integers) -> bytes | None:
+        """Return the bytes with other values at some positions.
 
-        None if a value needs more bits, or if one of a repetition would change.
+        None if a value needs more bits, or if one of an RLE run would change.
         """
-        run = np.searchsorted(self.starts, places, side="right") - 1
+        run, bits = self._find(positions)
         if (self.bits[run] == _REPEATED).any() or int(values.max()) >> self.width:
             return None
-        bits = self.bits[run] + (places - self.starts[run]) * self.width
         shift = (bits & 7).astype(np.uint64)
         masks = np.uint64((1 << self.width) - 1) << shift
         shifted = values.astype(np.uint64) << shift
@@ -161,17 +236,12 @@ class RleBitPacked:
 
 
 def parse_runs(data: bytes, width: int, count: int) -> RleBitPacked:
-    """Find the runs.
-
-    Args:
-        data: The runs, from their first byte.
-        width: How many bits a value has.
-        count: How many values there are.
+    """Find the runs of ``count`` values of ``width`` bits.
 
     Raises:
-        CannotSpliceError: If there are fewer, or one has more bits.
+        CannotSpliceError: If there are fewer values, or one has more bits.
     """
-    if not 0 <= width <= _WIDEST:
+    if not 0 <= width <= _MAX_WIDTH:
         raise CannotSpliceError(f"values of {width} bits do not exist")
     starts, bits, repeated = [], [], []
     position, done, octets = 0, 0, (width + 7) // 8
@@ -199,29 +269,29 @@ def parse_runs(data: bytes, width: int, count: int) -> RleBitPacked:
     )
 
 
-def _unpack(packed: bytes, width: int) -> Codes:
+def _unpack(packed: bytes, width: int) -> Integers:
     """The values of groups of eight, without headers between them."""
     groups = len(packed) // width
-    word = np.uint32 if width <= _NARROW else np.uint64  # half the bytes to move, mostly
+    word = np.uint32 if width <= _MAX_NARROW_WIDTH else np.uint64  # half the bytes to move
     octets = np.frombuffer(packed, np.uint8).reshape(groups, width).T.astype(word)
     out = np.empty((_GROUP, groups), word)
     for number in range(_GROUP):
         first, shift = divmod(number * width, 8)
         found = octets[first] >> word(shift)
-        for more in range(1, (width + shift + 7) // 8):
-            found |= octets[first + more] << word(8 * more - shift)
+        for further in range(1, (width + shift + 7) // 8):
+            found |= octets[first + further] << word(8 * further - shift)
         out[number] = found
     out &= word((1 << width) - 1)
     return out.T.reshape(-1).astype(np.int64)
 
 
-def width_of(values: Codes) -> int:
-    """How many bits the largest value needs."""
+def width_of(values: Integers) -> int:
+    """The number of bits that the largest value needs."""
     return int(values.max()).bit_length() if len(values) else 0
 
 
-def pack(values: Codes, width: int) -> bytes:
-    """The runs of some values: one repetition if all are the same, else one run of groups."""
+def pack(values: Integers, width: int) -> bytes:
+    """Encode values: one RLE run if all are the same, else one bit-packed run."""
     if not len(values):
         return b""
     if (values == values[0]).all():
@@ -234,164 +304,12 @@ def pack(values: Codes, width: int) -> bytes:
     for number in range(_GROUP):
         first, shift = divmod(number * width, 8)
         shifted = rows[number] << np.uint64(shift)
-        for more in range((width + shift + 7) // 8):
-            out[first + more] |= (shifted >> np.uint64(8 * more)).astype(np.uint8)
+        for further in range((width + shift + 7) // 8):
+            out[first + further] |= (shifted >> np.uint64(8 * further)).astype(np.uint8)
     return varint(groups << 1 | 1) + out[:width].T.tobytes()
 
 
-# --- The pages of a column chunk, found by their headers ---
-
-_PAGE_HEADER: Final[Spec] = {
-    1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
-}  # fmt: skip
-_ENCODING: Final = {5: 2, 7: 2, 8: 4}
-_FIRST_READ: Final = 256
-_LARGEST_HEADER: Final = 1 << 20
-DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-DICTIONARY_ENCODINGS: Final = (2, 8)
-"""Of data pages that hold indices into the dictionary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page with its header."""
-
-    part: Range
-    kind: int
-    values: int
-    """How many values it holds, NULL included; 0 for a dictionary."""
-
-    raw_bytes: int = 0
-    """Its bytes with its header, as if it were not compressed."""
-
-    encoding: int | None = None
-    has_checksum: bool = False
-
-    @property
-    def is_data(self) -> bool:
-        """Whether it holds values of rows."""
-        return self.kind in (DATA_PAGE, DATA_PAGE_V2)
-
-
-def pages_of(chunk: Chunk, read: Read) -> Iterator[Page]:
-    """Find the pages of a chunk, one after the other.
-
-    Raises:
-        CannotSpliceError: If they do not fill the chunk exactly.
-    """
-    return pages_in(chunk.data, chunk.path, read)
-
-
-def pages_in(data: Range, column: str, read: Read) -> Iterator[Page]:
-    """Find the pages of a part of a file that holds a chunk of a column.
-
-    Raises:
-        CannotSpliceError: If they do not fill it exactly.
-    """
-    position, end = data.start, data.end
-    while position < end:
-        page = _read_page(position, end, read)
-        if page.part.end > end:
-            raise CannotSpliceError(f"a page of {column!r} is longer than its column chunk")
-        yield page
-        position = page.part.end
-
-
-def _read_page(start: int, end: int, read: Read) -> Page:
-    wanted = _FIRST_READ
-    while True:
-        data = read(start, min(wanted, end - start))
-        try:
-            header, length = decode(data, _PAGE_HEADER)
-            break
-        except ThriftError as error:
-            # Statistics in a header make it long; one that is longer still is damaged.
-            if wanted >= min(_LARGEST_HEADER, end - start):
-                raise CannotSpliceError(f"the header of a page is damaged: {error}") from error
-            wanted *= 16
-    values = header.values
-    if values.get(3, -1) < 0:
-        raise CannotSpliceError("the header of a page has no size")
-    counts = (values[number].values.get(1, 0) for number in (5, 8) if number in values)
-    encodings = (values[n].values.get(at) for n, at in _ENCODING.items() if n in values)
-    return Page(
-        Range(start, length + values[3]),
-        values.get(1, -1),
-        sum(counts),
-        length + values.get(2, 0),
-        next(encodings, None),
-        _CHECKSUM in header.kinds,
-    )
-
-
-def check_chunks(anatomy: FileLayout, read: Read) -> None:
-    """See that every chunk is as long as its pages.
-
-    Where one part of the file ends at the first byte of another, or of the footer, two numbers of
-    the footer agree, and the pages are not asked.
-
-    Raises:
-        CannotSpliceError: If the pages do not fill a chunk, or hold another number of values.
-    """
-    chunks = [chunk for group in anatomy.groups for chunk in group.chunks]
-    starts = {anatomy.footer_start, *(chunk.data.start for chunk in chunks)}
-    for chunk in chunks:
-        tail = (chunk.bloom, chunk.column_index, chunk.offset_index)
-        starts.update(part.start for part in tail if part is not None)
-    for chunk in chunks:
-        if chunk.data.end not in starts:
-            values = sum(page.values for page in pages_of(chunk, read))
-            if values != chunk.metadata.values[5]:
-                raise CannotSpliceError(f"the pages of {chunk.path!r} hold {values:,} values")
-
-
-# --- More bytes at the end of what Snappy has compressed, without compressing it again ---
-
-_SHORT: Final = 60
-_LONG_TAG: Final = 63 << 2
-"""A piece of bytes whose length is in the next four."""
-
-
-def check_size(block: bytes | memoryview, size: int) -> None:
-    """See that a block begins with the number of bytes it stands for, in as few bytes as needed.
-
-    Raises:
-        CannotSpliceError: If it does not, and so cannot be made longer.
-    """
-    preamble = varint(size)
-    if block[: len(preamble)] != preamble:
-        raise CannotSpliceError("a compressed block is not as long as it should be")
-
-
-def appended(block: Part, size: int, more: bytes) -> list[Part]:
-    """A block with more bytes after those it stands for, in parts.
-
-    Args:
-        block: What Snappy made, or where it is in a file; `check_size` was asked about it.
-        size: How many bytes it stands for.
-        more: What follows them.
-
-    Examples:
-        >>> import pyarrow as pa
-        >>> snappy = pa.Codec("snappy")
-        >>> block = b"".join(appended(snappy.compress(b"some", asbytes=True), 4, b" more"))
-        >>> snappy.decompress(block, 9, asbytes=True)
-        b'some more'
-    """
-    if not more:
-        return [block]
-    before = len(varint(size))
-    if isinstance(block, Range):
-        rest: Part = Range(block.start + before, block.length - before)
-    else:
-        rest = block[before:]
-    last = len(more) - 1
-    is_short = len(more) <= _SHORT
-    tag = bytes([last << 2]) if is_short else bytes([_LONG_TAG]) + last.to_bytes(4, "little")
-    return [varint(size + len(more)), rest, tag, more]
-
-
-# --- What is inside a page ---
+# The bodies of pages
 
 _HEADER: Final[Spec] = {
     1: INT,
@@ -402,24 +320,21 @@ _HEADER: Final[Spec] = {
     7: {1: INT, 2: INT, 3: BOOL},
     8: {1: INT, 2: INT, 3: INT, 4: INT, 5: INT, 6: INT, 7: BOOL},
 }
-_RAW_SIZE, _SIZE, _CHECKSUM, _V1, _DICTIONARY, _V2 = 2, 3, 4, 5, 7, 8
 _RLE: Final = 3
 _PREFIX: Final = 4
-_LARGEST: Final = 1 << 30
-# Bytes that are not compressed may be one in so many.
-_RARE: Final = 16
+_MAX_RAW_BYTES: Final = 1 << 30
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
 class Codec:
-    """Compresses and decompresses, or does neither."""
+    """A compression codec; None for no compression."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._codec = None if name is None else pa.Codec(name)
 
     def decompress(self, data: Octets, size: int) -> Octets:
-        """The bytes that compressed ones stand for, by how many they are.
+        """Return the ``size`` bytes that were compressed.
 
         Raises:
             CannotSpliceError: If they are damaged.
@@ -430,26 +345,21 @@ class Codec:
             raw = memoryview(self._codec.decompress(data, size))
         except (pa.ArrowException, OSError) as error:
             raise CannotSpliceError(f"a page cannot be decompressed: {error}") from error
-        if self._name == "snappy":
-            check_size(data, size)
+        # pyarrow does not report how many bytes Snappy wrote; a block starts with that number.
+        if self._name == "snappy" and read_varint(bytes(data[:10]), 0)[0] != size:
+            raise CannotSpliceError("a page is not as long as its header says")
         return raw
 
     def compress(self, data: bytes) -> bytes:
-        """Fewer bytes that stand for the same."""
+        """Return the compressed bytes."""
         if self._codec is None or not data:
             return data
         compressed: bytes = self._codec.compress(data, asbytes=True)
         return compressed
 
-    def extend(self, compressed: Part, raw: Octets, more: bytes) -> Parts:
-        """Compressed bytes with more after those they stand for, in parts."""
-        if self._name == "snappy" and len(more) * _RARE <= len(raw):
-            return appended(compressed, len(raw), more)
-        return [compressed, more] if self._codec is None else [self.compress(b"".join([raw, more]))]
-
 
 def codec_of(number: int) -> Codec | None:
-    """The codec with this number; None if pages are not written with it."""
+    """The codec with this number in Parquet; None if pyarrow does not write it."""
     if number == 0:
         return Codec(None)
     name = _CODECS.get(number)
@@ -458,59 +368,49 @@ def codec_of(number: int) -> Codec | None:
 
 @dataclass(frozen=True)
 class DictionaryPage:
-    """A dictionary: its values, plain and one after the other."""
+    """A dictionary page."""
 
     header: Struct
-    body: Part
-    """As it is stored."""
-
     values: Octets
+    """Its values, plain and one after the other."""
+
     codec: Codec
 
     @property
     def count(self) -> int:
-        """How many values it has."""
+        """The number of values."""
         return int(self.header.values[_DICTIONARY].values[1])
 
     @classmethod
-    def of(cls, page: bytes, part: Range, codec: Codec) -> DictionaryPage:
-        """Open a page, which is at some part of its file.
-
-        Raises:
-            CannotSpliceError: If it is damaged.
-        """
+    def of(cls, page: bytes, codec: Codec) -> DictionaryPage:
+        """Open a page, or raise `CannotSpliceError` if it is damaged."""
         header, start = _header(page, _DICTIONARY)
-        body = memoryview(page)[start:]
-        values = codec.decompress(body, header.values[_RAW_SIZE])
-        stays = _CHECKSUM not in header.kinds  # else all of its bytes are needed again
-        place = Range(part.start + start, part.length - start)
-        return cls(header, place if stays else body, values, codec)
+        values = codec.decompress(memoryview(page)[start:], header.values[_RAW_SIZE])
+        return cls(header, values, codec)
 
-    def extended(self, values: bytes, count: int) -> Parts:
-        """The page with more values after those it has."""
+    def extended(self, values: bytes, count: int) -> bytes:
+        """Return the page with ``count`` values added at its end."""
         header = _copied(self.header, _DICTIONARY)
         inside = header.values[_DICTIONARY]
         inside.values[1] += count
         drop_fields(inside, [3])  # it may have been sorted
-        body = self.codec.extend(self.body, self.values, values)
-        return _page(header, body, len(self.values) + len(values))
+        body = b"".join([self.values, values])
+        return _page(header, self.codec.compress(body), len(body))
 
 
 @dataclass(frozen=True)
 class _DataPage:
-    """What all data pages have."""
-
     header: Struct
     levels: bytes | None
     """Runs of definition levels; None if the column has none."""
 
     codec: Codec
     count: int
-    """How many values it has, NULL included."""
+    """The number of values, NULL included."""
 
     @cached_property
     def _defined(self) -> NDArray[np.bool_] | None:
-        """Whether each value is there, or NULL; None if there is no NULL."""
+        """Whether each value is present; None if there is no NULL."""
         if self.levels is None:
             return None
         levels = parse_runs(self.levels, 1, self.count)
@@ -519,82 +419,72 @@ class _DataPage:
 
 @dataclass(frozen=True)
 class ValuePage(_DataPage):
-    """A data page of values as they are."""
+    """A data page of plain values."""
 
     values: Octets
 
     @classmethod
     def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> ValuePage:
-        """Open a page.
-
-        Raises:
-            CannotSpliceError: If it is damaged, or of a style that is not written any more.
-        """
+        """Open a page, or raise `CannotSpliceError` if it is damaged or of an unknown style."""
         header, levels, body, count = _opened(page, codec, is_optional=is_optional)
         return cls(header, levels, codec, count, body)
 
     @property
-    def rows(self) -> Codes | None:
-        """Where its values are among those that are NULL; None if none is."""
+    def rows(self) -> Integers | None:
+        """The positions of values that are not NULL; None if none is NULL."""
         return None if self._defined is None else np.flatnonzero(self._defined)
 
 
 @dataclass(frozen=True)
 class IndexPage(_DataPage):
-    """A data page of places in the dictionary."""
+    """A data page of dictionary indices."""
 
     width: int
     runs: bytes
 
     @classmethod
     def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> IndexPage:
-        """Open a page.
-
-        Raises:
-            CannotSpliceError: If it is damaged, or of a style that is not written any more.
-        """
+        """Open a page, or raise `CannotSpliceError` if it is damaged or of an unknown style."""
         header, levels, body, count = _opened(page, codec, is_optional=is_optional)
         width, runs = (body[0], bytes(body[1:])) if body else (0, b"")
         return cls(header, levels, codec, count, width, runs)
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, about."""
+        """Its approximate size in memory."""
         return len(self.runs) + len(self.levels or b"") + self.count
 
     @cached_property
-    def _indices(self) -> RleBitPacked:
+    def _runs(self) -> RleBitPacked:
         count = self.count if self._defined is None else int(self._defined.sum())
         return parse_runs(self.runs, self.width, count)
 
-    def at(self, places: Codes) -> Codes:
-        """Places in the dictionary of some values; -1 for NULL."""
-        if self._defined is None:
-            return self._indices.at(places)
-        return self.codes()[places]
+    def at(self, positions: Integers) -> Integers:
+        """The dictionary indices of the values at some positions; -1 for NULL."""
+        return self._runs.at(positions) if self._defined is None else self.indices()[positions]
 
-    def codes(self) -> Codes:
-        """Places in the dictionary of all values; -1 for NULL."""
+    def indices(self) -> Integers:
+        """The dictionary indices of all values; -1 for NULL."""
         if self._defined is None:
-            return self._indices.values()
-        codes = np.full(self.count, -1, np.int64)
-        codes[self._defined] = self._indices.values()
-        return codes
+            return self._runs.values()
+        indices = np.full(self.count, -1, np.int64)
+        indices[self._defined] = self._runs.values()
+        return indices
 
     @property
-    def most(self) -> int:
-        """The largest place in the dictionary that may be in it; -1 if all is NULL."""
-        codes = self._indices.values()
-        return int(codes.max()) if len(codes) else -1
+    def largest_index(self) -> int:
+        """The largest dictionary index; -1 if all values are NULL."""
+        indices = self._runs.values()
+        return int(indices.max()) if len(indices) else -1
 
-    def replaced(self, places: Codes, codes: Codes) -> Parts:
-        """The page with other codes for some values; -1 for NULL."""
-        if self._defined is None and codes.min() >= 0:
-            runs = self._indices.replaced(places, codes)
+    def replaced(self, positions: Integers, indices: Integers) -> bytes:
+        """Return the page with other dictionary indices at some positions; -1 for NULL."""
+        if self._defined is None and indices.min() >= 0:
+            runs = self._runs.replaced(positions, indices)
             if runs is not None:
                 return self._closed(self.levels, bytes([self.width]) + runs, 0)
-        every = self.codes()
-        every[places] = codes
+        every = self.indices()
+        every[positions] = indices
         defined = every >= 0
         kept = every[defined]
         width = max(self.width, width_of(kept))
@@ -602,7 +492,7 @@ class IndexPage(_DataPage):
         nulls = self.count - len(kept)
         return self._closed(levels, bytes([width]) + pack(kept, width), nulls)
 
-    def _closed(self, levels: bytes | None, body: bytes, nulls: int) -> Parts:
+    def _closed(self, levels: bytes | None, body: bytes, nulls: int) -> bytes:
         levels = levels or b""
         if _V2 in self.header.values:
             header = _copied(self.header, _V2)
@@ -610,17 +500,16 @@ class IndexPage(_DataPage):
             inside.values[2] = nulls
             set_field(inside, 5, len(levels), I32)
             drop_fields(inside, [7, 8])  # compressed is the default, and statistics are of old ones
-            data = self.codec.compress(body)
-            return _page(header, [levels, data], len(levels) + len(body))
+            return _page(header, levels + self.codec.compress(body), len(levels) + len(body))
         header = _copied(self.header, _V1)
         drop_fields(header.values[_V1], [5])
         prefix = b"" if self.levels is None else len(levels).to_bytes(_PREFIX, "little")
         raw = prefix + levels + body
-        return _page(header, [self.codec.compress(raw)], len(raw))
+        return _page(header, self.codec.compress(raw), len(raw))
 
 
 def plain_values(pages: bytes, *, is_optional: bool) -> bytes:
-    """The values in pages of version 1 that are plain and not compressed."""
+    """The values of uncompressed plain pages of version 1."""
     found, position = [], 0
     while position < len(pages):
         header, start = decode(pages, _HEADER, position)
@@ -630,19 +519,15 @@ def plain_values(pages: bytes, *, is_optional: bool) -> bytes:
     return b"".join(found)
 
 
-def _header_kind(page: bytes) -> int:
-    try:
-        return int(decode(page, {1: INT})[0].values[1])
-    except (ThriftError, KeyError) as error:
-        raise CannotSpliceError(f"the header of a page is damaged: {error}") from error
-
-
-def _header(page: bytes, kind: int) -> tuple[Struct, int]:
+def _header(page: bytes, kind: int | None = None) -> tuple[Struct, int]:
+    """The header of a page, and where its body starts; ``kind`` is known for a dictionary."""
     try:
         header, start = decode(page, _HEADER)
+        if kind is None:
+            kind = _V2 if header.values[1] == DATA_PAGE_V2 else _V1
         is_whole = header.values[_SIZE] == len(page) - start
-        is_known = 0 <= header.values[_RAW_SIZE] <= _LARGEST and 1 in header.values[kind].values
-        if not is_whole or not is_known:
+        is_known = 0 <= header.values[_RAW_SIZE] <= _MAX_RAW_BYTES
+        if not is_whole or not is_known or 1 not in header.values[kind].values:
             raise CannotSpliceError("the header of a page does not say how long it is")
         return header, start
     except (ThriftError, KeyError) as error:
@@ -652,12 +537,12 @@ def _header(page: bytes, kind: int) -> tuple[Struct, int]:
 def _opened(
     page: bytes, codec: Codec, *, is_optional: bool
 ) -> tuple[Struct, bytes | None, Octets, int]:
-    """The header of a data page, its levels, the rest of it, and how many values it has."""
-    kind = _V2 if _header_kind(page) == DATA_PAGE_V2 else _V1
-    header, start = _header(page, kind)
-    inside = header.values[kind].values
+    """The header of a data page, its levels, the rest of its body, and its number of values."""
+    header, start = _header(page)
+    is_v2 = header.values[1] == DATA_PAGE_V2
+    inside = header.values[_V2 if is_v2 else _V1].values
     data = memoryview(page)[start:]
-    if kind == _V2:
+    if is_v2:
         levels, body = _opened_v2(header, data, codec)
     else:
         if is_optional and inside.get(3) != _RLE:
@@ -693,14 +578,11 @@ def _copied(header: Struct, kind: int) -> Struct:
     return header
 
 
-def _page(header: Struct, body: Parts, raw_size: int) -> Parts:
-    """A page with its header, whose sizes and checksum are those of its bytes."""
+def _page(header: Struct, body: bytes, raw_size: int) -> bytes:
+    """A page with its header, whose sizes and checksum are those of its body."""
     header.values[_RAW_SIZE] = raw_size
-    header.values[_SIZE] = length_of(body)
+    header.values[_SIZE] = len(body)
     if _CHECKSUM in header.kinds:
-        checksum = 0
-        for part in body:
-            assert not isinstance(part, Range)
-            checksum = zlib.crc32(part, checksum)
+        checksum = zlib.crc32(body)
         header.values[_CHECKSUM] = checksum - (checksum >> 31 << 32)  # as a signed number
-    return [encode(header), *body]
+    return encode(header) + body

@@ -1,23 +1,16 @@
-"""A selective reader of the Thrift compact protocol, the encoding of Parquet's own structures.
+"""A selective codec of the Thrift compact protocol, the encoding of Parquet's own structures.
 
 A *spec* names the fields that matter, nested like the structures themselves::
 
     CHUNK = {3: {3: [BYTES], 9: INT}}
 
-Only those are decoded. Every other field stays a slice of the input, so a newer format version
-loses nothing here: generated code drops the fields it does not know. ``Struct.kinds`` (the fields
-and their types in wire order), ``values`` and ``raw`` are enough to write the same bytes again,
-unless the input spelled a number or a field header longer than needed: that is legal, and the only
-thing not remembered.
+Only those are decoded. Every other field stays a slice of the input, so a newer version of the
+format loses nothing here, while generated code drops the fields it does not know. An unchanged
+struct is encoded as the bytes it was read from, unless these had a number or a field header longer
+than needed, which is legal.
 
 Input is untrusted: whatever is wrong with it is a `ThriftError`, found in time linear in its
 length.
-
-The writing half of the Thrift codec: a decoded struct, perhaps changed, as bytes again.
-
-What was not decoded goes back as the bytes it was, so nothing is lost that this version of the
-format does not know. An unchanged struct gives the bytes it was read from, unless these spelled a
-number or a field header longer than needed.
 """
 
 from __future__ import annotations
@@ -31,30 +24,9 @@ from fsspeckit.errors import FsspeckitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = [
-    "BOOL",
-    "BYTES",
-    "INT",
-    "RAW",
-    "Scalar",
-    "Spec",
-    "Struct",
-    "ThriftError",
-    "Wanted",
-    "decode",
-    "drop_fields",
-    "encode",
-    "read_varint",
-    "set_field",
-    "varint",
-]
-
-
-# --- A selective reader of the Thrift compact protocol ---
-
 
 class ThriftError(FsspeckitError, ValueError):
-    """Bytes are not the Thrift structure they should be: damaged, truncated, or something else."""
+    """Bytes are damaged or truncated, or are not the Thrift structure they should be."""
 
 
 class Scalar(Enum):
@@ -74,9 +46,8 @@ RAW: Final = Scalar.RAW
 Wanted: TypeAlias = "Scalar | list[Wanted] | Spec"
 """A scalar, a one-element list of what its items are, or the spec of a struct.
 
-``RAW`` takes a struct as its bytes, so that ``[RAW]`` cuts a list of structs into its items at the
-price of skipping it. Lists of booleans cannot be asked for: writers disagree on how false looks in
-them, so they stay raw.
+``RAW`` returns a struct as its bytes, so that ``[RAW]`` splits a list of structs into its items at
+the price of skipping it. Lists of booleans stay raw: writers disagree on how false is stored there.
 """
 
 Spec: TypeAlias = dict[int, Wanted]
@@ -91,7 +62,7 @@ _MAX_DEPTH: Final = 32
 
 @dataclass(slots=True)
 class Struct:
-    """A struct of which the fields of a spec are decoded and all others are kept as they were."""
+    """A struct: the fields of a spec are decoded, all others are kept as bytes."""
 
     values: dict[int, Any] = field(default_factory=dict)
     """Decoded fields: int, bytes, bool, `Struct`, or a list of int, bytes or `Struct`.
@@ -122,7 +93,7 @@ def decode(data: bytes, spec: Spec, start: int = 0) -> tuple[Struct, int]:
         The struct and the position after it.
 
     Raises:
-        ThriftError: The bytes end too early, or are no such struct.
+        ThriftError: The bytes end too early, or are not such a struct.
 
     Examples:
         >>> struct, end = decode(bytes([0x15, 0x54, 0x11, 0x00]), {1: INT})
@@ -224,14 +195,14 @@ def _read_size(data: bytes, pos: int) -> tuple[int, int]:
     """Return the number of items of a list or map, and the position after it."""
     size, pos = read_varint(data, pos)
     # No item is free, so more items than bytes is damage. Without this check a forged size would
-    # keep a loop over fixed-width items, which looks at no byte, running for years.
+    # keep a loop over fixed-width items, which reads no byte, running for years.
     if size > len(data) - pos:
         raise ThriftError(f"{size:,} items before {pos} do not fit into {len(data):,} bytes.")
     return size, pos
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """A number of seven bits in each byte, and the position after it; IndexError if data ends."""
+    """Read a varint; returns it and the position after it, or raises IndexError if data ends."""
     byte = data[pos]
     pos += 1
     if byte < 128:
@@ -255,22 +226,14 @@ def _read_integer(data: bytes, pos: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), pos
 
 
-def _skip_nothing(data: bytes, pos: int, depth: int) -> int:
-    return pos
-
-
-def _skip_byte(data: bytes, pos: int, depth: int) -> int:
-    return pos + 1
+def _skip_fixed(size: int) -> Callable[[bytes, int, int], int]:
+    return lambda data, pos, depth: pos + size
 
 
 def _skip_varint(data: bytes, pos: int, depth: int) -> int:
     while data[pos] > 127:
         pos += 1
     return pos + 1
-
-
-def _skip_double(data: bytes, pos: int, depth: int) -> int:
-    return pos + 8
 
 
 def _skip_binary(data: bytes, pos: int, depth: int) -> int:
@@ -301,7 +264,7 @@ def _skip_map(data: bytes, pos: int, depth: int) -> int:
         return pos
     kinds = data[pos]
     pos += 1
-    # A boolean that is no field takes a byte.
+    # A boolean that is not a field takes a byte.
     key, value = (_SKIP[max(kind, BYTE) if kind else 0] for kind in (kinds >> 4, kinds & 15))
     for _ in range(size):
         pos = value(data, key(data, pos, depth + 1), depth + 1)
@@ -325,39 +288,28 @@ def _skip_struct(data: bytes, pos: int, depth: int) -> int:
     return pos + 1
 
 
-def _skip_uuid(data: bytes, pos: int, depth: int) -> int:
-    return pos + 16
-
-
 def _reject(data: bytes, pos: int, depth: int) -> int:
     raise ThriftError(f"unknown Thrift type before {pos}.")
 
 
 _SKIP: Final[tuple[Callable[[bytes, int, int], int], ...]] = (
     _reject,
-    _skip_nothing,
-    _skip_nothing,
-    _skip_byte,
-    _skip_varint,
-    _skip_varint,
-    _skip_varint,
-    _skip_double,
+    *(_skip_fixed(0), _skip_fixed(0)),  # booleans
+    _skip_fixed(1),
+    *(_skip_varint, _skip_varint, _skip_varint),
+    _skip_fixed(8),
     _skip_binary,
-    _skip_list,
-    _skip_list,
+    *(_skip_list, _skip_list),  # lists and sets
     _skip_map,
     _skip_struct,
-    _skip_uuid,
-    _reject,
-    _reject,
+    _skip_fixed(16),  # UUIDs
+    *(_reject, _reject),
 )
 
 
 def _too_deep(pos: int) -> ThriftError:
     return ThriftError(f"Thrift data nests more than {_MAX_DEPTH} levels at {pos}.")
 
-
-# --- The writing half of the Thrift codec ---
 
 _SHORT_LIST = 15
 
@@ -366,13 +318,12 @@ def encode(struct: Struct) -> bytes:
     """Write a struct in the compact protocol.
 
     Args:
-        struct: What `fsspeckit.core.parquet.format.thrift.decode` returned, perhaps changed.
+        struct: What `decode` returned, perhaps changed.
 
     Returns:
         Its bytes, the stop byte included.
 
     Examples:
-        >>> from fsspeckit.core.parquet.format.thrift import INT, decode
         >>> struct, _ = decode(bytes([0x15, 0x54, 0x11, 0x00]), {1: INT})
         >>> set_field(struct, 1, 43)
         >>> encode(struct).hex()
@@ -384,13 +335,13 @@ def encode(struct: Struct) -> bytes:
 
 
 def set_field(struct: Struct, number: int, value: Any, kind: int | None = None) -> None:
-    """Set a decoded field, and put it in its place among the others if it is new.
+    """Set a decoded field; a new one is put among the others in the order of their ids.
 
     Args:
         struct: The struct to change.
         number: The id of the field.
         value: What `Struct.values` may hold.
-        kind: The type on the wire; needed for a field that is not there yet.
+        kind: The type on the wire; needed for a new field.
     """
     struct.values[number] = value
     struct.raw.pop(number, None)
@@ -403,7 +354,7 @@ def set_field(struct: Struct, number: int, value: Any, kind: int | None = None) 
 
 
 def drop_fields(struct: Struct, numbers: Collection[int]) -> None:
-    """Take fields out of a struct; those that are not there are no matter."""
+    """Remove fields of a struct, if it has them."""
     for number in numbers:
         struct.kinds.pop(number, None)
         struct.values.pop(number, None)
@@ -411,7 +362,7 @@ def drop_fields(struct: Struct, numbers: Collection[int]) -> None:
 
 
 def varint(number: int) -> bytes:
-    """A number in as many bytes as it needs, seven bits in each, the lowest first."""
+    """Encode a number with seven bits in each byte, the lowest first."""
     out = bytearray()
     _write_varint(out, number)
     return bytes(out)
@@ -451,7 +402,7 @@ def _write_value(out: bytearray, value: Any, kind: int) -> None:
     elif isinstance(value, list):
         _write_list(out, value, kind >> 4)
     elif kind == STRUCT:
-        out += value  # a struct that was taken as its bytes
+        out += value  # a struct that was read as its bytes
     else:
         _write_varint(out, len(value))
         out += value

@@ -1,7 +1,4 @@
-"""A Parquet file in memory, made of pages that are there already, for pyarrow to decode.
-
-Plain values: as an array of Arrow, and some of them as bytes.
-"""
+"""Pages and plain values decoded by pyarrow, by way of a small Parquet file in memory."""
 
 from __future__ import annotations
 
@@ -31,19 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsspeckit.core.parquet.format.layout import Column
-    from fsspeckit.core.parquet.format.pages import Codes
-
-__all__ = [
-    "InMemoryFile",
-    "plain_array",
-    "plain_slices",
-    "schema_without_stored",
-    "storage_of",
-    "struct",
-]
-
-
-# --- A Parquet file in memory, made of pages that are there already, for pyarrow to decode ---
+    from fsspeckit.core.parquet.format.pages import Integers
 
 _STRUCTS: Final = LIST | STRUCT << 4
 _BYTE_STRINGS: Final = LIST | BINARY << 4
@@ -52,7 +37,7 @@ _REQUIRED: Final = 0
 
 
 class InMemoryFile:
-    """A file of one row group."""
+    """A Parquet file of one row group, assembled from existing pages for pyarrow to decode."""
 
     def __init__(self, rows: int, created_by: bytes = b"") -> None:
         self._rows = rows
@@ -71,8 +56,8 @@ class InMemoryFile:
         """Add a column.
 
         Args:
-            element: Its description in the schema.
-            metadata: What a footer says of its chunk; positions and sizes are set here.
+            element: Its ``SchemaElement``.
+            metadata: Its ``ColumnMetaData``; offsets and sizes are set here.
             dictionary: Its dictionary page, if it has one.
             pages: Its data pages, or parts of them.
         """
@@ -89,7 +74,7 @@ class InMemoryFile:
         self._chunks.append(struct({2: (0, I64), 3: (metadata, STRUCT)}))
 
     def add_values(self, element: bytes, page: Sequence[bytes | memoryview]) -> None:
-        """Add a column of one page of plain values that is not compressed, none of them NULL."""
+        """Add a column of one uncompressed page of plain values, none of them NULL."""
         known, _ = decode(element, {1: INT, 3: INT})
         set_field(known, 3, _REQUIRED, I32)
         metadata = struct(
@@ -104,11 +89,7 @@ class InMemoryFile:
         self.add(encode(known), metadata, b"", page)
 
     def read(self) -> pa.Table:
-        """Decode it.
-
-        Raises:
-            CannotSpliceError: If the pages are damaged.
-        """
+        """Decode the file, or raise `CannotSpliceError` if its pages are damaged."""
         try:
             file = pq.ParquetFile(pa.BufferReader(self._finished()), pre_buffer=False)
             table = file.read_row_group(0, use_threads=False)
@@ -125,11 +106,7 @@ class InMemoryFile:
 
 
 def schema_without_stored(elements: Sequence[bytes]) -> pa.Schema:
-    """What pyarrow reads columns as where no Arrow schema is stored.
-
-    Raises:
-        CannotSpliceError: If it does not read them.
-    """
+    """The types that pyarrow reads columns as where no Arrow schema is stored."""
     try:
         return pq.read_schema(pa.BufferReader(MAGIC + _footer(elements, 0, [], b"")))
     except (pa.ArrowException, OSError) as error:
@@ -155,15 +132,13 @@ def _footer(
 
 
 def struct(fields: dict[int, tuple[Any, int]]) -> Struct:
-    """A struct of fields with their types on the wire."""
+    """Make a struct from fields with their types on the wire."""
     return Struct(
         {number: value for number, (value, _) in fields.items()},
         {},
         {number: kind for number, (_, kind) in fields.items()},
     )
 
-
-# --- Plain values: as an array of Arrow, and some of them as bytes ---
 
 _INT32, _INT64, _FLOAT, _DOUBLE, _BYTES, _FIXED = 1, 2, 4, 5, 6, 7
 _WIDTHS: Final = {_INT32: 4, _INT64: 8, _FLOAT: 4, _DOUBLE: 8}
@@ -178,14 +153,7 @@ def plain_array(
     element: bytes,
     data_type: pa.DataType,
 ) -> pa.Array:
-    """Decode values.
-
-    Args:
-        values: Their bytes.
-        count: How many they are.
-        column: Their column.
-        element: The same, in the schema of the file.
-        data_type: What pyarrow reads it as.
+    """Decode ``count`` plain values of a column; ``element`` is its ``SchemaElement``.
 
     Raises:
         CannotSpliceError: If they are damaged.
@@ -203,48 +171,41 @@ def plain_array(
 
 
 def _is_like_memory(data_type: pa.DataType) -> bool:
-    """Whether Arrow has values in memory as the file stores them."""
+    """Whether Arrow stores values in memory as the file does."""
     if pa.types.is_integer(data_type) or pa.types.is_floating(data_type):
         return bool(data_type.bit_width >= 32)
     return bool(pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type))
 
 
-def plain_slices(plain: bytes, values: pa.Array, column: Column, numbers: Codes) -> bytes:
-    """The bytes of some of the values.
-
-    Args:
-        plain: The bytes of all of them.
-        values: The same values.
-        column: Their column.
-        numbers: Which of them.
+def plain_slices(plain: bytes, values: pa.Array, column: Column, positions: Integers) -> bytes:
+    """The bytes of some values, given the bytes of all.
 
     Raises:
-        CannotSpliceError: If the bytes are not those of the values.
+        CannotSpliceError: If the bytes are not as long as the values.
     """
     values = storage_of(values)
     _check_length(plain, values, column)
     if column.physical[0] == _BYTES:
-        return _sliced(plain, _lengths(values), numbers)
+        lengths = _lengths(values)
+        ends = np.cumsum(lengths)
+        pairs = zip((ends - lengths)[positions].tolist(), ends[positions].tolist(), strict=True)
+        return b"".join(plain[start:end] for start, end in pairs)
     width = len(plain) // max(1, len(values))
-    return np.frombuffer(plain, np.uint8).reshape(len(values), width)[numbers].tobytes()
+    return np.frombuffer(plain, np.uint8).reshape(len(values), width)[positions].tobytes()
 
 
 def storage_of(values: pa.Array) -> pa.Array:
-    """Values without what an extension type makes of them, which kernels do not know."""
+    """The storage of an extension array, whose type kernels do not know."""
     return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
-def _lengths(values: pa.Array) -> Codes:
-    lengths: Codes = pc.binary_length(values).to_numpy().astype(np.int64) + _PREFIX
+def _lengths(values: pa.Array) -> Integers:
+    lengths: Integers = pc.binary_length(values).to_numpy().astype(np.int64) + _PREFIX
     return lengths
 
 
 def _check_length(plain: bytes | memoryview, values: pa.Array, column: Column) -> None:
-    """See that the bytes of values end where the last value does.
-
-    Raises:
-        CannotSpliceError: If they do not.
-    """
+    """Check that the bytes of values end where the last value does."""
     (_, physical, length, *_), *_ = column.meaning
     if physical == _BYTES:
         expected = int(_lengths(storage_of(values)).sum())
@@ -253,9 +214,3 @@ def _check_length(plain: bytes | memoryview, values: pa.Array, column: Column) -
         expected = width * len(values)
     if len(plain) != expected:
         raise CannotSpliceError(f"values of {column.name!r} are not as long as they should be")
-
-
-def _sliced(plain: bytes, lengths: Codes, numbers: Codes) -> bytes:
-    ends = np.cumsum(lengths)
-    pairs = zip((ends - lengths)[numbers].tolist(), ends[numbers].tolist(), strict=True)
-    return b"".join(plain[start:end] for start, end in pairs)

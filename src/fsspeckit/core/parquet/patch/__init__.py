@@ -1,3 +1,3 @@
-"""Patching: single pages of a column chunk read and replaced."""
+"""Single pages of a column chunk, read and replaced."""
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""A column chunk of which some pages are new and all others are the bytes they were.
+"""Column chunks patched page by page: pages with a changed row are new, all others are copied.
 
-A page keeps its kind: one of places in the dictionary gets other places, and the dictionary gets
-the values that it lacks; one of values is encoded again. So no page uses the dictionary after one
-that does not, which the format would allow, but no writer does, and Spark's reader gives wrong
-values then.
+A page keeps its kind: a page of dictionary indices gets other indices, and the dictionary the
+values that it lacks; a page of values is encoded again. So no page uses the dictionary after one
+that does not: the format allows it, but no writer does it, and Spark's reader gives wrong values.
 
-The statistics of a column chunk in which some values were replaced, without reading the others.
-
-What is known: the statistics before, those of the values that went and those of the values that
-came. A bound that went may still be the value of another row; then nothing but all values can tell,
-and there are no statistics to be had here.
+Statistics follow from those of the chunk, of the old values and of the new values. A bound among
+the old values may still be the value of another row; then the whole chunk must be encoded.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ import math
 import struct
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -50,19 +47,14 @@ from fsspeckit.core.parquet.patch.page_reader import IndexedPages
 from fsspeckit.core.parquet.splice.chunk_encoder import EncodedChunk, encode_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from fsspeckit.core.parquet.format.layout import Column, Read
-    from fsspeckit.core.parquet.format.pages import Page, Parts
+    from fsspeckit.core.parquet.format.layout import Column, Part, Read
+    from fsspeckit.core.parquet.format.pages import Octets, Page
     from fsspeckit.core.parquet.patch.page_reader import PageSelection, PageValues
 
     Order = Callable[[bytes], Any]
-    """Makes of a bound, as it is stored, something that compares as the column does."""
-
-__all__ = ["Patch", "UnknownBoundError", "can_patch", "patch_chunks", "replaced_statistics"]
-
-
-# --- The statistics of a column chunk in which some values were replaced ---
+    """Turns a stored bound into a value that compares as the column does."""
 
 _SPEC: Final[Spec] = {1: BYTES, 2: BYTES, 3: INT, 4: INT, 5: BYTES, 6: BYTES, 7: BOOL, 8: BOOL}
 _NULLS: Final = 3
@@ -73,12 +65,12 @@ _BYTEWISE: Final = (None, (1,), (4,), (12,), (13,))
 
 
 class UnknownBoundError(Exception):
-    """The smallest or largest value, or the number of NULLs, cannot be told."""
+    """The smallest or largest value, or the number of NULLs, is not known without all values."""
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """One of the two bounds: where it is stored, and which of two values is further out."""
+    """One of the two bounds: the fields that store it, and the direction in which it lies."""
 
     field: int
     deprecated: int
@@ -86,11 +78,7 @@ class _Bound:
     sign: int
 
     def settled(self, order: Order, before: Struct, gone: Struct, come: Struct) -> bytes | None:
-        """The bound now, or None if all values are NULL.
-
-        Raises:
-            UnknownBoundError: If the value that was the bound went.
-        """
+        """The new bound, or None if all values are NULL."""
         old, went, new = (one.values.get(self.field) for one in (before, gone, come))
         if old is None:
             return new
@@ -103,11 +91,7 @@ class _Bound:
     def fields(
         self, order: Order, before: Struct, gone: Struct, come: Struct
     ) -> dict[int, tuple[Any, int]]:
-        """What is written of the bound: each field with its type.
-
-        Raises:
-            UnknownBoundError: If the value that was the bound went.
-        """
+        """The fields of the new bound, with their types."""
         value = self.settled(order, before, gone, come)
         if value is None:
             return {}
@@ -135,25 +119,25 @@ def replaced_statistics(
     values: int,
     count: int,
 ) -> Struct | None:
-    """The statistics after some values were replaced.
+    """Return the statistics of a chunk after some values were replaced.
 
     Args:
         column: The column, not nested.
         before: The ``Statistics`` of the chunk; None if it has none, and then it gets none.
-        gone: Those of the values that went.
-        come: Those of the values that came, by the same writer as those that went.
-        values: How many values the chunk has, NULL included.
-        count: How many of them were replaced.
+        gone: Those of the old values.
+        come: Those of the new values, by the same writer as those of the old values.
+        values: The number of values of the chunk, NULL included.
+        count: The number of replaced values.
 
     Raises:
-        UnknownBoundError: If only all values of the chunk could tell.
+        UnknownBoundError: If they depend on all values of the chunk.
         ThriftError: If they are damaged.
     """
     if before is None:
         return None
     old, went, new = (decode(one or b"\0", _SPEC)[0] for one in (before, gone, come))
     if any(b.deprecated in old.values and b.field not in old.values for b in _BOUNDS):
-        raise UnknownBoundError  # written before it was settled how values compare
+        raise UnknownBoundError  # written before the format defined how values compare
     for known, among in ((old, values), (went, count), (new, count)):
         # A writer leaves out bounds that are long, or not numbers.
         if known.values.get(_NULLS) != among and not all(b.field in known.values for b in _BOUNDS):
@@ -173,11 +157,7 @@ def replaced_statistics(
 
 
 def _order_of(column: Column) -> Order:
-    """How the bounds of a column compare.
-
-    Raises:
-        UnknownBoundError: If that is not known here.
-    """
+    """How the bounds of a column compare; `UnknownBoundError` if that is not known here."""
     ((_, physical, _, _, _, logical),) = column.meaning
     if physical in (_BOOLEAN, _INT32, _INT64):
         is_signed = not (isinstance(logical, tuple) and logical[0] == _INTEGER and not logical[2])
@@ -200,28 +180,26 @@ def _number(code: str, value: bytes) -> float:
     return float(number)
 
 
-# --- A column chunk of which some pages are new and all others are the bytes they were ---
-
 _CODEC: Final = 4
 _INDEX_PAGE: Final = 10
-_STATISTICS, _ENCODING_STATISTICS = 12, 13
-# What is not among these is about values, or is not known to this version.
+_DICTIONARY_OFFSET, _STATISTICS, _ENCODING_STATISTICS = 11, 12, 13
+# Fields that stay true; others are about values, or of a later version of the format.
 _KEPT: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13})
 
 
 @dataclass(frozen=True)
-class Patch:
-    """New values for some rows of a row group, in one column; not more than its pages tell."""
+class ColumnPatch:
+    """New values for some rows of a row group, in one column."""
 
     pages: PageValues | IndexedPages
     old: pa.ChunkedArray
-    """The values that go."""
+    """The old values of the rows."""
 
     new: pa.ChunkedArray
-    """The values that come."""
+    """The new values of the rows."""
 
     patched: pa.ChunkedArray | None = None
-    """The values of all pages after the change, where they are pages of values."""
+    """All values of the selected pages after the change; None for dictionary indices."""
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -230,33 +208,33 @@ class Patch:
 
 
 def can_patch(pages: PageValues | IndexedPages) -> bool:
-    """Whether some pages of a chunk can be replaced: no index or filter knows them."""
+    """Whether pages of a chunk can be replaced: no index or filter describes them."""
     chunk = pages.chunk
     is_known = chunk.bloom or chunk.column_index or chunk.offset_index
     if is_known or _INDEX_PAGE in chunk.metadata.kinds:
         return False
     return isinstance(pages, IndexedPages) or not any(
-        page.encoding in DICTIONARY_ENCODINGS for page in pages.hit
+        page.encoding in DICTIONARY_ENCODINGS for page in pages.selected
     )
 
 
 def patch_chunks(
-    patches: Sequence[Patch], schema: pa.Schema, options: dict[str, Any], read: Read
+    patches: Sequence[ColumnPatch], schema: pa.Schema, options: dict[str, Any], read: Read
 ) -> list[EncodedChunk | None]:
     """Make the new chunks of some columns of a row group.
 
     Args:
         patches: The columns; all have the same pages to be encoded again.
         schema: The columns as the file stores them, in this order.
-        options: What the writer of pyarrow needs to make such pages, without dictionaries.
+        options: The options of pyarrow's writer for such pages, without dictionaries.
         read: Reads bytes of the old file.
 
     Returns:
-        A chunk for each column; None where its statistics cannot be told without reading all of it,
-        its codec is not written any more, or its dictionary would get too large.
+        A chunk for each column; None where it must be encoded as a whole: its statistics depend
+        on all values, its codec cannot be written, or its dictionary would get too large.
 
     Raises:
-        CannotSpliceError: If pyarrow cannot encode the pages, or they are not what they should be.
+        CannotSpliceError: If pyarrow cannot encode the pages, or they are damaged.
     """
     tables = _pages_again(patches, schema)
     for values in ([patch.old for patch in patches], [patch.new for patch in patches]):
@@ -268,8 +246,8 @@ def patch_chunks(
     ]
 
 
-def _pages_again(patches: Sequence[Patch], schema: pa.Schema) -> list[pa.Table]:
-    """What is in each page that is encoded again."""
+def _pages_again(patches: Sequence[ColumnPatch], schema: pa.Schema) -> list[pa.Table]:
+    """The rows of each page that is encoded again."""
     tables, start = [], 0
     values = [patch.patched for patch in patches if patch.patched is not None]
     for first, end in patches[0].spans:
@@ -280,85 +258,75 @@ def _pages_again(patches: Sequence[Patch], schema: pa.Schema) -> list[pa.Table]:
 
 
 def _patched(
-    patch: Patch,
+    patch: ColumnPatch,
     encoded: Sequence[EncodedChunk],
     ends: tuple[EncodedChunk, EncodedChunk],
     read: Read,
 ) -> EncodedChunk | None:
-    old = patch.pages.chunk
+    old, (gone, come) = patch.pages.chunk, ends
+    before, went, new = (
+        chunk.metadata.raw.get(_STATISTICS) for chunk in (old, gone.chunk, come.chunk)
+    )
+    values, count = old.metadata.values[5], len(patch.new)
     try:
-        statistics = _statistics(patch, *ends)
+        statistics = replaced_statistics(patch.pages.column, before, went, new, values, count)
     except (UnknownBoundError, ThriftError):
         return None
-    new = _new_pages(patch, encoded, ends[1], read)
-    if new is None:
+    pages = _new_pages(patch, encoded, come, read)
+    if pages is None:
         return None
-    parts, pages = _joined(patch.pages, new)
-    chunk = _described(old, length_of(parts), pages, statistics)
-    return EncodedChunk(chunk, tuple(parts))
-
-
-def _statistics(patch: Patch, gone: EncodedChunk, come: EncodedChunk) -> Struct | None:
-    """The statistics of the new chunk, if it has any.
-
-    Raises:
-        UnknownBoundError: If only all values of the chunk could tell.
-        ThriftError: If they are damaged.
-    """
-    before, went, new = (
-        chunk.metadata.raw.get(_STATISTICS) for chunk in (patch.pages.chunk, gone.chunk, come.chunk)
-    )
-    values = patch.pages.chunk.metadata.values[5]
-    return replaced_statistics(patch.pages.column, before, went, new, values, len(patch.new))
+    parts, described = _joined(patch.pages, pages)
+    return EncodedChunk(_described(old, length_of(parts), described, statistics), tuple(parts))
 
 
 def _new_pages(
-    patch: Patch, encoded: Sequence[EncodedChunk], come: EncodedChunk, read: Read
-) -> dict[Page, Parts] | None:
+    patch: ColumnPatch, encoded: Sequence[EncodedChunk], come: EncodedChunk, read: Read
+) -> Mapping[Page, Octets] | None:
     """The pages that are not copied, each with its new bytes."""
     pages = patch.pages
     if not isinstance(pages, IndexedPages):
         same_codec = come.chunk.metadata.values[_CODEC] == pages.chunk.metadata.values[_CODEC]
-        parts: list[Parts] = [list(one.pages) for one in encoded]
-        return dict(zip(pages.hit, parts, strict=True)) if same_codec else None
+        made = dict(zip(pages.selected, map(_in_memory, encoded), strict=True))
+        return made if same_codec else None
     new = patch.new.cast(pages.type).combine_chunks()
-    plain = plain_values(_in_memory(come), is_optional=pages.is_optional)
-    made = pages.replaced(new, plain, read)
-    dictionary = (page for page in pages.pages if page.kind == DICTIONARY_PAGE)
-    return None if made is None else dict(zip((*dictionary, *pages.hit), made, strict=True))
+    plain = plain_values(bytes(_in_memory(come)), is_optional=pages.is_optional)
+    return pages.replaced(new, plain, read)
 
 
-def _in_memory(chunk: EncodedChunk) -> bytes:
+def _in_memory(chunk: EncodedChunk) -> Octets:
     """The pages of a chunk that was just encoded."""
-    return b"".join(part for part in chunk.pages if not isinstance(part, Range))
+    (pages,) = chunk.pages
+    assert not isinstance(pages, Range)
+    return pages
 
 
-def _joined(pages: PageSelection, new: dict[Page, Parts]) -> tuple[Parts, list[Page]]:
+def _joined(selection: PageSelection, new: Mapping[Page, Octets]) -> tuple[list[Part], list[Page]]:
     """The parts of the new chunk, and its pages, as if it were the first of a file."""
-    parts: Parts = []
+    parts: list[Part] = []
     found: list[Page] = []
     position = len(MAGIC)
-    for page in pages.pages:
-        parts += new.get(page, [page.part])
-        if page in new:
-            found.append(_page_of(new[page], position))
-        else:
+    for page in selection.pages:
+        data = new.get(page)
+        if data is None:
+            parts.append(page.part)
             found.append(replace(page, part=Range(position, page.part.length)))
+        else:
+            # pyarrow may have made several pages of one that is larger than its own would be.
+            parts.append(data)
+            found += [
+                replace(one, part=Range(position + one.part.start, one.part.length))
+                for one in pages_in(Range(0, len(data)), "", partial(_bytes, data))
+            ]
         position = found[-1].part.end
     return parts, found
 
 
-def _page_of(parts: Parts, position: int) -> Page:
-    """What the header of a new page says."""
-    header = parts[0]
-    assert not isinstance(header, Range)
-    where = Range(position, length_of(parts))
-    (page,) = pages_in(where, "", lambda start, length: bytes(header[:length]))
-    return page
+def _bytes(data: Octets, start: int, length: int) -> bytes:
+    return bytes(data[start : start + length])
 
 
 def _described(old: Chunk, length: int, pages: Sequence[Page], statistics: Struct | None) -> Chunk:
-    """What the footer says of a new chunk, as if it were the first of a file."""
+    """The footer's entry for a new chunk, as if it were the first of a file."""
     metadata = old.metadata.copy()
     chunk = Chunk(old.struct.copy(), Range(len(MAGIC), length))
     chunk.struct.values[3] = metadata
@@ -370,8 +338,10 @@ def _described(old: Chunk, length: int, pages: Sequence[Page], statistics: Struc
     set_field(metadata, 6, sum(page.raw_bytes for page in pages), I64)
     set_field(metadata, 7, length, I64)
     set_field(metadata, 9, next(page.part.start for page in pages if page.is_data), I64)
-    _point_at_dictionary(metadata, pages)
-    drop_fields(metadata, [_STATISTICS])
+    drop_fields(metadata, [_DICTIONARY_OFFSET, _STATISTICS])
+    for page in pages:
+        if page.kind == DICTIONARY_PAGE:
+            set_field(metadata, _DICTIONARY_OFFSET, page.part.start, I64)
     if statistics is not None:
         set_field(metadata, _STATISTICS, statistics, STRUCT)
     if _ENCODING_STATISTICS in metadata.kinds:
@@ -380,15 +350,8 @@ def _described(old: Chunk, length: int, pages: Sequence[Page], statistics: Struc
     return chunk
 
 
-def _point_at_dictionary(metadata: Struct, pages: Sequence[Page]) -> None:
-    dictionary = next((page for page in pages if page.kind == DICTIONARY_PAGE), None)
-    drop_fields(metadata, [11])
-    if dictionary is not None:
-        set_field(metadata, 11, dictionary.part.start, I64)
-
-
 def _encodings_of(pages: Sequence[Page]) -> list[Struct]:
-    """How many pages there are of each kind and encoding; Spark skips row groups by it."""
+    """The number of pages of each kind and encoding, by which Spark skips row groups."""
     counts = Counter((page.kind, page.encoding or 0) for page in pages)
     return [
         Struct({1: kind, 2: encoding, 3: count}, {}, {1: I32, 2: I32, 3: I32})

@@ -1,8 +1,8 @@
-"""Rows of a column of strings that may have one of some values, found without decoding the others.
+"""Rows of a string column that may hold one of some keys, found without decoding the others.
 
-Random identifiers, such as UUIDs and hashes, leave no bounds to prune by, so that all of them must
-be looked at. But they are of one length: where each begins in its page is known, and a few of its
-bytes tell of almost all that they are none of those that are wanted.
+Random identifiers, such as UUIDs and hashes, leave no bounds to prune by, so all of them must be
+compared. But they have one length: where each begins in its page is known, and its last eight bytes
+rule out almost all of them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.parquet.format.layout import Read
-    from fsspeckit.core.parquet.format.pages import Codec, Octets, Page
+    from fsspeckit.core.parquet.format.pages import Codec, Integers, Octets, Page
 
-    Places = NDArray[np.int64]
-
-__all__ = ["KeyPrefilter", "PrefilteredRows", "prefilter_chunk"]
-
-_MOST_KEYS: Final = 1 << 16
+_MAX_KEYS: Final = 1 << 16
 _BITS: Final = 18
-_SCATTER: Final = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _PREFIX: Final = 4
 _TAIL: Final = 8
 _PLAIN: Final = 0
@@ -46,28 +42,31 @@ _CODECS: Final = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD"
 
 
 class KeyPrefilter:
-    """Lets some values pass, and few others.
+    """Keeps the values that end like one of some keys.
 
     Args:
-        wanted: The values, none of them NULL.
+        keys: The keys, none of them NULL.
     """
 
-    def __init__(self, wanted: pa.Array) -> None:
-        long = wanted.filter(pc.greater_equal(pc.binary_length(wanted), _TAIL))
+    def __init__(self, keys: pa.Array) -> None:
+        long = keys.filter(pc.greater_equal(pc.binary_length(keys), _TAIL))
         self._sizes = frozenset(pc.unique(pc.binary_length(long)).to_pylist())
         tails = pc.binary_slice(long, -_TAIL).cast(pa.binary(_TAIL))
-        self._passing = np.zeros(1 << _BITS, bool)
-        self._passing[_scattered(_lines_of(tails, _TAIL))] = True
+        data = np.frombuffer(tails.buffers()[1] or b"", "<u8", len(tails), tails.offset * _TAIL)
+        self._tails = np.unique(data)
+        # A table of hashes rules out most values in one step; the others are compared exactly.
+        self._has_hash = np.zeros(1 << _BITS, bool)
+        self._has_hash[_hashes(self._tails)] = True
 
     @classmethod
-    def of(cls, wanted: pa.ChunkedArray) -> KeyPrefilter | None:
-        """A sieve for values; None if there are too many, or one is NULL."""
-        if wanted.null_count or not 0 < len(wanted) <= _MOST_KEYS:
+    def of(cls, keys: pa.ChunkedArray) -> KeyPrefilter | None:
+        """A filter for keys; None if there are too many, or one is NULL."""
+        if keys.null_count or not 0 < len(keys) <= _MAX_KEYS:
             return None
-        return cls(pa.concat_arrays(wanted.chunks))
+        return cls(pa.concat_arrays(keys.chunks))
 
-    def sift(self, values: Octets, count: int) -> PrefilteredRows | None:
-        """Those of some plain values that pass; None if they are of several lengths."""
+    def apply(self, values: Octets, count: int) -> PrefilteredRows | None:
+        """Return those of ``count`` plain values that may be keys; None if lengths differ."""
         if not count:
             return _NOTHING
         lines = _lines(values, count)
@@ -75,40 +74,43 @@ class KeyPrefilter:
             return None
         if lines.shape[1] not in self._sizes:
             return _NOTHING
-        places = np.flatnonzero(self._passing[_scattered(lines)])
-        return PrefilteredRows(places, _values(lines[places]))
+        tails = lines[:, -_TAIL:].view("<u8")[:, 0]
+        positions = np.flatnonzero(self._has_hash[_hashes(tails)])
+        positions = positions[np.isin(tails[positions], self._tails)]
+        return PrefilteredRows(positions, _values(lines[positions]))
 
 
 @dataclass(frozen=True)
 class PrefilteredRows:
-    """Values that have passed, and where they are."""
+    """Values that may be keys, and their positions."""
 
-    places: Places
+    positions: Integers
     values: pa.Array
-
-    def moved(self, by: int) -> PrefilteredRows:
-        """The same values at later places."""
-        return PrefilteredRows(self.places + by, self.values)
 
 
 _NOTHING: Final = PrefilteredRows(np.empty(0, np.int64), pa.array([], pa.binary()))
 
 
 def prefilter_chunk(
-    chunk: pq.ColumnChunkMetaData, leaf: Any, rows: int, size: int, read: Read, sieve: KeyPrefilter
+    chunk: pq.ColumnChunkMetaData,
+    leaf: Any,
+    rows: int,
+    size: int,
+    read: Read,
+    prefilter: KeyPrefilter,
 ) -> PrefilteredRows | None:
-    """The rows of a column chunk of strings that pass.
+    """Return the rows of a string column chunk that may hold a key.
 
     Args:
         chunk: The chunk, as its file's footer describes it.
         leaf: Its column in the schema of the file.
-        rows: How many rows its row group has.
+        rows: The number of rows of its row group.
         size: The size of the file.
         read: Reads bytes of it.
-        sieve: What is looked for.
+        prefilter: The keys.
 
     Returns:
-        None if the chunk has to be decoded: it is nested, its values are of several lengths, it is
+        None if the chunk has to be decoded: it is nested, its values differ in length, it is
         encoded in another way, or it is damaged.
 
     Raises:
@@ -122,95 +124,87 @@ def prefilter_chunk(
     length = chunk.total_compressed_size
     if start < 0 or not 0 <= length <= size - start:
         return None
-    sifting = _Sifting(sieve, codec, leaf.max_definition_level == 1)
+    scan = _ChunkScan(prefilter, codec, leaf.max_definition_level == 1)
     try:
-        return sifting.sift(read(start, length), rows)
+        return scan.run(read(start, length), rows)
     except CannotSpliceError:
         return None
 
 
 @dataclass
-class _Sifting:
-    """The way through the pages of one chunk."""
+class _ChunkScan:
+    """One pass over the pages of a chunk."""
 
-    sieve: KeyPrefilter
+    prefilter: KeyPrefilter
     codec: Codec
     is_optional: bool
     dictionary: PrefilteredRows | None = None
-    values: int = 0
-    """How many values the dictionary has."""
+    dictionary_size: int = 0
 
-    def sift(self, data: bytes, rows: int) -> PrefilteredRows | None:
+    def run(self, data: bytes, rows: int) -> PrefilteredRows | None:
         found, row = [_NOTHING], 0
         for page in pages_in(Range(0, len(data)), "", lambda s, n: data[s : s + n]):
-            # A page without rows is one that pyarrow ends at, if it is the first.
+            # pyarrow stops at a page without rows if it is the first.
             if page.is_data and not 0 < page.values <= rows - row:
                 return None
             here = self._page(page, data[page.part.start : page.part.end])
             if here is None:
                 return None
-            found.append(here.moved(row))
+            found.append(PrefilteredRows(here.positions + row, here.values))
             row += page.values
         if row != rows:
             return None
         return PrefilteredRows(
-            np.concatenate([one.places for one in found]),
+            np.concatenate([one.positions for one in found]),
             pa.concat_arrays([one.values for one in found]),
         )
 
     def _page(self, page: Page, data: bytes) -> PrefilteredRows | None:
         if page.kind == DICTIONARY_PAGE:
-            opened = DictionaryPage.of(data, page.part, self.codec)
-            self.dictionary = self.sieve.sift(opened.values, opened.count)
-            self.values = opened.count
+            opened = DictionaryPage.of(data, self.codec)
+            self.dictionary = self.prefilter.apply(opened.values, opened.count)
+            self.dictionary_size = opened.count
             return None if self.dictionary is None else _NOTHING
         if page.is_data and page.encoding in DICTIONARY_ENCODINGS and self.dictionary is not None:
-            return self._indexed(self.dictionary, data) if len(self.dictionary.places) else _NOTHING
+            has_keys = len(self.dictionary.positions) > 0
+            return self._indexed(self.dictionary, data) if has_keys else _NOTHING
         return self._plain(data) if page.is_data and page.encoding == _PLAIN else None
 
     def _plain(self, data: bytes) -> PrefilteredRows | None:
         opened = ValuePage.of(data, self.codec, is_optional=self.is_optional)
         rows = opened.rows
-        found = self.sieve.sift(opened.values, opened.count if rows is None else len(rows))
+        found = self.prefilter.apply(opened.values, opened.count if rows is None else len(rows))
         if found is None or rows is None:
             return found
-        return PrefilteredRows(rows[found.places], found.values)
+        return PrefilteredRows(rows[found.positions], found.values)
 
     def _indexed(self, dictionary: PrefilteredRows, data: bytes) -> PrefilteredRows | None:
-        codes = IndexPage.of(data, self.codec, is_optional=self.is_optional).codes()
-        if len(codes) and codes.max() >= self.values:
+        indices = IndexPage.of(data, self.codec, is_optional=self.is_optional).indices()
+        if len(indices) and indices.max() >= self.dictionary_size:
             return None
-        number = np.full(self.values + 1, -1)  # the last one is for NULL
-        number[dictionary.places] = np.arange(len(dictionary.places))
-        found = number[codes]
-        places = np.flatnonzero(found >= 0)
-        return PrefilteredRows(places, dictionary.values.take(pa.array(found[places])))
+        number = np.full(self.dictionary_size + 1, -1)  # the last one is for NULL
+        number[dictionary.positions] = np.arange(len(dictionary.positions))
+        found = number[indices]
+        positions = np.flatnonzero(found >= 0)
+        return PrefilteredRows(positions, dictionary.values.take(pa.array(found[positions])))
 
 
 def _lines(values: Octets, count: int) -> NDArray[np.uint8] | None:
-    """Plain strings, each a line of bytes; None if they are not all of one length, or short."""
+    """Plain strings as a matrix of bytes; None if their lengths differ, or are too short."""
     size = int.from_bytes(values[:_PREFIX], "little")
     if size < _TAIL or count * (_PREFIX + size) != len(values):
         return None
     lines = np.frombuffer(values, np.uint8).reshape(count, _PREFIX + size)
-    is_even = (lines[:, :_PREFIX].view("<u4") == size).all()
-    return lines[:, _PREFIX:] if is_even else None
-
-
-def _lines_of(values: pa.Array, size: int) -> NDArray[np.uint8]:
-    octets = np.frombuffer(values.buffers()[1], np.uint8)
-    start = values.offset * size
-    return octets[start : start + len(values) * size].reshape(len(values), size)
+    has_one_length = (lines[:, :_PREFIX].view("<u4") == size).all()
+    return lines[:, _PREFIX:] if has_one_length else None
 
 
 def _values(lines: NDArray[np.uint8]) -> pa.Array:
-    size = lines.shape[1]
-    kept = pa.py_buffer(np.ascontiguousarray(lines))
-    fixed = pa.Array.from_buffers(pa.binary(size), len(lines), [None, kept])
+    data = pa.py_buffer(np.ascontiguousarray(lines))
+    fixed = pa.Array.from_buffers(pa.binary(lines.shape[1]), len(lines), [None, data])
     return fixed.cast(pa.binary())
 
 
-def _scattered(lines: NDArray[np.uint8]) -> Places:
-    """A number below the size of the sieve for each line, from its end: ids may begin alike."""
-    tails = lines[:, -_TAIL:].view("<u8")[:, 0]
-    return ((tails * _SCATTER) >> np.uint64(64 - _BITS)).view(np.int64)
+def _hashes(tails: NDArray[np.uint64]) -> Integers:
+    # The last bytes are hashed, not the first: many identifiers begin with a time.
+    return ((tails * _MULTIPLIER) >> np.uint64(64 - _BITS)).view(np.int64)

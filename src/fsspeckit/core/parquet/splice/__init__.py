@@ -1,3 +1,3 @@
-"""Splicing: a file put together from bytes of an old one and new column chunks."""
+"""A file assembled from byte ranges of an old one and new column chunks."""
 
 from __future__ import annotations

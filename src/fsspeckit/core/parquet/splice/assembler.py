@@ -1,18 +1,10 @@
-"""Puts a Parquet file together from parts of an old one and from new column chunks.
+"""Assembles a Parquet file from byte ranges of an old one and new column chunks.
 
-Pages hold no absolute offsets, so a chunk can be moved as bytes; what points at it is in the footer
-and in the offset indexes, and is fixed here. Everything else in the footer stays: readers use
-``created_by`` to tell which old statistics to distrust, and the key-value metadata is not ours.
+Pages hold no absolute offsets, so a chunk can be moved as bytes; the footer and the offset indexes,
+which point at it, are adjusted here. Everything else in the footer stays: readers use
+``created_by`` to decide which old statistics to distrust, and the key-value metadata is not ours.
 Bloom filters, column indexes and offset indexes follow the data, each kind in one piece, because
 readers fetch them as one range.
-
-The last look at a spliced file, before it counts as staged.
-
-Copies parts of one file into another without looking at them, and as bytes in between.
-
-On a local disk the kernel copies: between files of one filesystem without the bytes ever reaching
-this process, on some filesystems without copying at all. Where it refuses, and elsewhere, the bytes
-are read and written in pieces.
 """
 
 from __future__ import annotations
@@ -58,23 +50,18 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Root
 
     Copy = Callable[[int, int, int, int], int]
-    """Copies: from, to, where to read, how much at most; returns how much."""
-
-__all__ = ["Original", "Sink", "Splicer", "check_spliced", "open_original", "open_sink"]
-
-
-# --- Puts a Parquet file together from parts of an old one and from new column chunks ---
+    """Copies from one descriptor to another: offset, maximum length; returns the length."""
 
 _OFFSETS: Final = (9, 10, 11)
 _SORTING_COLUMNS: Final = 4
 _ORDINAL: Final = 7
-_LARGEST_ORDINAL: Final = 32767
+_MAX_ORDINAL: Final = 32767
 _KNOWN_OF_A_GROUP: Final = frozenset(range(1, 8))
 _OFFSET_INDEX: Final[Spec] = {1: [{1: INT}]}
 
 
-class _Placed:
-    """A chunk in the new file, and what will follow the data on its behalf."""
+class _MovedChunk:
+    """A chunk at its offset in the new file, with its filter and indexes."""
 
     def __init__(self, source: Chunk | EncodedChunk, start: int) -> None:
         self.old = _chunk_of(source)
@@ -86,39 +73,34 @@ class _Placed:
         self.struct = self.old.struct.copy()
         self.struct.values[3] = self.metadata
         set_field(self.struct, 2, 0, I64)  # deprecated, and wrong in the files of some writers
-        self.bloom: Range | bytes | None
-        self.column_index: Range | bytes | None
-        self.offset_index: Range | bytes | None
-        self.bloom, self.column_index, self.offset_index = (
-            source.bloom,
-            source.column_index,
-            source.offset_index,
-        )
+        self.bloom: Range | bytes | None = source.bloom
+        self.column_index: Range | bytes | None = source.column_index
+        self.offset_index: Range | bytes | None = source.offset_index
 
 
 class Splicer:
-    """Writes one file; row groups are given in their order.
+    """Writes one file, row group by row group.
 
     Args:
         original: The old file.
-        anatomy: Its parts.
-        sink: Where the new file goes.
+        layout: Its parts.
+        sink: The new file.
     """
 
-    def __init__(self, original: Original, anatomy: FileLayout, sink: Sink) -> None:
+    def __init__(self, original: Original, layout: FileLayout, sink: Sink) -> None:
         self._original = original
-        self._anatomy = anatomy
+        self._anatomy = layout
         self._sink = sink
         self._pending: Range | None = None
         self._groups: list[Struct] = []
-        self._placed: list[_Placed] = []
+        self._placed: list[_MovedChunk] = []
         self.rows = 0
         self.copied_bytes = 0
         self.indexes: list[Range] = []
         sink.write(MAGIC)
 
     def keep(self, group: Group) -> None:
-        """Add a row group as it is."""
+        """Copy a row group."""
         self._add(group.struct.copy(), group.rows, group.chunks, group.chunks)
 
     def change(
@@ -148,7 +130,7 @@ class Splicer:
         self._add(struct, rows, chunks, group.chunks)
 
     def finish(self) -> None:
-        """Write what follows the data.
+        """Write filters, indexes and the footer.
 
         Raises:
             CannotSpliceError: If an index of the old file is damaged.
@@ -181,17 +163,17 @@ class Splicer:
         self._groups.append(struct)
         self._placed += chunks
 
-    def _place(self, source: Chunk | EncodedChunk) -> _Placed:
+    def _place(self, source: Chunk | EncodedChunk) -> _MovedChunk:
         if isinstance(source, Chunk):
-            return _Placed(source, self._copy_later(source.data))
+            return _MovedChunk(source, self._copy_later(source.data))
         starts = [
             self._copy_later(part) if isinstance(part, Range) else self._write(part)
             for part in source.pages
         ]
-        return _Placed(source, starts[0])
+        return _MovedChunk(source, starts[0])
 
     def _copy_later(self, part: Range) -> int:
-        """Copy a part of the old file with what follows it; returns where it will be."""
+        """Schedule the copy of a range, together with those after it; returns its new offset."""
         pending = self._pending
         if pending is not None and pending.end == part.start:
             self._pending = Range(pending.start, pending.length + part.length)
@@ -201,7 +183,7 @@ class Splicer:
         return self._sink.position
 
     def _write(self, data: bytes | memoryview) -> int:
-        """Write bytes; returns where they are."""
+        """Write bytes; returns their offset."""
         self._flush()
         start = self._sink.position
         self._sink.write(data)
@@ -235,7 +217,7 @@ class Splicer:
                 self._point(chunk.struct, 4, Range(self._write(data), len(data)))
 
     def _point(self, struct: Struct, number: int, part: Range) -> None:
-        """Say in the footer where an index is; its length is in the next field."""
+        """Put the offset of an index into the footer; its length is the next field."""
         set_field(struct, number, part.start, I64)
         set_field(struct, number + 1, part.length, I32)
         self.indexes.append(part)
@@ -246,7 +228,7 @@ class Splicer:
     def _number_groups(self) -> None:
         """Number all row groups or none: some readers refuse a file that has both."""
         had_all = all(_ORDINAL in group.struct.kinds for group in self._anatomy.groups)
-        if not had_all or len(self._groups) > _LARGEST_ORDINAL:
+        if not had_all or len(self._groups) > _MAX_ORDINAL:
             for struct in self._groups:
                 drop_fields(struct, [_ORDINAL])
             return
@@ -255,7 +237,7 @@ class Splicer:
 
 
 def _cut_sort_order(struct: Struct, unsorted: Collection[int]) -> None:
-    """Promise a sort order as far as it is by columns that keep it."""
+    """Keep the sort order up to the first column that may have lost it."""
     order = struct.values.get(_SORTING_COLUMNS, [])
     kept = list(takewhile(lambda column: column.values[1] not in unsorted, order))
     if kept:
@@ -269,7 +251,7 @@ def _chunk_of(source: Chunk | EncodedChunk) -> Chunk:
 
 
 def _shifted(data: bytes, pages: Range, delta: int) -> bytes:
-    """An offset index whose pages have moved."""
+    """Move the pages of an offset index."""
     try:
         index, end = decode(data, _OFFSET_INDEX)
         locations = index.values[1]
@@ -283,11 +265,12 @@ def _shifted(data: bytes, pages: Range, delta: int) -> bytes:
     return encode(index)
 
 
-# --- Copies parts of one file into another without looking at them ---
+# Copying byte ranges: on a local disk the kernel copies between files of one filesystem, on some
+# filesystems without copying at all. Where it refuses, the bytes are read and written.
 
-_PIECE = 8 * 1024 * 1024
-_MOST_AT_ONCE = 1 << 30
-# What kernels and filesystems say when a way of copying is not for these two files.
+_BUFFER_BYTES = 8 * 1024 * 1024
+_MAX_COPY_BYTES = 1 << 30
+# Errors by which kernels and filesystems refuse to copy between two files.
 _REFUSALS = {
     errno.EXDEV,
     errno.EINVAL,
@@ -300,32 +283,32 @@ _REFUSALS = {
 
 
 class Original(Protocol):
-    """The file that is copied from."""
+    """The old file."""
 
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes of the file; fewer where it ends."""
+        """Read bytes; fewer at the end of the file."""
 
     def check_unchanged(self) -> None:
-        """Raise `ConcurrentModificationError` if it is no longer the file it was when opened."""
+        """Raise `ConcurrentModificationError` if the file was changed since it was opened."""
 
 
 class Sink(Protocol):
-    """The file that is written, from its first byte to its last."""
+    """The new file, written from its first byte to its last."""
 
     position: int
 
     def write(self, data: Any) -> None:
-        """Add bytes."""
+        """Append bytes."""
 
     def copy(self, part: Range) -> None:
-        """Add a part of the original."""
+        """Append a range of the old file."""
 
 
 @contextmanager
 def open_original(root: Root, path: str) -> Iterator[Original]:
-    """Open a file to copy from."""
+    """Open an old file."""
     if not root.is_local:
         yield _RemoteOriginal(root, path)
         return
@@ -338,7 +321,7 @@ def open_original(root: Root, path: str) -> Iterator[Original]:
 
 @contextmanager
 def open_sink(root: Root, path: str, original: Original) -> Iterator[Sink]:
-    """Open a new file to write."""
+    """Open a new file."""
     if isinstance(original, _LocalOriginal):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o666)
@@ -352,13 +335,13 @@ def open_sink(root: Root, path: str, original: Original) -> Iterator[Sink]:
 
 
 class _LocalOriginal:
-    def __init__(self, descriptor: int, spelled: str) -> None:
+    def __init__(self, descriptor: int, user_path: str) -> None:
         self.descriptor = descriptor
-        self._spelled = spelled
-        self._seen = self._look()
-        self.size = os.fstat(descriptor).st_size
+        self._user_path = user_path
+        self._version = self._read_version()
+        self.size = self._version[0]
 
-    def _look(self) -> tuple[int, int]:
+    def _read_version(self) -> tuple[int, int]:
         found = os.fstat(self.descriptor)
         return found.st_size, found.st_mtime_ns
 
@@ -366,8 +349,8 @@ class _LocalOriginal:
         return os.pread(self.descriptor, length, start)
 
     def check_unchanged(self) -> None:
-        if self._look() != self._seen:
-            raise _changed(self._spelled)
+        if self._read_version() != self._version:
+            raise _changed(self._user_path)
 
 
 class _RemoteOriginal:
@@ -380,7 +363,7 @@ class _RemoteOriginal:
         return read_range(self._root, self._path, start, length)
 
     def check_unchanged(self) -> None:
-        # A listing may be cached; what was asked for a moment ago must be asked for again.
+        # A listing may be cached.
         self._root.filesystem.invalidate_cache(self._path)
         if self._size_now() != self.size:
             raise _changed(self._root.to_user_path(self._path))
@@ -390,9 +373,9 @@ class _RemoteOriginal:
             return int(self._root.filesystem.size(self._path))
 
 
-def _changed(spelled: str) -> ConcurrentModificationError:
+def _changed(user_path: str) -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        f"{spelled!r} was changed by somebody else while it was copied; nothing was published.\n"
+        f"{user_path!r} was changed by somebody else while it was copied; nothing was published.\n"
         "Hint: repeat the merge."
     )
 
@@ -401,7 +384,7 @@ class _LocalSink:
     def __init__(self, original: _LocalOriginal, descriptor: int) -> None:
         self._original = original
         self._descriptor = descriptor
-        self._ways = list(_WAYS)
+        self._copies = list(_COPIES)
         self.position = 0
 
     def write(self, data: Any) -> None:
@@ -413,44 +396,44 @@ class _LocalSink:
     def copy(self, part: Range) -> None:
         done = 0
         while done < part.length:
-            count = self._copy_some(part.start + done, min(part.length - done, _MOST_AT_ONCE))
+            count = self._copy_once(part.start + done, min(part.length - done, _MAX_COPY_BYTES))
             if not count:
                 raise OSError(errno.EIO, f"the file ends before byte {part.end:,}")
             done += count
         self.position += part.length
 
-    def _copy_some(self, start: int, most: int) -> int:
+    def _copy_once(self, start: int, limit: int) -> int:
         while True:
             try:
-                return self._ways[0](self._original.descriptor, self._descriptor, start, most)
+                return self._copies[0](self._original.descriptor, self._descriptor, start, limit)
             except OSError as error:
-                # A way that was refused once is not tried again; the last one is never refused.
-                if error.errno not in _REFUSALS or len(self._ways) == 1:
+                # A call that was refused once is not tried again; the last one is never refused.
+                if error.errno not in _REFUSALS or len(self._copies) == 1:
                     raise
-                del self._ways[0]
+                del self._copies[0]
 
 
-def _by_range(source: int, target: int, start: int, most: int) -> int:
-    return os.copy_file_range(source, target, most, start)
+def _copy_file_range(source: int, target: int, start: int, limit: int) -> int:
+    return os.copy_file_range(source, target, limit, start)
 
 
-def _by_sendfile(source: int, target: int, start: int, most: int) -> int:
-    return os.sendfile(target, source, start, most)
+def _sendfile(source: int, target: int, start: int, limit: int) -> int:
+    return os.sendfile(target, source, start, limit)
 
 
-def _by_hand(source: int, target: int, start: int, most: int) -> int:
-    piece = os.pread(source, min(most, _PIECE), start)
+def _read_and_write(source: int, target: int, start: int, limit: int) -> int:
+    piece = os.pread(source, min(limit, _BUFFER_BYTES), start)
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(target, rest) :]
     return len(piece)
 
 
-# sendfile on other systems than Linux writes to sockets only, and says so by an error.
-_WAYS: list[Copy] = [
-    *([_by_range] if hasattr(os, "copy_file_range") else []),
-    *([_by_sendfile] if hasattr(os, "sendfile") else []),
-    _by_hand,
+# On other systems than Linux, sendfile writes to sockets only, and raises an error.
+_COPIES: list[Copy] = [
+    *([_copy_file_range] if hasattr(os, "copy_file_range") else []),
+    *([_sendfile] if hasattr(os, "sendfile") else []),
+    _read_and_write,
 ]
 
 
@@ -466,34 +449,30 @@ class _RemoteSink:
         self.position += len(view)
 
     def copy(self, part: Range) -> None:
-        for start in range(part.start, part.end, _PIECE):
-            piece = self._original.read(start, min(_PIECE, part.end - start))
-            if len(piece) != min(_PIECE, part.end - start):
+        for start in range(part.start, part.end, _BUFFER_BYTES):
+            piece = self._original.read(start, min(_BUFFER_BYTES, part.end - start))
+            if len(piece) != min(_BUFFER_BYTES, part.end - start):
                 raise OSError(errno.EIO, f"the file ends before byte {part.end:,}")
             self.write(piece)
-
-
-# --- The last look at a spliced file, before it counts as staged ---
 
 
 def check_spliced(
     root: Root, path: str, old: FileLayout, rows: Sequence[int], indexes: Sequence[Range] = ()
 ) -> None:
-    """See that a new file is what it was meant to be.
+    """Check a spliced file before it counts as staged.
 
-    The footer is read by pyarrow, which knows nothing of how it was written: every column chunk
-    that it finds, and every index, lies inside the file and overlaps no other; the row groups have
-    the rows they should; the schema is the old one.
+    pyarrow reads the footer: every column chunk and index lies inside the file and overlaps no
+    other, the row groups have the expected rows, and the schema is the old one.
 
     Args:
-        root: Where the file is.
+        root: The root of the dataset.
         path: The new file.
-        old: The file it was made from.
+        old: The layout of the old file.
         rows: The rows of each row group.
-        indexes: Where bloom filters and page indexes were written.
+        indexes: The ranges of bloom filters and page indexes.
 
     Raises:
-        CannotSpliceError: If it is not; the file must not be used.
+        CannotSpliceError: If it is damaged; the file must not be used.
     """
     with open_original(root, path) as file:
         footer = read_footer(file.read, file.size)
@@ -505,14 +484,14 @@ def check_spliced(
         found = pq.read_metadata(pa.BufferReader(b"PAR1" + footer + trailer))
     except (pa.ArrowException, OSError) as error:
         raise CannotSpliceError(f"pyarrow cannot read the new footer: {error}") from error
-    held = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
-    if held != list(rows) or found.num_rows != sum(rows):
+    counts = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
+    if counts != list(rows) or found.num_rows != sum(rows):
         raise CannotSpliceError("the new file does not have the rows it should have")
     check_apart([*_chunks(found), *indexes], data_end)
 
 
 def _chunks(metadata: pq.FileMetaData) -> Iterator[Range]:
-    """Where pyarrow will look for the pages of each column chunk."""
+    """The range in which pyarrow reads the pages of each column chunk."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for leaf in range(group.num_columns):

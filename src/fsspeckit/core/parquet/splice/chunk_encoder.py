@@ -1,8 +1,8 @@
-"""New column chunks that look like those they replace.
+"""New column chunks encoded like the ones they replace.
 
-pyarrow encodes some columns of one row group into memory, with options read off the old chunks of
-that very row group; the chunks are then cut out of the result. Whether such chunks may stand in the
-old file is asked before any work, with an empty table.
+pyarrow encodes columns of one row group into memory, with options read from the old chunks; the
+chunks are then cut out of the result. An empty table shows beforehand whether new chunks would have
+the types that the old footer states.
 """
 
 from __future__ import annotations
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.parquet.format.layout import Column, FileLayout, Part, Read
 
-__all__ = [
-    "EncodedChunk",
-    "check_encodable",
-    "chunk_options",
-    "encode_columns",
-    "encode_groups",
-    "merged_options",
-    "page_options",
-]
-
 _CODECS: Final = {
     0: "NONE",
     1: "SNAPPY",
@@ -83,7 +73,7 @@ class EncodedChunk:
     """A new column chunk, in memory."""
 
     chunk: Chunk
-    """What the footer says of it, as if it were in a file of its own."""
+    """Its entry in a footer, as if it were in a file of its own."""
 
     pages: tuple[Part, ...]
     """Its pages, in parts."""
@@ -94,20 +84,20 @@ class EncodedChunk:
 
     @property
     def encoded_bytes(self) -> int:
-        """How many bytes of the pages are not those of the old chunk."""
+        """The bytes that are not copied from the old chunk."""
         return length_of(part for part in self.pages if not isinstance(part, Range))
 
 
 def chunk_options(
-    column: Column, chunks: Sequence[Chunk], layout: WriterProperties, rows: int
+    column: Column, chunks: Sequence[Chunk], properties: WriterProperties, rows: int
 ) -> dict[str, Any]:
-    """The options of pyarrow's writer that make chunks like the ones of a column.
+    """The options with which pyarrow's writer makes chunks like the ones of a column.
 
     Args:
         column: The column.
         chunks: Its chunks in one row group.
-        layout: How the file was written, for what is the same in all of it.
-        rows: How many rows the new chunks will have.
+        properties: The properties of the whole file.
+        rows: The number of rows of the new chunks.
 
     Raises:
         CannotSpliceError: If a codec cannot be written.
@@ -121,7 +111,7 @@ def chunk_options(
     blooms = {path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for path in filtered}
     statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
     return {
-        **_file_options(layout),
+        **_file_options(properties),
         **_type_options(column),
         "compression": {chunk.path: _codec(chunk) for chunk in chunks},
         "use_dictionary": dictionary or False,
@@ -133,7 +123,7 @@ def chunk_options(
 
 
 def shared_options(options: dict[str, Any]) -> frozenset[tuple[str, Any]]:
-    """The options that are about a whole file: columns are written together if these are equal."""
+    """The options of a whole file; columns are written together if these are equal."""
     paths = (*_BY_PATH, *_LISTS_OF_PATHS)
     return frozenset((name, value) for name, value in options.items() if name not in paths)
 
@@ -150,11 +140,7 @@ def merged_options(options: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
-    """Page version and checksums, from the header of one data page.
-
-    Raises:
-        CannotSpliceError: If there is no page header where one should be.
-    """
+    """Page version and checksums, from the header of one data page."""
     for chunk in chunks:
         for page in pages_of(chunk, read):
             if page.is_data:
@@ -163,9 +149,9 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
     raise CannotSpliceError("there is no data page")
 
 
-def _file_options(layout: WriterProperties) -> dict[str, Any]:
-    known: dict[str, Any] = {n: layout.options[n] for n in _OF_THE_FILE if n in layout.options}
-    return {**known, "store_schema": False}
+def _file_options(properties: WriterProperties) -> dict[str, Any]:
+    known = properties.options
+    return {**{name: known[name] for name in _OF_THE_FILE if name in known}, "store_schema": False}
 
 
 def _codec(chunk: Chunk) -> str:
@@ -177,14 +163,14 @@ def _codec(chunk: Chunk) -> str:
 
 
 def _pays(chunk: Chunk) -> bool:
-    """Whether a dictionary saves much over plain values, as a full rewrite sees it too."""
+    """Whether a dictionary saves enough over plain values."""
     metadata = chunk.metadata.values
     width = _WIDTHS.get(metadata[1])
     return dictionary_pays(chunk.raw_bytes, metadata[5], width) and not _gave_up(chunk)
 
 
 def _gave_up(chunk: Chunk) -> bool:
-    """Whether a writer found the dictionary too large, and wrote most pages without it."""
+    """Whether the writer found the dictionary too large, and wrote most pages without it."""
     stated = chunk.metadata.raw.get(_ENCODING_STATISTICS)
     if stated is None:
         return False
@@ -209,7 +195,7 @@ def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) ->
 
 
 def _type_options(column: Column) -> dict[str, bool]:
-    """Options about physical types, for this column alone: others need not agree."""
+    """Options about the physical types of this column."""
     decimals = [
         physical
         for _, physical, *_, logical in column.meaning
@@ -222,15 +208,15 @@ def _type_options(column: Column) -> dict[str, bool]:
 
 
 def check_encodable(
-    columns: Sequence[Column], schema: pa.Schema, anatomy: FileLayout, layout: WriterProperties
+    columns: Sequence[Column], schema: pa.Schema, layout: FileLayout, properties: WriterProperties
 ) -> None:
-    """See that new chunks of some columns would mean what the old footer says.
+    """Check that new chunks of some columns would have the types of the old footer.
 
     Args:
         columns: The columns.
-        schema: What they are read as, and perhaps others.
-        anatomy: The file.
-        layout: How it was written.
+        schema: The Arrow schema of these and perhaps other columns.
+        layout: The file.
+        properties: How it was written.
 
     Raises:
         CannotSpliceError: If they would not.
@@ -240,17 +226,17 @@ def check_encodable(
         alike.setdefault(tuple(_type_options(column).values()), []).append(column)
     for some in alike.values():
         fields = pa.schema([schema.field(column.name) for column in some])
-        options: dict[str, Any] = {**_file_options(layout), **_type_options(some[0])}
-        written = _dissected(_encode([fields.empty_table()], options))
+        options: dict[str, Any] = {**_file_options(properties), **_type_options(some[0])}
+        written = _parse(_encode([fields.empty_table()], options))
         for column, found in zip(some, columns_of(written.elements), strict=True):
-            _check_same(column, anatomy, found, written)
+            _check_same(column, layout, found, written)
 
 
-def _check_same(column: Column, anatomy: FileLayout, found: Column, written: FileLayout) -> None:
-    """See that a column is the same in two files, but for its place among the others."""
+def _check_same(column: Column, layout: FileLayout, found: Column, written: FileLayout) -> None:
+    """Check that a column is the same in two files, but for its position among the others."""
     if found.meaning != column.meaning:
         raise CannotSpliceError(f"new values of {column.name!r} would be stored as another type")
-    old, new = anatomy.column_orders, written.column_orders
+    old, new = layout.column_orders, written.column_orders
     if old is None or new is None:
         return
     if [old[n] for n in column.numbers] != [new[n] for n in found.numbers]:
@@ -258,14 +244,11 @@ def _check_same(column: Column, anatomy: FileLayout, found: Column, written: Fil
 
 
 def encode_columns(table: pa.Table, options: dict[str, Any]) -> list[EncodedChunk]:
-    """Encode columns as one row group.
+    """Encode columns as one row group; returns the chunks of all leaves, in order.
 
     Args:
         table: The columns, at least one row.
         options: What `chunk_options` returned, merged for all of the columns.
-
-    Returns:
-        The chunks of all leaves, in order.
 
     Raises:
         CannotSpliceError: If pyarrow did not encode it, or not as one row group.
@@ -276,15 +259,16 @@ def encode_columns(table: pa.Table, options: dict[str, Any]) -> list[EncodedChun
 def encode_groups(tables: Sequence[pa.Table], options: dict[str, Any]) -> list[list[EncodedChunk]]:
     """Encode several tables of the same columns, each as one row group; see `encode_columns`."""
     buffer = _encode(tables, options)
-    anatomy = _dissected(buffer)
-    if [group.rows for group in anatomy.groups] != [table.num_rows for table in tables]:
+    layout = _parse(buffer)
+    if [group.rows for group in layout.groups] != [table.num_rows for table in tables]:
         raise CannotSpliceError("the writer made more than one row group of one")
     file = memoryview(buffer)
-    return [[_cut_out(chunk, file) for chunk in group.chunks] for group in anatomy.groups]
+    return [[_cut_out(chunk, file) for chunk in group.chunks] for group in layout.groups]
 
 
 def _cut_out(chunk: Chunk, file: memoryview) -> EncodedChunk:
-    # The pages are written soon; the rest waits for the end of the file, and must not hold them.
+    # The pages are written soon. The rest waits for the end of the file, and is copied so that it
+    # does not keep the buffer of the pages in memory.
     bloom, column_index, offset_index = (
         None if part is None else bytes(file[part.start : part.end])
         for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
@@ -303,12 +287,12 @@ def _encode(tables: Sequence[pa.Table], options: dict[str, Any]) -> pa.Buffer:
                 if table.num_rows:
                     writer.write_table(table, row_group_size=table.num_rows)
     except (pa.ArrowException, OSError) as error:
-        # Nothing but memory is written: these are pyarrow's words for what it cannot encode.
+        # Nothing is written but memory, so this is what pyarrow cannot encode.
         raise CannotSpliceError(f"pyarrow cannot encode {schema.names}: {error}") from error
     return sink.getvalue()
 
 
-def _dissected(buffer: pa.Buffer) -> FileLayout:
+def _parse(buffer: pa.Buffer) -> FileLayout:
     def read(start: int, length: int) -> bytes:
         return bytes(memoryview(buffer)[start : start + length])
 

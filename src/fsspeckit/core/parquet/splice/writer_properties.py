@@ -1,7 +1,7 @@
-"""How a file was written, so that a file that replaces it looks the same.
+"""The writer properties of a file, so that a file that replaces it is written in the same way.
 
-pyarrow decodes a file without telling how it was encoded. Codec, encodings, page version, physical
-types, blooms, page index and metadata are read from the footer here and become the options of
+pyarrow decodes a file without saying how it was encoded. Codec, encodings, page version, physical
+types, bloom filters, page index and metadata are read from the footer, and become options of
 pyarrow's writer.
 """
 
@@ -27,23 +27,14 @@ from fsspeckit.core.parquet.format.thrift import INT, Spec, ThriftError, decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = [
-    "WriterProperties",
-    "dictionary_pays",
-    "properties_of_new_files",
-    "read_writer_properties",
-    "sort_order",
-    "sorting_columns",
-]
-
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
 _DATA_PAGE_V2 = 3
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-"""Bytes of a plain value, where all have the same."""
+"""The size of a plain value, where all have the same."""
 
-# What a codec makes of plain values is often as small as what it makes of such a dictionary.
-_PAYING_SHARE = 0.75
+# A larger dictionary is often not smaller than plain values after compression.
+_MAX_DICTIONARY_SHARE = 0.75
 _DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SPECIAL_ENCODINGS = (
     "DELTA_BINARY_PACKED",
@@ -60,13 +51,13 @@ class WriterProperties:
     """The schema of a file, and the options that make pyarrow write one like it."""
 
     schema: pa.Schema
-    """What is written; INT96 timestamps without zone."""
+    """The schema to write; INT96 timestamps without zone."""
 
     options: dict[str, Any]
     """Keyword arguments of ``pyarrow.parquet.ParquetWriter``."""
 
     int96: frozenset[str] = frozenset()
-    """Top-level columns that the file stores as INT96, or with INT96 inside."""
+    """Top-level columns that are INT96, or contain INT96."""
 
     key_values: dict[bytes, bytes] = field(default_factory=dict)
     """Metadata of the file that is not part of its Arrow schema."""
@@ -78,7 +69,7 @@ class WriterProperties:
     """The unit in which INT96 is decoded."""
 
     def meaning(self) -> pa.Schema:
-        """The schema with INT96 columns as the instants they are."""
+        """The schema with INT96 columns as timestamps with the zone UTC."""
         return with_int96_as(self.schema, self.physical, pa.timestamp(self.unit, "UTC"))
 
     @property
@@ -91,7 +82,7 @@ class WriterProperties:
         return bool(self.options.get("use_deprecated_int96_timestamps"))
 
     def with_types(self, schema: pa.Schema) -> WriterProperties:
-        """The same layout with other types of its columns; those with INT96 keep theirs."""
+        """These properties with other types; columns with INT96 keep theirs."""
         leaves = iter(self.physical)
         fields: list[pa.Field] = []
         physical: list[str] = []
@@ -104,14 +95,14 @@ class WriterProperties:
         return replace(self, schema=found, physical=tuple(physical))
 
     def with_unit(self, unit: Unit) -> WriterProperties:
-        """The same layout with INT96 decoded in another unit."""
+        """These properties with INT96 decoded in another unit."""
         stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
         schema = with_int96_as(self.schema, self.physical, stored)
         return replace(self, schema=schema, unit=unit)
 
 
 def _leaf_count(data_type: pa.DataType) -> int:
-    """How many leaf columns a column of a type has."""
+    """The number of leaf columns of a type."""
     if isinstance(data_type, pa.BaseExtensionType):
         return _leaf_count(data_type.storage_type)
     if pa.types.is_map(data_type):
@@ -134,8 +125,7 @@ def read_writer_properties(
         metadata: The footer.
         schema: The Arrow schema as the file is read.
         read: Reads bytes of the file: offset, length.
-        unchanged: Columns that will keep their values: the promise of a sort order stays as far
-            as it is about these.
+        unchanged: Columns that will keep their values; the sort order by these stays.
     """
     chunks = _example_chunks(metadata)
     physical = physical_types(metadata.schema)
@@ -161,7 +151,7 @@ def read_writer_properties(
 
 
 def _roomy(schema: pa.Schema) -> pa.Schema:
-    """A schema whose dictionaries have room for more values; files store plain ones anyway."""
+    """A schema whose Arrow dictionaries have room for new values; files store plain ones."""
     fields = [
         f.with_type(pa.dictionary(pa.int32(), f.type.value_type, f.type.ordered))
         if pa.types.is_dictionary(f.type)
@@ -174,7 +164,7 @@ def _roomy(schema: pa.Schema) -> pa.Schema:
 def _key_values(
     metadata: pq.FileMetaData, schema: pa.Schema, options: dict[str, Any]
 ) -> dict[bytes, bytes]:
-    """What pyarrow does not write by itself: without a stored schema, not even its metadata."""
+    """Metadata that pyarrow does not write: without a stored schema, that of the schema, too."""
     written = (schema.metadata or {}) if options["store_schema"] else {}
     found = metadata.metadata or {}
     return {k: v for k, v in found.items() if k != b"ARROW:schema" and k not in written}
@@ -186,13 +176,13 @@ def properties_of_new_files(
     compression: str,
     blooms: Mapping[str, int],
 ) -> WriterProperties:
-    """The layout of new files: physical types as in the dataset, the rest as the caller says.
+    """The properties of new files: physical types as in the dataset, the rest as the caller says.
 
     Args:
-        like: The layout of a file of the dataset; None if there is none yet.
-        schema: What new files store, if there is no file yet.
+        like: The properties of a file of the dataset; None if there is none yet.
+        schema: The schema of new files, if there is no file yet.
         compression: The codec.
-        blooms: Columns that get bloom filters, with the most values a row group can hold.
+        blooms: Columns that get bloom filters, with the maximum number of values of a row group.
     """
     kept = ("use_deprecated_int96_timestamps", "store_decimal_as_integer", "write_page_index")
     options = {name: like.options[name] for name in kept if like and name in like.options}
@@ -202,13 +192,13 @@ def properties_of_new_files(
     } or None
     if like is None:
         return WriterProperties(schema, options)
-    layout = WriterProperties(like.schema, options, like.int96, physical=like.physical)
+    properties = WriterProperties(like.schema, options, like.int96, physical=like.physical)
     finer = any(has_nanoseconds(f.type) for f in schema if f.name in like.int96)
-    return layout.with_unit("ns" if finer and layout.writes_int96 else "us")
+    return properties.with_unit("ns" if finer and properties.writes_int96 else "us")
 
 
 def _example_chunks(metadata: pq.FileMetaData) -> dict[str, pq.ColumnChunkMetaData]:
-    """A chunk of each column from a row group that holds rows."""
+    """The chunks of the first row group with rows, by column."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if group.num_rows:
@@ -243,21 +233,21 @@ def _pays(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def dictionary_pays(raw_bytes: int, values: int, width: int | None) -> bool:
-    """Whether the dictionary of a chunk saves much over plain values.
+    """Whether the dictionary of a chunk saves enough over plain values.
 
-    Where nearly every value is another it does not, and building it is most of the work of
-    encoding: writers make one by default, and keep it while it is small enough to try.
+    Where nearly all values differ it does not, and building it is most of the work of encoding:
+    writers make one by default, and keep it while it is small enough.
 
     Args:
         raw_bytes: The size of the chunk before compression.
-        values: How many values it has.
-        width: The bytes of each; None where that differs, and then nobody can tell.
+        values: The number of its values.
+        width: The size of each; None where it varies, and the dictionary is kept.
     """
-    return width is None or raw_bytes <= _PAYING_SHARE * values * width
+    return width is None or raw_bytes <= _MAX_DICTIONARY_SHARE * values * width
 
 
 def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:
-    """The filters that pyarrow can write: those of booleans, which arrow-rs writes, it cannot."""
+    """The filters that pyarrow can write: not those of booleans, which arrow-rs writes."""
     options: dict[str, dict[str, float]] = {}
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -271,11 +261,7 @@ def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | N
 
 
 def sort_order(metadata: pq.FileMetaData) -> list[tuple[str | None, pq.SortingColumn]]:
-    """The sort order, as far as all row groups have the same.
-
-    Returns:
-        Each column with its name; None for one that is inside of another.
-    """
+    """The sort order that all row groups share, with column names; None for a nested column."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     orders = [group.sorting_columns for group in groups]
     shared = takewhile(lambda columns: len(set(columns)) == 1, zip(*orders, strict=False))
@@ -286,7 +272,7 @@ def sort_order(metadata: pq.FileMetaData) -> list[tuple[str | None, pq.SortingCo
 def sorting_columns(
     metadata: pq.FileMetaData, unchanged: Collection[str]
 ) -> list[pq.SortingColumn] | None:
-    """The part of the sort order, from its start, that is about columns which do not change."""
+    """The sort order up to the first column that changes."""
     kept = takewhile(lambda column: column[0] in unchanged, sort_order(metadata))
     return [column for _, column in kept] or None
 
@@ -314,14 +300,14 @@ def _page_options(
         try:
             header, _ = decode(read(chunk.data_page_offset, _PAGE_HEADER_BYTES), _PAGE_HEADER)
         except ThriftError:
-            continue  # a header longer than what was read
+            continue  # the header is longer than what was read
         version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
         return {"data_page_version": version, "write_page_checksum": 4 in header.values}
     return {}
 
 
 def _has_other_timestamps(schema: pa.Schema, physical: Sequence[str]) -> bool:
-    """Whether a file with INT96 also holds timestamps that are stored otherwise."""
+    """Whether a file with INT96 also has other timestamps."""
     rest = with_int96_as(schema, physical, pa.null())
     return any(_holds_timestamp(field.type) for field in rest)
 
@@ -333,7 +319,7 @@ def _holds_timestamp(data_type: pa.DataType) -> bool:
 
 
 def _with_statistics(chunks: dict[str, pq.ColumnChunkMetaData], stays_int96: bool) -> list[str]:
-    """The columns with statistics; INT96 has none that are of use, but what it becomes does."""
+    """The columns with statistics; INT96 has no useful ones, but the type it becomes has."""
     return [
         path
         for path, chunk in chunks.items()
@@ -342,7 +328,7 @@ def _with_statistics(chunks: dict[str, pq.ColumnChunkMetaData], stays_int96: boo
 
 
 def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str, Any]) -> bool:
-    """Whether the options keep how every column is stored, tried on an empty file."""
+    """Whether the options keep the physical type of every column, tried on an empty file."""
     sink = pa.BufferOutputStream()
     simple = {**options, "bloom_filter_options": None, "sorting_columns": None}
     with pq.ParquetWriter(sink, schema, **simple) as writer:
@@ -355,6 +341,6 @@ def _same_types(parquet: pq.ParquetSchema, schema: pa.Schema, options: dict[str,
 
 
 def _stored_as(leaf: pq.ColumnSchema) -> tuple[str, str | None]:
-    """The physical type, and the unit of a time: the old version has no nanoseconds."""
+    """The physical type, and the unit of a time: version 1.0 has no nanoseconds."""
     logical = json.loads(leaf.logical_type.to_json())
     return leaf.physical_type, logical.get("timeUnit")

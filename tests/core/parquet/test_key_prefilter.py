@@ -1,4 +1,4 @@
-"""The sieve: which rows may have a key, told without decoding; compared with decoding them."""
+"""The key prefilter: rows that may hold a key, compared with those that decoding finds."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def written(values: Sequence[str | None], *, required: bool = False, **options: 
     return sink.getvalue()
 
 
-def sifted(data: bytes, wanted: list[str], number: int = 0) -> PrefilteredRows | None:
+def prefiltered(data: bytes, wanted: list[str], number: int = 0) -> PrefilteredRows | None:
     file = pq.ParquetFile(io.BytesIO(data))
     group = file.metadata.row_group(number)
-    sieve = KeyPrefilter.of(pa.chunked_array([pa.array(wanted, pa.binary())]))
-    assert sieve is not None
+    prefilter = KeyPrefilter.of(pa.chunked_array([pa.array(wanted, pa.binary())]))
+    assert prefilter is not None
 
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
     column, leaf = group.column(0), file.schema.column(0)
-    return prefilter_chunk(column, leaf, group.num_rows, len(data), read, sieve)
+    return prefilter_chunk(column, leaf, group.num_rows, len(data), read, prefilter)
 
 
 def rows_with(found: PrefilteredRows | None, wanted: list[str]) -> list[tuple[int, str]]:
-    """What is left when the few others that pass are looked at exactly."""
+    """What is left when the others that pass are compared exactly."""
     assert found is not None
     texts = [value.decode() for value in found.values.to_pylist()]
-    pairs = zip(found.places.tolist(), texts, strict=True)
+    pairs = zip(found.positions.tolist(), texts, strict=True)
     return [(place, text) for place, text in pairs if text in wanted]
 
 
@@ -81,7 +81,7 @@ def test_rows_are_found_in_pages_of_every_style(style: dict[str, Any], required:
     wanted = [values[0], values[499], values[999], *ids(3, seed=7)]
     data = written([*values, values[499]], required=required, **style)
     expected = [(0, values[0]), (499, values[499]), (999, values[999]), (1000, values[499])]
-    assert rows_with(sifted(data, wanted), wanted) == expected
+    assert rows_with(prefiltered(data, wanted), wanted) == expected
 
 
 @pytest.mark.parametrize("style", STYLES, ids=str)
@@ -91,29 +91,29 @@ def test_rows_are_counted_with_those_that_are_null(style: dict[str, Any]) -> Non
     assert len(wanted) == 3
     data = written(values, **style)
     expected = list(zip((1, 500, 998), wanted, strict=True))
-    assert rows_with(sifted(data, wanted), wanted) == expected
+    assert rows_with(prefiltered(data, wanted), wanted) == expected
 
 
 def test_rows_are_those_of_their_row_group() -> None:
     values = ids(900)
     data = written(values, row_group_size=300)
-    found = rows_with(sifted(data, [values[450]], 1), [values[450]])
+    found = rows_with(prefiltered(data, [values[450]], 1), [values[450]])
     assert found == [(150, values[450])]
-    assert rows_with(sifted(data, [values[450]], 0), [values[450]]) == []
+    assert rows_with(prefiltered(data, [values[450]], 0), [values[450]]) == []
 
 
-def test_few_others_pass() -> None:
+def test_no_others_pass() -> None:
     values = ids(5000)
-    found = sifted(written(values, use_dictionary=False), values[:10])
+    found = prefiltered(written(values, use_dictionary=False), values[:10])
     assert found is not None
-    assert 10 <= len(found.places) < 20
+    assert len(found.positions) == 10
 
 
 def test_a_key_of_another_length_finds_nothing() -> None:
     values = ids(50)
-    found = sifted(written(values), [values[0][:-1], values[0] + "0", values[0][-8:], ""])
+    found = prefiltered(written(values), [values[0][:-1], values[0] + "0", values[0][-8:], ""])
     assert found is not None
-    assert len(found.places) == 0
+    assert len(found.positions) == 0
 
 
 @pytest.mark.parametrize("values", [["a" * 8, "b" * 9], ["abc", "abd"], ["", ""]], ids=str)
@@ -121,7 +121,7 @@ def test_a_key_of_another_length_finds_nothing() -> None:
 def test_values_of_several_lengths_or_short_ones_are_decoded(
     values: list[str], dictionary: bool
 ) -> None:
-    assert sifted(written(values, use_dictionary=dictionary), values) is None
+    assert prefiltered(written(values, use_dictionary=dictionary), values) is None
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_values_of_several_lengths_or_short_ones_are_decoded(
     ids=str,
 )
 def test_other_encodings_are_decoded(options: dict[str, Any]) -> None:
-    assert sifted(written(ids(10), **options), ids(1)) is None
+    assert prefiltered(written(ids(10), **options), ids(1)) is None
 
 
 def test_nothing_but_null() -> None:
-    found = sifted(written([None, None]), ids(1))
+    found = prefiltered(written([None, None]), ids(1))
     assert found is not None
-    assert len(found.places) == 0
+    assert len(found.positions) == 0
 
 
 @given(
@@ -151,7 +151,7 @@ def test_nothing_is_held_back_that_is_wanted(
     values = rows if odd is None else [*rows, odd]
     if not values:
         return
-    found = sifted(written(values, **style), wanted)
+    found = prefiltered(written(values, **style), wanted)
     if found is None:
         assert len({len(value) for value in values if value is not None} - {9}) > 0
     else:
@@ -170,32 +170,33 @@ def test_damaged_pages_are_left_to_the_decoder(style: dict[str, Any]) -> None:
         for flipped in (0x01, 0x80, 0xFF):
             broken = bytearray(data)
             broken[at] ^= flipped
-            found = sifted(bytes(broken), values[:3])
-            assert found is None or len(found.places) == len(found.values)
+            found = prefiltered(bytes(broken), values[:3])
+            assert found is None or len(found.positions) == len(found.values)
 
 
 def test_a_page_of_more_rows_than_its_row_group_is_not_opened() -> None:
     data = written([None] * 200)
     file = pq.ParquetFile(io.BytesIO(data))
-    sieve = KeyPrefilter.of(pa.chunked_array([pa.array(ids(1), pa.binary())]))
-    assert sieve is not None
+    prefilter = KeyPrefilter.of(pa.chunked_array([pa.array(ids(1), pa.binary())]))
+    assert prefilter is not None
     column, leaf = file.metadata.row_group(0).column(0), file.schema.column(0)
-    opened = prefilter_chunk(column, leaf, 200, len(data), lambda s, n: data[s : s + n], sieve)
+    opened = prefilter_chunk(column, leaf, 200, len(data), lambda s, n: data[s : s + n], prefilter)
     assert opened is not None
     assert (
-        prefilter_chunk(column, leaf, 100, len(data), lambda s, n: data[s : s + n], sieve) is None
+        prefilter_chunk(column, leaf, 100, len(data), lambda s, n: data[s : s + n], prefilter)
+        is None
     )
-    assert prefilter_chunk(column, leaf, 200, 20, lambda s, n: data[s : s + n], sieve) is None
+    assert prefilter_chunk(column, leaf, 200, 20, lambda s, n: data[s : s + n], prefilter) is None
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_the_empty_key_is_not_looked_for_in_pages_without_values(dictionary: bool) -> None:
-    found = sifted(written([None] * 50, use_dictionary=dictionary), ["", *ids(1)])
+    found = prefiltered(written([None] * 50, use_dictionary=dictionary), ["", *ids(1)])
     assert found is not None
-    assert len(found.places) == 0
+    assert len(found.positions) == 0
 
 
-def test_a_sieve_is_for_one_key_column_of_text_without_null() -> None:
+def test_a_prefilter_is_for_one_key_column_of_text_without_null() -> None:
     texts = pa.chunked_array([pa.array([b"x" * 8])])
     keys = pa.table({"id": texts, "n": pa.chunked_array([[1]])})
     text, number = key_column("id", pa.string()), key_column("n", pa.int64())
@@ -209,6 +210,6 @@ def test_a_sieve_is_for_one_key_column_of_text_without_null() -> None:
     assert prefilter_for(with_null, [text]) is None
 
 
-def test_more_keys_than_a_sieve_can_tell_apart() -> None:
+def test_more_keys_than_a_prefilter_takes() -> None:
     many = pc.cast(pa.chunked_array([pa.array(range(70_000))]), pa.string()).cast(pa.binary())
     assert KeyPrefilter.of(many) is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.core.parquet.altered import alter, chunk, dissected, metadata
+from tests.core.parquet.altered import alter, chunk, layout_of, metadata
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, check_columns, columns_of
 from fsspeckit.core.parquet.format.pages import check_chunks
@@ -30,11 +30,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_found_by_its_parts(path: Path) -> None:
-    anatomy = dissected(path)
-    assert [group.rows for group in anatomy.groups] == [10, 10, 10, 10]
-    assert [chunk.path for chunk in anatomy.groups[0].chunks] == ["id", "v", "l.list.element"]
-    assert anatomy.groups[0].span.start == 4
-    assert anatomy.groups[0].span.end == anatomy.groups[1].span.start
+    layout = layout_of(path)
+    assert [group.rows for group in layout.groups] == [10, 10, 10, 10]
+    assert [chunk.path for chunk in layout.groups[0].chunks] == ["id", "v", "l.list.element"]
+    assert layout.groups[0].span.start == 4
+    assert layout.groups[0].span.end == layout.groups[1].span.start
 
 
 def _encrypted_column(footer: Struct) -> None:
@@ -92,8 +92,8 @@ REASONS: dict[str, tuple[Callable[[Struct], object], str]] = {
 
 
 def _take_apart(path: Path) -> None:
-    anatomy = dissected(path)
-    check_columns(anatomy, columns_of(anatomy.elements))
+    layout = layout_of(path)
+    check_columns(layout, columns_of(layout.elements))
 
 
 @pytest.mark.parametrize("what", REASONS)
@@ -109,7 +109,7 @@ def test_a_file_is_not_taken_apart_if(path: Path, what: str) -> None:
 )
 def test_other_writers_are_trusted(path: Path, created_by: bytes) -> None:
     alter(path, lambda footer: set_field(footer, 6, created_by))
-    assert dissected(path).groups
+    assert layout_of(path).groups
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,20 @@ def test_a_damaged_footer_is_not_taken_apart(
 ) -> None:
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CannotSpliceError, match=reason):
-        dissected(path)
+        layout_of(path)
 
 
 def test_a_long_footer_is_read(tmp_path: Path) -> None:
     path = tmp_path / "wide.parquet"
     pq.write_table(pa.table({f"column_{n}": [n] for n in range(900)}), path)
-    anatomy = dissected(path)
-    assert len(anatomy.groups[0].chunks) == 900
+    layout = layout_of(path)
+    assert len(layout.groups[0].chunks) == 900
 
 
 def test_the_length_of_a_bloom_filter_is_found_where_the_footer_has_none(path: Path) -> None:
-    before = dissected(path).groups[0].chunks[0].bloom
+    before = layout_of(path).groups[0].chunks[0].bloom
     alter(path, lambda footer: drop_fields(metadata(footer), [15]))
-    after = dissected(path).groups[0].chunks[0].bloom
+    after = layout_of(path).groups[0].chunks[0].bloom
     assert before is not None
     assert after == before
 
@@ -157,9 +157,9 @@ def _retyped(footer: Struct) -> None:
 @pytest.mark.parametrize("change", [_renamed, _retyped])
 def test_chunks_must_be_those_of_the_schema(path: Path, change: Callable[[Struct], None]) -> None:
     alter(path, change)
-    anatomy = dissected(path)
+    layout = layout_of(path)
     with pytest.raises(CannotSpliceError, match="of the schema"):
-        check_columns(anatomy, columns_of(anatomy.elements))
+        check_columns(layout, columns_of(layout.elements))
 
 
 def _shorter(footer: Struct) -> None:
@@ -177,7 +177,7 @@ def test_a_chunk_that_is_too_short_is_found_by_its_pages(
 ) -> None:
     alter(path, change)
     with pytest.raises(CannotSpliceError, match="page"):
-        check_chunks(dissected(path), lambda start, n: path.read_bytes()[start : start + n])
+        check_chunks(layout_of(path), lambda start, n: path.read_bytes()[start : start + n])
 
 
 def test_gaps_between_chunks_are_no_matter(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_gaps_between_chunks_are_no_matter(tmp_path: Path) -> None:
 
     path = tmp_path / "polars.parquet"
     polars.DataFrame(TABLE).write_parquet(path, row_group_size=10)
-    anatomy = dissected(path)
-    spans = [chunk.data for group in anatomy.groups for chunk in group.chunks]
+    layout = layout_of(path)
+    spans = [chunk.data for group in layout.groups for chunk in group.chunks]
     assert any(one.end < other.start for one, other in pairwise(spans))
-    check_chunks(anatomy, lambda start, n: path.read_bytes()[start : start + n])
+    check_chunks(layout, lambda start, n: path.read_bytes()[start : start + n])
