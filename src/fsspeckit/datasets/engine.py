@@ -59,6 +59,9 @@ class Matches:
     positions: Any = field(default=None, repr=False)
     """The engine's own: which target row has which source row."""
 
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """What the engine adds to the metrics of the merge."""
+
 
 class Engine(Protocol):
     """What differs between engines.

@@ -26,6 +26,7 @@ from fsspeckit.datasets.pipeline.request import (
 )
 from fsspeckit.datasets.pipeline.source import (
     ArrowSource,
+    MemorySource,
     SourcePath,
     as_paths,
     check_unique_names,
@@ -43,6 +44,7 @@ __all__ = [
     "ROW_GROUP_SIZE",
     "ArrowSource",
     "FileOptions",
+    "MemorySource",
     "MergeRequest",
     "OpenedDataset",
     "Progress",

@@ -556,7 +556,7 @@ class _Merge:
         return MergeFileMetadata(path, rows, operation, self._written.sizes[file.final])
 
     def _metrics(self, outcome: CommitOutcome) -> dict[str, Any]:
-        plan = self._written.planned.plan
+        plan, matches = self._written.planned.plan, self._written.planned.matches
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
         rewrites = self._written.rewrites.values()
@@ -586,6 +586,7 @@ class _Merge:
                 for old, (file, _) in self._written.rewritten.items()
             },
             "seconds": dict(self._phases.seconds),
+            **(matches.metrics if matches else {}),
             "commit": {
                 "number": outcome.number,
                 "published": outcome.published,
