@@ -58,6 +58,7 @@ from fsspeckit.datasets.spark.rewriting import (
     RouteShare,
     RowPairs,
     file_windows,
+    read_pairs,
     read_piece,
 )
 from fsspeckit.datasets.spark.session import (
@@ -272,11 +273,14 @@ class TestStaging:
         with pytest.raises(errors.ConcurrentModificationError, match="has changed"):
             Part(root, path, (40,), pin=DataFile(path, 1)).check()
 
-    @pytest.mark.parametrize("share", [InsertShare(5, 15), InsertShare(0, 20, np.array([0, 19]))])
-    def test_rows_to_insert(self, root: Root, stage: str, share: InsertShare) -> None:
+    @pytest.mark.parametrize("wanted", [list(range(5, 15)), [0, 19]])
+    def test_rows_to_insert(self, root: Root, stage: str, wanted: list[int]) -> None:
+        share = InsertShare(5, 15)
+        if wanted == [0, 19]:
+            pairs = RowPairs.of(root, stage, np.array([0, 1]), np.array(wanted))
+            share = InsertShare(0, 20, (pairs,), 2)
         found = pa.concat_tables(insertable(root, staged(root, stage, rows(0, 20), 8), share))
-        wanted = range(5, 15) if share.rows is None else share.rows.tolist()
-        assert found["id"].to_pylist() == list(wanted)
+        assert found["id"].to_pylist() == wanted
         assert len(share) == found.num_rows
 
     def test_rows_to_insert_that_are_listed(self, root: Root, stage: str) -> None:
@@ -284,7 +288,7 @@ class TestStaging:
         listed = np.arange(0, 6000, 1)[::-1].copy()
         pairs = RowPairs.of(root, stage, np.arange(6000), listed)
         assert pairs.path is not None
-        share = InsertShare(0, 6000, None, (pairs,), 6000)
+        share = InsertShare(0, 6000, (pairs,), 6000)
         found = pa.concat_tables(insertable(root, source, share))
         assert found["id"].to_pylist() == list(range(6000))
 
@@ -504,7 +508,7 @@ class _Asking:
         self.asked = asked
 
     def rewrite_file(self, file: RewriteFile, load: Any) -> None:
-        positions = np.concatenate([pairs.read(self.root)[0] for pairs in file.pairs])
+        positions, _ = read_pairs(self.root, file.pairs)
         found = np.searchsorted(self.rewriter.windows[file.path], positions, "right") - 1
         for window in np.unique(found).tolist():
             self.asked.append(load(window, None)["v"].to_pylist())
@@ -635,7 +639,7 @@ class TestWork:
 
     def test_shares_to_insert(self) -> None:
         pairs = (RowPairs("x", (0,)),)
-        listed = [InsertShare(n * 10, n * 10 + 10, None, pairs, 4) for n in range(3)]
+        listed = [InsertShare(n * 10, n * 10 + 10, pairs, 4) for n in range(3)]
         work = cut_shares(listed, 8)
         assert [(share.start, share.end, len(share)) for share in work] == [(0, 20, 8), (20, 30, 4)]
         assert [len(share) for share in cut_shares([InsertShare(0, 25)], 10)] == [10, 10, 5]

@@ -232,12 +232,8 @@ class SparkEngine:
         self, source: SparkSource, read: ReadKeys, resolve: ResolveKeys, request: MergeRequest
     ) -> list[KeyFacts]:
         """Let one task group the keys if they are numbers that it can hold, else Spark."""
-        phase, total, columns, limits = (
-            "resolve the keys for",
-            source.num_rows,
-            read.columns,
-            self._limits,
-        )
+        phase, total = "resolve the keys for", source.num_rows
+        columns, limits = read.columns, self._limits
         is_held = columns.width is not None and (
             columns.width * total <= limits.broadcast_max_key_bytes
             and len(read.source.parts) <= limits.broadcast_max_staged_files
@@ -391,7 +387,7 @@ class SparkEngine:
             pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in found if m.route < 0), key=lambda message: -message.route)
         shares = tuple(
-            InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, None, (m.pairs,), m.rows)
+            InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, (m.pairs,), m.rows)
             for m in without
         )
         moved = np.unique(np.array([row for m in hits for row in m.samples], np.int64))

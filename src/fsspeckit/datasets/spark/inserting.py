@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.core.keys import canonical_keys, key_column
 from fsspeckit.core.schema_conform import take_rows
-from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, join_pairs, read_piece
+from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, read_pairs, read_piece
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
@@ -50,40 +50,29 @@ class InsertShare:
 
     start: int
     end: int
-    rows: Rows | None = None
-    """Which of those from ``start`` to before ``end``, ascending; None for all."""
-
     pairs: tuple[RowPairs, ...] = ()
-    """Where the rows are listed, if not in ``rows``."""
+    """The rows from ``start`` to before ``end`` that are inserted; without pairs, all of them."""
 
     count: int = 0
-    """How many are listed there."""
+    """How many pairs there are."""
 
     def __len__(self) -> int:
-        if self.pairs:
-            return self.count
-        return self.end - self.start if self.rows is None else len(self.rows)
+        return self.count if self.pairs else self.end - self.start
 
 
 def insert_shares(source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
     """Make shares of the rows to insert, which ascend: inline up to a limit, else in files."""
     if not len(rows):
         return ()
-    if len(rows) <= _MAX_LISTED_ROWS:
-        return (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),)
     stage = source.stage()
     root, directory = stage.storage.root, stage.path
     cuts = range(0, len(rows), _MAX_LISTED_ROWS)
     some = [rows[start : start + _MAX_LISTED_ROWS] for start in cuts]
+    inline = _MAX_LISTED_ROWS if len(some) == 1 else 0
+    pairs = [RowPairs.of(root, directory, np.arange(len(one)), one, inline) for one in some]
     return tuple(
-        InsertShare(
-            int(one[0]),
-            int(one[-1]) + 1,
-            None,
-            (RowPairs.of(root, directory, np.arange(len(one)), one),),
-            len(one),
-        )
-        for one in some
+        InsertShare(int(one[0]), int(one[-1]) + 1, (listed,), len(one))
+        for one, listed in zip(some, pairs, strict=True)
     )
 
 
@@ -97,12 +86,12 @@ def cut_shares(shares: Sequence[InsertShare], rows: int) -> list[InsertShare]:
     """Cut or join shares to so many rows for each task, in the order of the source."""
     work: list[InsertShare] = []
     for share in shares:
-        if share.rows is None and not share.pairs:
+        if not share.pairs:
             starts = range(share.start, share.end, rows)
             work += [InsertShare(start, min(start + rows, share.end)) for start in starts]
-        elif work and share.pairs and len(work[-1]) + len(share) <= rows:
+        elif work and len(work[-1]) + len(share) <= rows:
             pairs, count = (*work[-1].pairs, *share.pairs), len(work[-1]) + len(share)
-            work[-1] = InsertShare(work[-1].start, share.end, None, pairs, count)
+            work[-1] = InsertShare(work[-1].start, share.end, pairs, count)
         else:
             work.append(share)
     return work
@@ -132,13 +121,11 @@ class InsertRows:
 
 def insertable(root: Root, source: SourceRows, share: InsertShare) -> Iterator[pa.Table]:
     """Yield the rows of a share, a row group of the source at a time."""
-    rows = share.rows
     if share.pairs:
-        rows = np.sort(join_pairs([pairs.read(root) for pairs in share.pairs])[1])
-    if rows is not None:
+        rows = np.sort(read_pairs(root, share.pairs)[1])
         yield from (table for _, table in source.holding(rows))
-        return
-    yield from (table for _, table in source.pieces(share.start, share.end))
+    else:
+        yield from (table for _, table in source.pieces(share.start, share.end))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Keys of a source that one process does not index: read, resolved and staged by tasks.
 
-Spark sees canonical keys, numbers of files, positions and numbers of source rows. The driver needs
-little to plan: for each row group one key inside its bounds, if there is any, and for each
-partition one of its keys.
+Spark sees canonical keys, numbers of files, positions and numbers of source rows. To plan, the
+driver needs one key inside the bounds of each row group, if there is any, and one key of each
+partition.
 """
 
 from __future__ import annotations

@@ -5,14 +5,22 @@ from __future__ import annotations
 import itertools
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.keys import different_rows, python_value
-from fsspeckit.core.matching import find_positions, moving_keys, prefilter_for, scan_keys
+from fsspeckit.core.keys import python_value
+from fsspeckit.core.matching import (
+    IndexedKeys,
+    Positions,
+    find_positions,
+    keys_of_file,
+    moving_keys,
+    prefilter_for,
+    row_group_starts,
+)
 from fsspeckit.core.planning import PartitionValues
 from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark.limits import pack_by_size
@@ -24,10 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.matching import IndexedKeys
     from fsspeckit.core.planning import Target
     from fsspeckit.core.rewrite import Rewritten
-    from fsspeckit.datasets.spark.keys import KeyColumns
+    from fsspeckit.datasets.spark.keys import KeyColumns, StagedKeys
     from fsspeckit.datasets.spark.limits import SparkLimits
     from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.source import SparkSource
@@ -137,21 +144,12 @@ def unpack_flags(data: bytes, count: int) -> NDArray[np.bool_]:
     return np.unpackbits(bits, count=count).astype(bool)
 
 
-class KeysOfTask(Protocol):
-    """All keys of the source: sent to the task, or read by it."""
-
-    @property
-    def indexed(self) -> IndexedKeys:
-        """The keys."""
-        ...
-
-
 @dataclass(frozen=True)
 class MatchFiles:
     """Scans files for the keys of the source, all of which every task has."""
 
     target: Target
-    keys: KeysOfTask
+    keys: IndexedKeys | StagedKeys
     directory: str
     rewriter: RewriteFiles | None = None
     """Rewrites a file in the same task, where both together stay below a limit."""
@@ -195,25 +193,12 @@ class ScanFiles:
 
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[pa.RecordBatch]:
         """Yield keys with the number of their file and their positions."""
+        names = [*(f"tk{n}" for n in range(len(self.target.key_columns))), "file", "position"]
         for number, row_groups in work:
-            yield from self._scan(number, row_groups)
-
-    def _scan(self, number: int, row_groups: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
-        target = self.target
-        footer = target.footers[number]
-        starts = np.concatenate([[0], np.cumsum([group.rows for group in footer.row_groups])])
-        constants = {
-            c.name: target.partitions[c.name].values[number]
-            for c in target.key_columns
-            if c.name in target.partitions
-        }
-        scanned = scan_keys(target.root, footer, row_groups, target.key_columns, constants)
-        for group, rows, keys in scanned:
-            positions = rows + starts[group]
-            columns = [*keys.columns, pa.repeat(pa.scalar(number, pa.int64()), len(positions))]
-            names = [*(f"tk{n}" for n in range(keys.num_columns)), "file", "position"]
-            table = pa.table([*columns, pa.array(positions)], names=names)
-            yield from table.combine_chunks().to_batches(max_chunksize=65_536)
+            for _, positions, keys in keys_of_file(self.target, None, number, row_groups):
+                file = pa.repeat(pa.scalar(number, pa.int64()), len(positions))
+                table = pa.table([*keys.columns, file, pa.array(positions)], names=names)
+                yield from table.combine_chunks().to_batches(max_chunksize=65_536)
 
 
 @dataclass(frozen=True)
@@ -275,8 +260,8 @@ class WritePairs:
         if route < 0:
             return PairsMessage(route, table.num_rows, (), pairs)
         positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
-        ends = np.cumsum([one.rows for one in self.target.footers[route].row_groups])
-        groups = np.unique(np.searchsorted(ends, positions, "right"))
+        starts = row_group_starts(self.target.footers[route])
+        groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
         reads = source_reads(self.windows[route], self.starts, positions, rows)
         samples = tuple(np.unique(rows[moved])[:_MAX_SAMPLES].tolist())
         return PairsMessage(
@@ -285,22 +270,14 @@ class WritePairs:
 
     def _moved(self, route: int, table: pa.Table) -> NDArray[np.bool_]:
         """Return which pairs have a source row of another partition."""
-        parts = self.target.partition_columns
-        own = {column.name: name for name, column in self.columns.names.items() if name[0] != "o"}
-        if not parts or route < 0:
-            return np.zeros(table.num_rows, bool)
-        here = pa.table(
-            [
-                pa.repeat(
-                    part.canonical(self.target.partitions[part.name].values.slice(route, 1))[0],
-                    table.num_rows,
-                )
-                for part in parts
-            ],
-            names=[part.name for part in parts],
-        )
-        wanted = table.select([own[part.name] for part in parts])
-        return different_rows(wanted, here)
+        moved = np.zeros(table.num_rows, bool)
+        if route >= 0:
+            named, every = self.columns.names, np.arange(table.num_rows)
+            keys = table.select(self.columns.starting("k", "p"))
+            keys = keys.rename_columns([named[name].name for name in keys.column_names])
+            found = Positions(every, every, ())
+            moved[moving_keys(self.target, IndexedKeys(keys, None), route, found)] = True
+        return moved
 
 
 def _by_route(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

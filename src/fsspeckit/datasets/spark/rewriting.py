@@ -48,7 +48,7 @@ __all__ = [
     "RouteShare",
     "RowPairs",
     "file_windows",
-    "join_pairs",
+    "read_pairs",
     "read_piece",
     "rewriter_for",
     "source_reads",
@@ -95,14 +95,6 @@ class RowPairs:
                 table, handle, row_group_size=max(len(positions), 1), **SPILL_WRITE_OPTIONS
             )
         return cls(path, (0,))
-
-    def read(self, root: Root) -> tuple[Rows, Rows]:
-        """Read the pairs, in the order of positions."""
-        read = [(one["position"].to_numpy(), one["row"].to_numpy()) for one in self.tables(root)]
-        return (
-            np.concatenate([positions for positions, _ in read]),
-            np.concatenate([rows for _, rows in read]),
-        )
 
     def tables(self, root: Root) -> Iterator[pa.Table]:
         """Read the pairs one row group at a time."""
@@ -182,7 +174,7 @@ class RewriteFiles:
 
     def rewrite_file(self, file: RewriteFile, load: Callable[[int, Rows], pa.Table]) -> Rewritten:
         """Rewrite one file; ``load`` returns the new rows of a window in the order of positions."""
-        positions, source_rows = join_pairs([pairs.read(self.root) for pairs in file.pairs])
+        positions, source_rows = read_pairs(self.root, file.pairs)
         destination = WorkerStage(self.directory).new_file().path
         new = _NewRows(
             np.searchsorted(positions, self.windows[file.path]),
@@ -239,15 +231,14 @@ class _NewRows:
         return take_rows(self._held, pa.array(pairs - start))
 
 
-def join_pairs(pairs: Sequence[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
-    """Join the pairs that several tasks found, in the order of positions."""
-    nothing = np.empty(0, np.int64)
-    positions = np.concatenate([nothing, *(one for one, _ in pairs)])
-    source_rows = np.concatenate([nothing, *(other for _, other in pairs)])
-    if len(pairs) > 1:
-        order = np.argsort(positions, kind="stable")
-        return positions[order], source_rows[order]
-    return positions, source_rows
+def read_pairs(root: Root, pairs: Sequence[RowPairs]) -> tuple[Rows, Rows]:
+    """Read the pairs that several tasks found in a file, in the order of positions."""
+    schema = pa.schema([("position", pa.int64()), ("row", pa.int64())])
+    tables = [table.select(schema.names) for one in pairs for table in one.tables(root)]
+    joined = pa.concat_tables([schema.empty_table(), *tables])
+    positions, rows = (column.to_numpy() for column in joined.columns)
+    order = np.argsort(positions, kind="stable")
+    return positions[order], rows[order]
 
 
 def rewriter_for(

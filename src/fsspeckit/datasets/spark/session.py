@@ -22,7 +22,7 @@ import tempfile
 import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -465,46 +465,44 @@ def map_items(
     function: Callable[[Any], Iterable[Any]], work: Sequence[Any], mailbox: Mailbox | None = None
 ) -> Any:
     """Make a task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from messages(_called(function, work[number]), mailbox)
-
-    return run
+    return _task(partial(messages, mailbox=mailbox), function, work)
 
 
 def map_partitions(
     function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]], mailbox: Mailbox | None = None
 ) -> Any:
     """Make a task for ``mapInArrow`` on rows: the function on all rows of a partition."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from messages(_called(function, batches), mailbox)
-
-    return run
+    return _task(partial(messages, mailbox=mailbox), function)
 
 
 def map_items_to_rows(
     function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]
 ) -> Any:
     """Like :func:`map_items`, for a function that yields rows for Spark and not messages."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _carrying_errors(_called(function, work[number]))
-
-    return run
+    return _task(_carrying_errors, function, work)
 
 
 def map_partitions_to_rows(
     function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
 ) -> Any:
     """Like :func:`map_partitions`, for a function that yields rows for Spark and not messages."""
+    return _task(_carrying_errors, function)
+
+
+def _task(
+    send: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
+    function: Callable[[Any], Iterable[Any]],
+    work: Sequence[Any] | None = None,
+) -> Any:
+    """Make a task that sends what a function yields for its partition, or for numbered items."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _carrying_errors(_called(function, batches))
+        if work is None:
+            yield from send(_called(function, batches))
+            return
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from send(_called(function, work[number]))
 
     return run
 

@@ -65,7 +65,7 @@ SPILL_WRITE_OPTIONS: Final[dict[str, Any]] = {
     "use_dictionary": False,
     "write_statistics": False,
 }
-"""How files are written that are read soon, and not for long."""
+"""How staged files are written, which are read soon and then removed."""
 
 _MAX_GROUP_ROWS = 131_072
 _MAX_GROUP_BYTES = 32 * 1024 * 1024
@@ -81,16 +81,16 @@ class Part:
     """The rows of each row group."""
 
     constants: dict[str, pa.Scalar] = field(default_factory=dict)
-    """Columns that only the path tells."""
+    """Columns that are in the path only, with their values."""
 
     instants: dict[str, pa.DataType] = field(default_factory=dict)
     """Columns stored as INT96, or with INT96 inside, and their types as instants in UTC."""
 
     pin: DataFile | None = None
-    """What the file was when it was first looked at; None for files of our own."""
+    """The file as it was when it was first opened; None for files of our own."""
 
     bytes: int = 0
-    """What its rows take before they are compressed."""
+    """The bytes of its rows before compression."""
 
     @property
     def rows(self) -> int:
@@ -98,7 +98,7 @@ class Part:
         return sum(self.row_groups)
 
     def check(self) -> None:
-        """Make sure that a file of somebody else is the one that was looked at.
+        """Check that a file of somebody else is the one that was opened first.
 
         Raises:
             ConcurrentModificationError: If it is not.
@@ -114,7 +114,7 @@ class Part:
             )
 
     def meant(self, table: pa.Table) -> pa.Table:
-        """Stored columns in their meaning, with those that the path tells."""
+        """Return stored columns in their meaning, with those that are in the path."""
         columns = {
             name: column.cast(self.instants[name]) if name in self.instants else column
             for name, column in zip(table.column_names, table.columns, strict=True)
@@ -149,7 +149,7 @@ class SourceRows:
 
     @property
     def bytes(self) -> int:
-        """What the rows of all parts take before they are compressed."""
+        """The bytes of the rows of all parts before compression."""
         return sum(part.bytes for part in self.parts)
 
     def pieces(
@@ -219,8 +219,8 @@ def stage_part(
 ) -> Part | None:
     """Write rows into a new file of a staging directory; None if there are no rows.
 
-    The name is new each time: a task that is run twice writes two files, and only the one that it
-    tells about counts.
+    The name is new each time: a task that is run twice writes two files, and only the one that its
+    message names is used.
     """
     path = new_path(directory, "source")
     sizes: list[int] = []
@@ -253,13 +253,13 @@ class StageBatches:
     root: Root
     directory: str
     frame: pa.Schema
-    """What Spark's columns are in Arrow, instants in UTC whatever the session says."""
+    """Spark's columns in Arrow, instants in UTC whatever the session says."""
 
     schema: pa.Schema
     """What the caller wants them to be."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
-        """Gives the number of the partition and its file."""
+        """Yield the number of the partition and its file."""
         part = stage_part(self.root, self.directory, self.schema, map(self._fitted, batches))
         if part is not None:
             yield _partition_number(), part
@@ -373,12 +373,12 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
     physical = physical_types(fragment.metadata.schema)
     instants = int96_columns(fragment.physical_schema, physical)
     keys = ds.get_partition_keys(fragment.partition_expression)
-    told = [name for name in keys if name not in fragment.physical_schema.names]
+    in_path = [name for name in keys if name not in fragment.physical_schema.names]
     return Part(
         root,
         fragment.path,
         tuple(group.num_rows for group in fragment.row_groups),
-        {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
+        {name: pa.scalar(keys[name], schema.field(name).type) for name in in_path},
         {name: schema.field(name).type for name in instants},
         open_disk(root).stat(fragment.path),
         sum(group.total_byte_size for group in fragment.row_groups),
