@@ -30,17 +30,17 @@ class FaultyJobs(Jobs):
 
     fault: Fault | None = None
 
-    def each(self, phase: str, stage: Any, function: Any, work: Any) -> list[Any]:
-        return super().each(phase, stage, self._faulty(function), work)
+    def map_items(self, phase: str, stage: Any, function: Any, work: Any) -> list[Any]:
+        return super().map_items(phase, stage, self._faulty(function), work)
 
-    def over(self, phase: str, stage: Any, frame: Any, function: Any) -> list[Any]:
-        return super().over(phase, stage, frame, self._faulty(function))
+    def map_partitions(self, phase: str, stage: Any, frame: Any, function: Any) -> list[Any]:
+        return super().map_partitions(phase, stage, frame, self._faulty(function))
 
-    def mapped(self, frame: Any, function: Any, schema: str) -> Any:
-        return super().mapped(frame, self._faulty(function), schema)
+    def map_partitions_to_rows(self, frame: Any, function: Any, schema: str) -> Any:
+        return super().map_partitions_to_rows(frame, self._faulty(function), schema)
 
-    def rows(self, function: Any, work: Any, schema: Any) -> Any:
-        return super().rows(self._faulty(function), work, schema)
+    def map_items_to_rows(self, function: Any, work: Any, schema: Any) -> Any:
+        return super().map_items_to_rows(self._faulty(function), work, schema)
 
     def _faulty(self, function: Any) -> Any:
         return function if self.fault is None else _Faulty(function, self.fault)
@@ -105,7 +105,7 @@ def _attempt() -> int:
 
 
 def _rewritten(task: Any, answer: Any) -> str | None:
-    """The new file, if this is a task that writes files anew."""
+    """The new file, if this is a task that rewrites files."""
     if type(task).__name__ != "RewriteFiles":
         return None
     path: str | None = answer[1].path

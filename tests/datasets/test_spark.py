@@ -50,8 +50,23 @@ class SparkTests(EngineTests):
         _GENERATED(self, connect, data)
 
 
+def by_tasks(spark: SparkSession) -> Callable[..., Any]:
+    """An engine whose work on rows is all done by tasks, however small it is."""
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+    return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0))
+
+
 class TestSpark(SparkTests):
     """A session of this process."""
+
+    @pytest.fixture
+    def connect(self, spark: SparkSession) -> Callable[..., Any]:
+        return by_tasks(spark)
+
+
+class TestSparkDriver(SparkTests):
+    """Limits as they are: nearly every merge of the suite is small enough for the driver."""
 
     @pytest.fixture
     def connect(self, spark: SparkSession) -> Callable[..., Any]:
@@ -65,6 +80,4 @@ class TestSparkConnect(SparkTests):
 
     @pytest.fixture
     def connect(self, spark_connect: SparkSession) -> Callable[..., Any]:
-        from fsspeckit.datasets.spark import SparkDatasetIO
-
-        return partial(SparkDatasetIO, spark_connect)
+        return by_tasks(spark_connect)

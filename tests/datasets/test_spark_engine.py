@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,39 +66,53 @@ class TestActions:
         assert io.jobs.actions - before <= 4
 
     @pytest.mark.parametrize(
-        ("strategy", "little", "actions"),
-        [("upsert", 1 << 20, 2), ("upsert", 0, 3), ("insert", 1 << 20, 1), ("insert", 0, 3)],
+        ("strategy", "limits", "tier", "actions"),
+        [
+            ("upsert", {}, "driver", 1),
+            ("upsert", {"driver_max_target_bytes": 0}, "broadcast", 2),
+            ("upsert", {"driver_max_source_bytes": 0}, "broadcast", 3),
+            ("insert", {}, "driver", 1),
+            ("insert", {"driver_max_files": 0}, "broadcast", 2),
+            ("insert", {"driver_max_source_bytes": 0}, "broadcast", 3),
+        ],
     )
-    def test_little_work_is_done_by_the_driver(
+    def test_small_merges_are_done_by_the_driver(
         self,
-        io: SparkDatasetIO,
         spark: SparkSession,
         tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
         strategy: str,
-        little: int,
+        limits: dict[str, int],
+        tier: str,
         actions: int,
     ) -> None:
-        """To insert a few rows, and to look for them where nothing is to be written anew."""
+        """In all other tiers it still inserts the rows of a small source."""
+        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
         path = sixteen_files(tmp_path / "data")
         frame = spark.range(1590, 1610, 1, 2).selectExpr("id", "'new' AS v")
-        monkeypatch.setattr("fsspeckit.datasets.spark.engine.DRIVER_MAX_BYTES", little)
+        io = SparkDatasetIO(spark, limits=SparkLimits(**limits))
         io.jobs.prepare()
         before = io.jobs.actions
         result = io.merge(frame, path, strategy, ["id"])
         updated = 10 if strategy == "upsert" else 0
         assert (result.updated, result.inserted, len(result.inserted_files)) == (updated, 10, 1)
         assert io.jobs.actions - before == actions
+        assert result.metrics["tier"] == tier
+        assert next(iter(limits), "driver_max_") in result.metrics["tier_reason"]
         kept = 1600 - updated
         expected = numbers(*range(kept)), numbers(*range(kept, 1610), v="new")
         assert rows_of(path) == Counter(lines(pa.concat_tables(expected)))
 
     @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
-    @pytest.mark.parametrize(("strategy", "jobs"), [("update", 2), ("upsert", 2), ("insert", 2)])
+    @pytest.mark.parametrize("strategy", ["update", "upsert", "insert"])
+    @pytest.mark.parametrize(("max_files", "jobs"), [(8, 2), (16, 1)])
     def test_a_small_merge_shuffles_nothing_and_starts_no_worker(
-        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, strategy: str, jobs: int
+        self, spark: SparkSession, tmp_path: Path, strategy: str, max_files: int, jobs: int
     ) -> None:
-        """Keys of more than a few files are not looked for by the driver."""
+        """Keys of more files than the limit are looked up by tasks."""
+        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+        io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=max_files))
         path = sixteen_files(tmp_path / "data")
         frame = spark.range(0, 3200, 32, 2).selectExpr("id", "'new' AS v")
         io.jobs.prepare()
@@ -129,7 +144,7 @@ class TestActions:
         found = {
             file.name: pattern.findall(file.read_text(encoding="utf-8")) for file in _modules()
         }
-        assert sorted(found.pop("spark_session.py")) == ["collect", "collect"]
+        assert sorted(found.pop("session.py")) == ["collect", "collect"]
         assert set(map(tuple, found.values())) == {()}
 
     def test_jobs_say_what_they_are_for(
@@ -150,7 +165,7 @@ class TestActions:
 def _modules() -> list[Path]:
     import fsspeckit.datasets
 
-    return sorted(Path(fsspeckit.datasets.__path__[0]).glob("spark*.py"))
+    return sorted(Path(fsspeckit.datasets.__path__[0]).glob("spark/*.py"))
 
 
 def test_no_gateway_no_rdds_no_private_attributes() -> None:
@@ -376,8 +391,17 @@ class TestLargeSources:
         assert plan.source_rows == 50
 
 
-def test_many_new_rows_beside_some_that_match(io: SparkDatasetIO, tmp_path: Path) -> None:
-    """More keys than are given to tasks, and more new rows than one list of them holds."""
+@pytest.mark.parametrize("limits", [{}, {"driver_max_files": 0}, {"driver_max_source_bytes": 0}])
+def test_many_new_rows_beside_some_that_match(
+    spark: SparkSession, tmp_path: Path, limits: dict[str, int]
+) -> None:
+    """More keys than are given to tasks, and more new rows than one list of them holds.
+
+    The driver merges, stages the keys for tasks, or lets them resolve the keys.
+    """
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+    io = SparkDatasetIO(spark, limits=SparkLimits(**limits))
     (tmp_path / "data").mkdir()
     old = pa.table({"id": np.arange(50_000, 50_100), "v": ["old"] * 100})
     pq.write_table(old, tmp_path / "data" / "a.parquet")
@@ -385,6 +409,7 @@ def test_many_new_rows_beside_some_that_match(io: SparkDatasetIO, tmp_path: Path
     source = pa.table({"id": ids, "v": ["new"] * len(ids)})
     result = io.merge(source, str(tmp_path / "data"), "upsert", ["id"])
     assert (result.updated, result.inserted) == (100, 139_900)
+    assert result.metrics["tier"] == ("broadcast" if limits else "driver")
     found = pq.read_table(tmp_path / "data")
     assert sorted(found["id"].to_pylist()) == list(range(140_000))
     assert set(found["v"].to_pylist()) == {"new"}
@@ -405,15 +430,13 @@ def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str, joined:
 
 
 def large_io(spark: SparkSession, *, joined: bool = True) -> SparkDatasetIO:
-    """An engine that takes every source with keys for a large one, or for a very large one."""
-    from fsspeckit.datasets.base import DatasetIO
-    from fsspeckit.datasets.spark import SparkDatasetIO
-    from fsspeckit.datasets.spark.engine import STAGED_KEY_BYTES, SparkEngine
+    """An engine that never merges in the driver: tasks read all keys, or Spark joins them."""
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
-    io = SparkDatasetIO(spark)
-    staged = 0 if joined else STAGED_KEY_BYTES
-    DatasetIO.__init__(io, SparkEngine(io.jobs, small=0, staged=staged))
-    return io
+    limits = SparkLimits(driver_max_source_bytes=0, broadcast_max_given_keys=0)
+    if joined:
+        limits = replace(limits, broadcast_max_key_bytes=0)
+    return SparkDatasetIO(spark, limits=limits)
 
 
 class TestSessions:
@@ -488,7 +511,7 @@ class TestSessions:
 
 
 def test_errors_of_tasks_are_what_they_were() -> None:
-    from fsspeckit.datasets.spark.tasks import deserialize_error, messages
+    from fsspeckit.datasets.spark.session import deserialize_error, messages
 
     def fail() -> Iterator[int]:
         yield 1

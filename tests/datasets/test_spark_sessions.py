@@ -80,12 +80,12 @@ def test_without_a_session_a_local_one_is_started_that_is_silent(tmp_path: Path)
 _UNFIT = """
 import json, os, sys, time, traceback
 import pyarrow as pa
-from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
 told = []
 for python in ("no-pyarrow", "no-fsspec", "other-version"):
     os.environ["PYSPARK_PYTHON"] = f"{sys.argv[1]}/{python}"
-    io = SparkDatasetIO()
+    io = SparkDatasetIO(limits=SparkLimits(driver_max_source_bytes=0))
     try:
         io.merge(pa.table({"id": [1]}), sys.argv[1] + "/data", "upsert", ["id"])
     except Exception as error:

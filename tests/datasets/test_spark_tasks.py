@@ -17,56 +17,60 @@ from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.planning.footers import FileFooter, RowGroup
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.datasets.spark.inserting import (
+    InsertShare,
     PartitionPieces,
-    Piece,
-    PieceWriter,
-    ReadPairs,
-    RewriteRouted,
-    RouteRows,
-    RouteShare,
     SplitByPartition,
-    read_piece,
+    cut_shares,
+    insertable,
+    pack_pieces,
+    task_rows,
 )
 from fsspeckit.datasets.spark.keys import (
-    CountRows,
     KeyColumns,
     ReadFooters,
     ReadKeyFile,
     ReadKeys,
     ResolveAtOnce,
     ResolveKeys,
+)
+from fsspeckit.datasets.spark.limits import (
+    SparkLimits,
+    choose_tier,
+    chunk_footers,
+    pack_by_size,
+    row_ranges,
+)
+from fsspeckit.datasets.spark.matching import (
+    CountRows,
     ScanFiles,
     WritePairs,
+    pack_flags,
+    unpack_flags,
 )
-from fsspeckit.datasets.spark.scheduling import (
-    INSERT_ROWS,
-    footer_work,
-    insert_work,
-    partition_work,
-    shares,
-    task_rows,
-    together,
-    windows,
-)
-from fsspeckit.datasets.spark.source import Part, SourceRows, stage_part
-from fsspeckit.datasets.spark.tasks import (
-    InsertShare,
-    Mailbox,
+from fsspeckit.datasets.spark.rewriting import (
+    Piece,
+    PieceWriter,
+    ReadPairs,
     RewriteFile,
     RewriteFiles,
+    RewriteRouted,
+    RouteRows,
+    RouteShare,
     RowPairs,
-    StageBatches,
-    deserialize_error,
-    each,
-    insertable,
-    map_items_to_rows,
-    messages,
-    opened,
-    over,
-    packed,
-    rows_over,
-    unpacked,
+    file_windows,
+    read_pairs,
+    read_piece,
 )
+from fsspeckit.datasets.spark.session import (
+    Mailbox,
+    deserialize_error,
+    map_items,
+    map_items_to_rows,
+    map_partitions,
+    map_partitions_to_rows,
+    messages,
+)
+from fsspeckit.datasets.spark.source import Part, SourceRows, StageBatches, stage_part
 from fsspeckit.storage.listing import DataFile, list_files
 from fsspeckit.storage.roots import open_root
 
@@ -74,6 +78,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspeckit.storage.roots import Root
+
+LIMITS = SparkLimits()
 
 
 def rows(start: int, end: int, v: str = "old") -> pa.Table:
@@ -120,7 +126,7 @@ class TestMessages:
         short, long = "x", "x" * 100_000
         told = [batch.column(0)[0].as_py() for batch in messages([short, long], mailbox)]
         assert max(map(len, told)) < 1000
-        assert [opened(data, mailbox) for data in told] == [short, long]
+        assert [mailbox.open(data) for data in told] == [short, long]
         assert len(list(Path(stage).iterdir())) == 1
 
     def test_a_file_that_is_not_the_message_is_not_unpickled(self, root: Root, stage: str) -> None:
@@ -129,7 +135,7 @@ class TestMessages:
         (file,) = Path(stage).iterdir()
         file.write_bytes(pickle.dumps("of somebody else"))
         with pytest.raises(errors.ConcurrentModificationError, match=file.name):
-            opened(told.column(0)[0].as_py(), mailbox)
+            mailbox.open(told.column(0)[0].as_py())
 
     def test_what_a_repetition_would_not_mend_is_an_answer(self) -> None:
         def refuse(_: Any) -> Iterator[int]:
@@ -138,25 +144,25 @@ class TestMessages:
 
         told = [
             pickle.loads(batch.column(0)[0].as_py())
-            for batch in each(refuse, ["only"])(task_batches(0))
+            for batch in map_items(refuse, ["only"])(task_batches(0))
         ]
         assert told[0] == 1
         assert isinstance(told[1], errors.InvalidArgumentError)
 
-    @pytest.mark.parametrize("kind", ["rows of each", "rows over"])
+    @pytest.mark.parametrize("kind", ["items", "partitions"])
     def test_errors_travel_in_the_text(self, kind: str) -> None:
         def fail(_: Any) -> Iterator[pa.RecordBatch]:
             raise PermissionError(13, "Permission denied", "/x")
             yield
 
-        run = map_items_to_rows(fail, [None]) if kind == "rows of each" else rows_over(fail)
+        run = map_items_to_rows(fail, [None]) if kind == "items" else map_partitions_to_rows(fail)
         with pytest.raises(RuntimeError) as caught:
             list(run(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, PermissionError)
         assert found.filename == "/x"
 
-    @pytest.mark.parametrize("task", [each, map_items_to_rows])
+    @pytest.mark.parametrize("task", [map_items, map_items_to_rows])
     def test_errors_before_the_first_answer_travel_too(self, task: Any) -> None:
         """Of a function that works at once and gives an iterator afterwards."""
 
@@ -173,7 +179,10 @@ class TestMessages:
         def fail(_: Any) -> Iterator[Any]:
             raise errors.ConcurrentModificationError("the source has changed.\nHint: again.")
 
-        for run in (rows_over(fail)([]), map_items_to_rows(fail, [1])(task_batches(0))):
+        for run in (
+            map_partitions_to_rows(fail)([]),
+            map_items_to_rows(fail, [1])(task_batches(0)),
+        ):
             with pytest.raises(RuntimeError) as caught:
                 list(run)
             found = deserialize_error(str(caught.value))
@@ -202,17 +211,17 @@ class TestMessages:
             raise pa.ArrowInvalid("too wide")
 
         with pytest.raises(RuntimeError) as caught:
-            list(each(fail, ["only"])(task_batches(0)))
+            list(map_items(fail, ["only"])(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, pa.ArrowInvalid)
         assert str(found) == "too wide"
 
     def test_flags(self) -> None:
         flags = np.arange(21) % 3 == 0
-        assert (unpacked(packed(flags), 21) == flags).all()
+        assert (unpack_flags(pack_flags(flags), 21) == flags).all()
 
-    def test_over(self) -> None:
-        (told,) = over(CountRows())(task_batches(1, 2, 3))
+    def test_map_partitions(self) -> None:
+        (told,) = map_partitions(CountRows())(task_batches(1, 2, 3))
         assert pickle.loads(told.column(0)[0].as_py()) == 3
 
 
@@ -264,11 +273,14 @@ class TestStaging:
         with pytest.raises(errors.ConcurrentModificationError, match="has changed"):
             Part(root, path, (40,), pin=DataFile(path, 1)).check()
 
-    @pytest.mark.parametrize("share", [InsertShare(5, 15), InsertShare(0, 20, np.array([0, 19]))])
-    def test_rows_to_insert(self, root: Root, stage: str, share: InsertShare) -> None:
+    @pytest.mark.parametrize("wanted", [list(range(5, 15)), [0, 19]])
+    def test_rows_to_insert(self, root: Root, stage: str, wanted: list[int]) -> None:
+        share = InsertShare(5, 15)
+        if wanted == [0, 19]:
+            pairs = RowPairs.of(root, stage, np.array([0, 1]), np.array(wanted))
+            share = InsertShare(0, 20, (pairs,), 2)
         found = pa.concat_tables(insertable(root, staged(root, stage, rows(0, 20), 8), share))
-        wanted = range(5, 15) if share.rows is None else share.rows.tolist()
-        assert found["id"].to_pylist() == list(wanted)
+        assert found["id"].to_pylist() == wanted
         assert len(share) == found.num_rows
 
     def test_rows_to_insert_that_are_listed(self, root: Root, stage: str) -> None:
@@ -276,7 +288,7 @@ class TestStaging:
         listed = np.arange(0, 6000, 1)[::-1].copy()
         pairs = RowPairs.of(root, stage, np.arange(6000), listed)
         assert pairs.path is not None
-        share = InsertShare(0, 6000, None, (pairs,), 6000)
+        share = InsertShare(0, 6000, (pairs,), 6000)
         found = pa.concat_tables(insertable(root, source, share))
         assert found["id"].to_pylist() == list(range(6000))
 
@@ -495,8 +507,8 @@ class _Asking:
         self.rewriter = rewriter
         self.asked = asked
 
-    def rewritten(self, file: RewriteFile, load: Any) -> None:
-        positions = np.concatenate([pairs.read(self.root)[0] for pairs in file.pairs])
+    def rewrite_file(self, file: RewriteFile, load: Any) -> None:
+        positions, _ = read_pairs(self.root, file.pairs)
         found = np.searchsorted(self.rewriter.windows[file.path], positions, "right") - 1
         for window in np.unique(found).tolist():
             self.asked.append(load(window, None)["v"].to_pylist())
@@ -583,52 +595,54 @@ class TestWork:
     def test_windows_of_a_file(self) -> None:
         groups = tuple(RowGroup(10, megabytes << 20) for megabytes in (10, 5, 5, 40, 1))
         footer = FileFooter(DataFile("x", 1), 50, groups)
-        assert windows(footer).tolist() == [0, 20, 30, 40]
-        assert windows(FileFooter(DataFile("x", 1))).tolist() == [0]
+        assert file_windows(footer, LIMITS).tolist() == [0, 20, 30, 40]
+        assert file_windows(FileFooter(DataFile("x", 1)), LIMITS).tolist() == [0]
 
     @pytest.mark.parametrize(
         ("count", "tasks"), [(1, 1), (512, 1), (513, 2), (10_000, 4), (100_000, 13), (10**6, 64)]
     )
     def test_footers_are_shared_out(self, count: int, tasks: int) -> None:
         files = [DataFile(str(n), 1) for n in range(count)]
-        work = footer_work(files, 4)
+        work = chunk_footers(LIMITS, files, 4)
         assert len(work) == tasks
         assert [file for some in work for file in some] == files
 
     def test_tasks_are_few_and_not_too_large(self) -> None:
-        assert together([(n, 1) for n in range(1000)], 8) == [list(range(1000))]
-        assert together([(n, 100 << 20) for n in range(3)], 8) == [[0], [1], [2]]
-        assert [len(some) for some in together([(n, 10 << 20) for n in range(16)], 4)] == [4] * 4
+        assert pack_by_size(LIMITS, [(n, 1) for n in range(1000)], 8) == [list(range(1000))]
+        assert pack_by_size(LIMITS, [(n, 100 << 20) for n in range(3)], 8) == [[0], [1], [2]]
+        assert [
+            len(some) for some in pack_by_size(LIMITS, [(n, 10 << 20) for n in range(16)], 4)
+        ] == [4] * 4
 
     @pytest.mark.parametrize(
         ("total", "tasks", "expected"),
         [(1, 4, [1]), (200_000, 4, [131_072, 68_928]), (1_120_000, 4, [280_000] * 4)],
     )
     def test_shares_of_a_source(self, total: int, tasks: int, expected: list[int]) -> None:
-        found = shares(total, tasks)
+        found = row_ranges(LIMITS, total, tasks)
         assert [end - start for start, end in found] == expected
         assert (found[0][0], found[-1][1]) == (0, total)
 
     def test_shares_of_a_large_source_are_not_large(self) -> None:
-        assert max(end - start for start, end in shares(100_000_000, 4)) == 1_048_576
+        assert max(end - start for start, end in row_ranges(LIMITS, 100_000_000, 4)) == 1_048_576
 
     @pytest.mark.parametrize(
         ("total", "per_file", "expected"),
         [
             (10, 5_000_000, 10),
-            (3 * INSERT_ROWS, 5_000_000, INSERT_ROWS),
-            (3 * INSERT_ROWS, 300_000, 1_200_000),
+            (3_000_000, 5_000_000, 1_000_000),
+            (3_000_000, 300_000, 1_200_000),
         ],
     )
     def test_rows_of_a_task(self, total: int, per_file: int, expected: int) -> None:
-        assert task_rows(total, per_file) == expected
+        assert task_rows(LIMITS, total, per_file) == expected
 
     def test_shares_to_insert(self) -> None:
         pairs = (RowPairs("x", (0,)),)
-        listed = [InsertShare(n * 10, n * 10 + 10, None, pairs, 4) for n in range(3)]
-        work = insert_work(listed, 8)
+        listed = [InsertShare(n * 10, n * 10 + 10, pairs, 4) for n in range(3)]
+        work = cut_shares(listed, 8)
         assert [(share.start, share.end, len(share)) for share in work] == [(0, 20, 8), (20, 30, 4)]
-        assert [len(share) for share in insert_work([InsertShare(0, 25)], 10)] == [10, 10, 5]
+        assert [len(share) for share in cut_shares([InsertShare(0, 25)], 10)] == [10, 10, 5]
 
     def test_small_partitions_share_a_task_and_large_ones_have_several(self) -> None:
         def told(partition: int, *sizes: int) -> PartitionPieces:
@@ -636,8 +650,38 @@ class TestWork:
             return PartitionPieces((partition,), pieces)
 
         small = [told(n, 1000) for n in range(100)]
-        assert [len(some) for some in partition_work(small, 5_000_000)] == [64, 36]
+        assert [len(some) for some in pack_pieces(LIMITS, small, 5_000_000)] == [64, 36]
         large = [told(0, *[400_000] * 6), told(1, 10)]
-        work = partition_work(large, 5_000_000)
+        work = pack_pieces(LIMITS, large, 5_000_000)
         assert [sum(piece.rows for piece in some) for some in work] == [1_200_000, 1_200_000, 10]
         assert told(1, 10, 20).rows == 30
+
+
+class TestTiers:
+    """Which tier a merge takes, and what its metrics say about it."""
+
+    @pytest.mark.parametrize(
+        ("sizes", "tier", "reason"),
+        [
+            ({}, "driver", "at most driver_max_source_bytes=16,777,216"),
+            ({"source_bytes": 1 << 25}, "broadcast", "more than driver_max_source_bytes="),
+            ({"target_bytes": 1 << 26}, "broadcast", "67,108,864 bytes of the target: more than"),
+            ({"target_files": 33}, "broadcast", "33 files of the target: more than"),
+            ({"key_bytes": 1 << 25}, "broadcast", "at most broadcast_max_key_bytes=33,554,432"),
+            ({"key_bytes": (1 << 25) + 1}, "shuffle", "more than broadcast_max_key_bytes="),
+        ],
+    )
+    def test_the_first_limit_that_is_exceeded_decides(
+        self, sizes: dict[str, int], tier: str, reason: str
+    ) -> None:
+        given: dict[str, Any] = {"source_bytes": 1, "key_bytes": None, **sizes}
+        choice = choose_tier(LIMITS, **given)
+        assert choice.metrics["tier"] == tier
+        assert reason in choice.metrics["tier_reason"]
+
+    @pytest.mark.parametrize("value", [-1, 1.5, True, "1"])
+    def test_a_limit_is_a_whole_number(self, value: Any) -> None:
+        with pytest.raises(errors.InvalidArgumentError, match="driver_max_files must be >= 0"):
+            SparkLimits(driver_max_files=value)
+        with pytest.raises(errors.InvalidArgumentError, match="task_max_bytes must be >= 1"):
+            SparkLimits(task_max_bytes=0)

@@ -77,6 +77,9 @@ class Matches(Generic[PositionsT]):
     positions: PositionsT = field(repr=False)
     """Which target rows match which source rows; only the engine itself reads it."""
 
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """What the engine adds to the metrics of the merge."""
+
 
 class Engine(Protocol[SourceT, KeysT, PositionsT]):
     """What differs between engines; each has its own kinds of source, keys and positions."""

@@ -27,6 +27,7 @@ from fsspeckit.datasets.pipeline.reading import (
 )
 from fsspeckit.datasets.pipeline.source import (
     ArrowSource,
+    MemorySource,
     SourcePath,
     as_paths,
     check_unique_names,
@@ -44,6 +45,7 @@ from fsspeckit.display import Progress
 __all__ = [
     "ArrowSource",
     "FileOptions",
+    "MemorySource",
     "MergeOptions",
     "OpenedDataset",
     "Progress",

@@ -517,6 +517,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 for old, (file, _) in self._attempt.rewritten.items()
             },
             "seconds": dict(self._phases.seconds),
+            **(self._attempt.matches.metrics if self._attempt.matches else {}),
             "commit": {
                 "number": outcome.number,
                 "published": outcome.published,

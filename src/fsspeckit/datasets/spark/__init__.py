@@ -1,4 +1,4 @@
-"""The Spark engine's front door: from local mode on a laptop to a cluster.
+"""The Spark engine: from local mode on a laptop to a cluster.
 
 >>> import pyarrow as pa
 >>> io = SparkDatasetIO()  # doctest: +SKIP
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.datasets.base import DatasetIO
-from fsspeckit.datasets.spark.engine import DRIVER_FOOTERS, SparkEngine
+from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
 from fsspeckit.datasets.spark.session import Jobs, open_session
 from fsspeckit.errors import InvalidArgumentError
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage import PublishMode, Root, Storage
 
-__all__ = ["SparkDatasetIO"]
+__all__ = ["SparkDatasetIO", "SparkLimits"]
 
 
 class SparkDatasetIO(DatasetIO):
     """Reads, writes and merges datasets with PySpark, on classic and on Connect sessions.
+
+    A merge runs in one of three tiers: ``driver``, ``broadcast`` or ``shuffle``. The metrics of its
+    result name it as ``tier``, and the size that decided as ``tier_reason``.
 
     Args:
         spark: A session; None for the active one, or a new one in local mode.
@@ -38,11 +42,10 @@ class SparkDatasetIO(DatasetIO):
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
-        driver_footers: The footers of more files than this are read by tasks.
+        limits: How large the work of the driver and of each task may be; with it tiers are chosen.
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is missing or too old.
-        InvalidArgumentError: If ``driver_footers`` is no number of files.
     """
 
     def __init__(
@@ -54,15 +57,11 @@ class SparkDatasetIO(DatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
-        driver_footers: int = DRIVER_FOOTERS,
+        limits: SparkLimits = DEFAULT_LIMITS,
     ) -> None:
-        if driver_footers < 0:
-            raise InvalidArgumentError(
-                f"driver_footers must be >= 0, a whole number, got {driver_footers!r}."
-            )
         self.jobs = Jobs(open_session(spark))
         """The session, and the jobs that run on it."""
-        engine = SparkEngine(self.jobs, filesystem, driver_footers=driver_footers)
+        engine = SparkEngine(self.jobs, filesystem, limits)
         super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
 
     def read_dataset(

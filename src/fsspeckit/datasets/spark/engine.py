@@ -1,9 +1,10 @@
-"""The Spark engine: every phase that touches data is a job, and only messages reach the driver."""
+"""The Spark engine: small merges run in the driver, all others in tasks that send messages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +16,21 @@ from fsspeckit.core.matching import IndexedKeys, index_keys, key_and_order_colum
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline import as_paths, check_unique_names, open_source, stored_columns
+from fsspeckit.datasets.pipeline import as_paths, check_unique_names
+from fsspeckit.datasets.pyarrow import ArrowEngine
 from fsspeckit.datasets.spark.inserting import (
-    PIECES,
     InsertPieces,
-    ReadPairs,
-    RewriteRouted,
-    RouteRows,
-    RouteShare,
+    InsertRows,
+    InsertShare,
     SplitByPartition,
+    cut_shares,
+    insert_shares,
+    insertable,
+    pack_pieces,
+    task_rows,
 )
 from fsspeckit.datasets.spark.keys import (
-    CountRows,
+    DriverKeys,
     KeyColumns,
     ReadFooters,
     ReadKeyFile,
@@ -34,99 +38,76 @@ from fsspeckit.datasets.spark.keys import (
     ResolveAtOnce,
     ResolvedKeys,
     ResolveKeys,
-    ScanFiles,
     StagedKeys,
-    WritePairs,
+    check_facts,
     deduplicate_keys,
     trusted_bounds,
 )
+from fsspeckit.datasets.spark.limits import (
+    DEFAULT_LIMITS,
+    choose_tier,
+    chunk_evenly,
+    chunk_footers,
+    pack_by_size,
+    row_ranges,
+)
 from fsspeckit.datasets.spark.matching import (
-    NO_ROWS,
-    check_facts,
-    insert_shares,
-    match_of,
+    CountRows,
+    FoundFile,
+    MatchFiles,
+    ScanFiles,
+    WritePairs,
     merge_matches,
+    pack_scans,
+    row_group_bytes,
     sample_keys_of,
     scattered_files,
-    some_rows,
-)
-from fsspeckit.datasets.spark.scheduling import (
-    bundles,
-    footer_work,
-    insert_work,
-    partition_work,
-    row_group_bytes,
-    shares,
-    spread,
     subset,
-    task_rows,
-    together,
-    windows,
+    unpack_flags,
+)
+from fsspeckit.datasets.spark.rewriting import (
+    PAIRS,
+    PIECES,
+    ReadPairs,
+    RewriteFile,
+    RewriteRouted,
+    RouteRows,
+    RouteShare,
+    RowPairs,
+    file_windows,
+    rewriter_for,
 )
 from fsspeckit.datasets.spark.session import arrow_schema
-from fsspeckit.datasets.spark.source import InMemorySource, SourceRows, SparkSource, files_in_place
-from fsspeckit.datasets.spark.tasks import (
-    FoundFile,
-    InsertRows,
-    InsertShare,
-    MatchFiles,
-    RewriteFile,
-    RewriteFiles,
-    RowPairs,
-    StageBatches,
-    unpacked,
-)
+from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
-    from fsspeckit.datasets.spark.keys import KeyFacts, PairsMessage
-    from fsspeckit.datasets.spark.scheduling import Work
+    from fsspeckit.datasets.spark.keys import KeyFacts
+    from fsspeckit.datasets.spark.limits import SparkLimits, TierChoice
+    from fsspeckit.datasets.spark.matching import PairsMessage, Scanned, ScanWork
+    from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.session import Jobs
-    from fsspeckit.datasets.spark.tasks import Scanned
     from fsspeckit.storage import DataFile, Root, StagedFile
 
-    Rows = NDArray[np.int64]
-    AnySource = SparkSource | InMemorySource
+__all__ = ["SparkEngine"]
 
-__all__ = ["DRIVER_FOOTERS", "SMALL_SOURCE", "STAGED_KEY_BYTES", "SparkEngine"]
-
-SMALL_SOURCE = 65_536
-"""Up to so many keys are given to every task."""
-
-STAGED_KEY_BYTES = 32 * 1024 * 1024
-"""Keys and pairs of rows of up to so many bytes are read by every task; Spark handles more."""
-
-DRIVER_FOOTERS = 2048
-"""The footers of more files are read by tasks."""
-
-_SAMPLES = 5
-_AT_ONCE_BYTES = 64 * 1024 * 1024
-_HELD_INSERT_ROWS = 100_000
-DRIVER_MAX_BYTES = 16 * 1024 * 1024
-# The driver reads one after the other, and each may take some requests.
-_LITTLE_FILES = 8
-_BUCKETS = 1024
-_PAIR_BYTES = 16
-# A task that needs more of them would wait for one after the other.
-_FEW_FILES = 64
-_PAIRS = "position bigint, row bigint, route bigint"
+_MAX_SAMPLES = 5
+_MAX_BUCKETS = 1024
 # A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
-_SCANNED_PER_KEY = 4
+_MIN_SCANNED_PER_KEY_BYTE = 4
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The engine's own part of a match."""
+class _TaskPositions:
+    """The matches that tasks found; those that the driver found are the PyArrow engine's own."""
 
     pairs: Mapping[str, tuple[RowPairs, ...]] = field(default_factory=dict)
     """By canonical path, which positions have which source rows."""
@@ -134,57 +115,44 @@ class _Found:
     unmatched: tuple[InsertShare, ...] = ()
     """Source rows whose key is not in the target, in their order."""
 
-    done: Mapping[str, Rewritten] = field(default_factory=dict)
-    """By canonical path, what became of files that were written anew at once."""
+    rewritten: Mapping[str, Rewritten] = field(default_factory=dict)
+    """By canonical path, files that the scanning tasks have rewritten."""
 
     scattered: frozenset[str] = frozenset()
     """Files whose source rows are all over the source."""
 
-
-@dataclass(frozen=True)
-class _FewKeys(IndexedKeys):
-    """Keys that every task is given, and what they are for."""
-
-    request: MergeOptions | None = None
+    is_joined: bool = False
+    """Whether Spark joined the keys, because tasks cannot hold them all."""
 
 
 class SparkEngine:
-    """Spark does the work on data.
+    """Merges with Spark, in one of three tiers: see :func:`~.limits.choose_tier`.
 
     Args:
         jobs: Where jobs run.
         filesystem: The filesystem of paths that are passed as data.
-        small: Up to how many keys a source counts as small.
-        driver_footers: Up to how many files the driver reads the footers itself.
-        staged: Up to how many bytes of keys every task reads them all.
+        limits: How large the work of each tier and task may be.
     """
 
     name = "spark"
 
     def __init__(
-        self,
-        jobs: Jobs,
-        filesystem: Any = None,
-        small: int = SMALL_SOURCE,
-        driver_footers: int = DRIVER_FOOTERS,
-        staged: int = STAGED_KEY_BYTES,
+        self, jobs: Jobs, filesystem: Any = None, limits: SparkLimits = DEFAULT_LIMITS
     ) -> None:
         self._jobs = jobs
         self._filesystem = filesystem
-        self._small = small
-        self._driver_footers = driver_footers
-        self._staged = staged
+        self._limits = limits
+        self._driver = ArrowEngine(filesystem)
 
     def take(
         self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
-    ) -> AnySource:
+    ) -> SparkSource:
         """Take the data: a data frame is evaluated once, by tasks that write it to staging."""
         if isinstance(data, DataFrame):
             return self._take_frame(data, stage, schema)
         if paths := as_paths(data):
-            return SparkSource(files_in_place(paths, self._filesystem, schema), stage)
-        held = open_source(data, stage, self._filesystem, schema, keep=keep)
-        return InMemorySource(held, stage)
+            return SparkSource(stage, files_in_place(paths, self._filesystem, schema))
+        return SparkSource(stage, held=self._driver.take(data, stage, schema, keep=keep))
 
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
@@ -193,13 +161,11 @@ class SparkEngine:
         check_unique_names(given.names)
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")
-        opened = stage()
-        root = opened.storage.root
         wanted = given if schema is None else schema
-        task = StageBatches(root, opened.path, given, wanted)
-        told = self._jobs.over("stage the source for", stage, frame, task)
-        parts = tuple(part for _, part in sorted(told, key=lambda message: message[0]))
-        return SparkSource(SourceRows(wanted, parts), stage, has_order=False)
+        task = StageBatches(stage().storage.root, stage().path, given, wanted)
+        found = self._jobs.map_partitions("stage the source for", stage, frame, task)
+        parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
+        return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
 
     def footers(
         self,
@@ -209,20 +175,20 @@ class SparkEngine:
         *,
         stage: OpenStage,
     ) -> list[FileFooter]:
-        """Read footers: those of many files in tasks."""
+        """Read footers: in tasks if there are more than the driver should read."""
         wanted = None if columns is None else tuple(columns)
-        if len(files) <= self._driver_footers:
+        if len(files) <= self._limits.driver_max_footers:
             return read_footers(root, files, wanted)
+        work = chunk_footers(self._limits, files, self._jobs.tasks)
         task = ReadFooters(root, wanted)
-        work = footer_work(files, self._jobs.tasks)
-        told = self._jobs.each("read the footers of", stage, task, work)
-        by_path = {footer.file.path: footer for some in told for footer in some}
+        found = self._jobs.map_items("read the footers of", stage, task, work)
+        by_path = {footer.file.path: footer for footers in found for footer in footers}
         return [by_path[file.path] for file in files]
 
     def keys(
-        self, source: AnySource, target: Target, request: MergeOptions
-    ) -> _FewKeys | ResolvedKeys:
-        """The keys that take part: here if they are few, else in staged files."""
+        self, source: SparkSource, target: Target, request: MergeOptions
+    ) -> DriverKeys | ResolvedKeys:
+        """Return the keys that take part: indexed by the driver if it can hold them."""
         if not source.has_order and not request.order_by and request.duplicates != "error":
             raise InvalidArgumentError(
                 f"{request.strategy.value} with duplicate_keys={request.duplicates!r} needs "
@@ -231,23 +197,21 @@ class SparkEngine:
                 argument="duplicate_keys",
                 mentions=(Argument("order_by", (...,)), Argument("order_by")),
             )
+        limits = self._limits
         wanted = key_and_order_columns(target, request, source.schema.names)
-        if source.num_rows <= self._small:
-            few = index_keys(source.columns(wanted), target, request)
-            return _FewKeys(few.keys, few.index, few.chosen, request)
+        is_given = source.num_rows <= limits.broadcast_max_given_keys
+        if is_given or source.bytes <= limits.driver_max_source_bytes:
+            found = index_keys(source.columns(wanted), target, request)
+            return DriverKeys(found.keys, found.index, found.chosen, request=request)
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
         index_keys(empty, target, request)  # what is wrong with the columns is wrong here too
         return self._resolved(source, target, request)
 
-    def _resolved(self, source: AnySource, target: Target, request: MergeOptions) -> ResolvedKeys:
-        """Let Spark group the keys, and keep one row of each."""
-        in_key = {column.name for column in target.key_columns}
-        columns = KeyColumns(
-            target.key_columns,
-            tuple(part for part in target.partition_columns if part.name not in in_key),
-            tuple(key_column(n, source.schema.field(n).type) for n in request.order_by),
-        )
-        read = ReadKeys(source.rows(), columns)
+    def _resolved(self, source: SparkSource, target: Target, request: MergeOptions) -> ResolvedKeys:
+        """Let tasks resolve the keys, and stage one row of each."""
+        order = (key_column(name, source.schema.field(name).type) for name in request.order_by)
+        columns = KeyColumns.of(target, tuple(order))
+        read = ReadKeys(source.rows, columns)
         resolve = ResolveKeys(
             target.root,
             source.stage().path,
@@ -267,197 +231,217 @@ class SparkEngine:
         )
 
     def _facts(
-        self, source: AnySource, read: ReadKeys, resolve: ResolveKeys, request: MergeOptions
+        self, source: SparkSource, read: ReadKeys, resolve: ResolveKeys, request: MergeOptions
     ) -> list[KeyFacts]:
-        """Let one task group the keys if they are few numbers, else Spark."""
+        """Let one task group the keys if they are numbers that it can hold, else Spark."""
         phase, total = "resolve the keys for", source.num_rows
-        columns = read.columns
-        is_little = columns.width is not None and columns.width * total <= self._staged
-        if is_little and not columns.order and len(read.source.parts) <= _FEW_FILES:
+        columns, limits = read.columns, self._limits
+        is_held = columns.width is not None and (
+            columns.width * total <= limits.broadcast_max_key_bytes
+            and len(read.source.parts) <= limits.broadcast_max_staged_files
+        )
+        if is_held and not columns.order:
             once = ResolveAtOnce(read, resolve, request.duplicates == "first")
-            return self._jobs.each(phase, source.stage, once, [(0, total)])
-        work = shares(total, self._jobs.tasks)
-        every = self._jobs.rows(read, work, f"{columns.ddl('k', 'p', 'o')}, row bigint")
+            return self._jobs.map_items(phase, source.stage, once, [(0, total)])
+        work = row_ranges(limits, total, self._jobs.tasks)
+        schema = f"{columns.ddl('k', 'p', 'o')}, row bigint"
+        every = self._jobs.map_items_to_rows(read, work, schema)
         grouped = deduplicate_keys(self._jobs.functions, every, columns, request.duplicates)
-        return self._jobs.over(phase, source.stage, grouped, resolve)
+        return self._jobs.map_partitions(phase, source.stage, grouped, resolve)
 
     def match(
         self,
-        source: AnySource,
-        keys: _FewKeys | ResolvedKeys,
+        source: SparkSource,
+        keys: DriverKeys | ResolvedKeys,
         target: Target,
         plan: MergePlan,
         progress: Progress,
-    ) -> Matches[_Found]:
-        """Scan candidates and guarded files in tasks."""
+    ) -> Matches[Any]:
+        """Scan candidates and guarded files, in the tier that is chosen here for the merge."""
         unknown = target.unknown_partitions()
         numbers = [n for n, file in enumerate(plan.files) if file.row_groups and n not in unknown]
+        choice = self._choose_tier(source, keys, target, [(n, plan.files[n]) for n in numbers])
+        if choice.tier == "driver":
+            assert isinstance(keys, DriverKeys)
+            found = self._driver.match(source.local, keys, target, plan, progress)
+            return replace(found, metrics=choice.metrics)
         work = [(i, plan.files[n].row_groups) for i, n in enumerate(numbers)]
         some = subset(target, numbers)
-        if isinstance(keys, _FewKeys):
-            found = self._look_up_few(source, keys, some, work)
-        elif keys.weight <= self._staged:
-            staged = StagedKeys(keys.parts, keys.columns, keys.weight)
-            found = self._look_up(source, staged, some, work)
-        else:
+        if choice.tier == "shuffle":
+            assert isinstance(keys, ResolvedKeys)
             found = self._join(source, keys, some, work)
-        for done in range(1, len(work) + 1):
-            progress("match", done, len(work))
-        return found
+        else:
+            found = self._look_up(source, keys, some, work)
+        return replace(found, metrics=choice.metrics)
 
-    def _look_up_few(
-        self, source: AnySource, keys: _FewKeys, target: Target, work: Work
-    ) -> Matches[_Found]:
-        """Give all keys to every task."""
-        rewriter = self._at_once(source, keys, target, work)
-        # The request stays here: what it tells progress to may be of this process only.
-        alone = IndexedKeys(keys.keys, keys.index, keys.chosen)
-        return self._look_up(source, alone, target, work, rewriter)
+    def _choose_tier(
+        self,
+        source: SparkSource,
+        keys: DriverKeys | ResolvedKeys,
+        target: Target,
+        files: Sequence[tuple[int, Any]],
+    ) -> TierChoice:
+        """Choose the tier of a merge from what its plan leaves to read and rewrite."""
+        if isinstance(keys, ResolvedKeys):
+            return choose_tier(self._limits, source_bytes=source.bytes, key_bytes=keys.weight)
+        work = [(number, file.row_groups) for number, file in files]
+        if _rewrites(keys.request):
+            every = keys.request.rewrite_all
+            wanted = range(len(target.footers)) if every else [number for number, _ in files]
+            work = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in wanted]
+        return choose_tier(
+            self._limits,
+            source_bytes=source.bytes,
+            key_bytes=None,
+            target_bytes=row_group_bytes(target, work),
+            target_files=len(work),
+        )
 
     def _look_up(
         self,
-        source: AnySource,
-        keys: IndexedKeys | StagedKeys,
+        source: SparkSource,
+        keys: DriverKeys | ResolvedKeys,
         target: Target,
-        work: Work,
-        rewriter: RewriteFiles | None = None,
-    ) -> Matches[_Found]:
+        work: ScanWork,
+    ) -> Matches[Any]:
         """Scan files in tasks that have all keys."""
-        known = np.zeros(keys.count, bool)
-        moved = np.zeros(keys.count, bool)
+        rewriter = None
+        if isinstance(keys, ResolvedKeys):
+            sent: IndexedKeys | StagedKeys = StagedKeys(keys.parts, keys.columns, keys.weight)
+        elif keys.count > self._limits.broadcast_max_given_keys:
+            sent = keys.staged(source, KeyColumns.of(target))
+        else:
+            rewriter = self._rewriter_of_scans(source, keys, target, work)
+            # Without the request: its progress may be a function of this process only.
+            sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
+        known = np.zeros(sent.count, bool)
+        moved = np.zeros(sent.count, bool)
         found: dict[str, list[FoundFile]] = {}
-        if work:
-            parts = {n: windows(target.footers[n]) for n, _ in work}
-            starts, least = None, 0
-            if isinstance(keys, StagedKeys):
-                starts, least = source.rows().starts, _SCANNED_PER_KEY * keys.weight
-            task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
-            for message in self._scanned(source, task, work, least):
-                known |= unpacked(message.known, keys.count)
-                moved |= unpacked(message.moved, keys.count)
-                for file in message.files:
-                    found.setdefault(file.path, []).append(file)
+        for message in self._scan(source, sent, target, work, rewriter) if work else ():
+            known |= unpack_flags(message.known, sent.count)
+            moved |= unpack_flags(message.moved, sent.count)
+            for file in message.files:
+                found.setdefault(file.path, []).append(file)
+        every = [file for files in found.values() for file in files]
+        matches: dict[str, FileMatch] = {}
+        for file in every:
+            matches[file.path] = merge_matches(matches.get(file.path), file.rows, file.row_groups)
+        unmatched = np.sort(sent.rows[~known]) if not known.all() else np.empty(0, np.int64)
+        some = sent.rows[np.flatnonzero(moved)[:_MAX_SAMPLES]] if moved.any() else unmatched[:0]
         return Matches(
-            {path: match_of(files) for path, files in found.items()},
+            matches,
             int((~known).sum()),
             int(moved.sum()),
-            sample_keys_of(source, [c.name for c in target.key_columns], some_rows(keys, moved)),
-            _Found(
+            sample_keys_of(source, [c.name for c in target.key_columns], some),
+            _TaskPositions(
                 {path: tuple(file.pairs for file in files) for path, files in found.items()},
-                insert_shares(source, np.sort(keys.rows[~known]) if not known.all() else NO_ROWS),
-                {f.path: f.rewritten for files in found.values() for f in files if f.rewritten},
-                scattered_files([f for files in found.values() for f in files], source)
-                if isinstance(keys, StagedKeys)
-                else frozenset(),
+                insert_shares(source, unmatched),
+                {file.path: file.rewritten for file in every if file.rewritten},
+                scattered_files(every, source) if isinstance(sent, StagedKeys) else frozenset(),
             ),
         )
 
-    def _scanned(
-        self, source: AnySource, task: MatchFiles, work: Work, least: int
-    ) -> Iterable[Scanned]:
-        """Scan files in tasks; here if that is little work, and nothing is written anew."""
-        is_scan = isinstance(task.keys, IndexedKeys) and task.rewriter is None
-        is_little = row_group_bytes(task.target, work) <= DRIVER_MAX_BYTES
-        if is_scan and is_little and len(work) <= _LITTLE_FILES:
-            self._jobs.prepare()
-            return task(work)
-        shared = bundles(task.target, work, self._jobs.tasks, least)
-        told: list[Scanned] = self._jobs.each("match keys of", source.stage, task, shared)
-        return told
-
-    def _at_once(
-        self, source: AnySource, keys: _FewKeys, target: Target, work: Work
+    def _rewriter_of_scans(
+        self, source: SparkSource, keys: DriverKeys, target: Target, work: ScanWork
     ) -> RewriteFiles | None:
-        """What writes files anew in the tasks that scan them, if that is little work."""
+        """Return what rewrites files in the tasks that scan them; None if that is another job."""
         request = keys.request
-        if request is None or request.only_plans or request.rewrite_all or not request.updates:
+        if not _rewrites(request) or request.rewrite_all:
             return None
-        if row_group_bytes(target, work) > _AT_ONCE_BYTES:
+        if row_group_bytes(target, work) > self._limits.broadcast_max_rewrite_bytes:
             return None
-        return _rewriter(source, target, not request.deletes)
+        return rewriter_for(source, target, self._limits, not request.deletes)
+
+    def _scan(
+        self,
+        source: SparkSource,
+        keys: IndexedKeys | StagedKeys,
+        target: Target,
+        work: ScanWork,
+        rewriter: RewriteFiles | None,
+    ) -> list[Scanned]:
+        starts, least = None, 0
+        if isinstance(keys, StagedKeys):
+            starts, least = source.rows.starts, _MIN_SCANNED_PER_KEY_BYTE * keys.weight
+        parts = {n: file_windows(target.footers[n], self._limits) for n, _ in work}
+        task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
+        packed = pack_scans(self._limits, target, work, self._jobs.tasks, least)
+        return self._jobs.map_items("match keys of", source.stage, task, packed)
 
     def _join(
-        self, source: AnySource, keys: ResolvedKeys, target: Target, work: Work
-    ) -> Matches[_Found]:
+        self, source: SparkSource, keys: ResolvedKeys, target: Target, work: ScanWork
+    ) -> Matches[Any]:
         """Let Spark join keys, both sides shuffled by key."""
-        bucket = max(65_536, -(-source.num_rows // _BUCKETS))
-        columns = keys.columns
+        bucket = max(65_536, -(-source.num_rows // _MAX_BUCKETS))
         joined = self._joined(keys, target, work, bucket)
-        starts = source.rows().starts
-        parts = {n: windows(target.footers[n]) for n, _ in work}
-        task = WritePairs(target, columns, source.stage().path, parts, starts)
-        told: list[PairsMessage] = self._jobs.over("match keys of", source.stage, joined, task)
+        parts = {n: file_windows(target.footers[n], self._limits) for n, _ in work}
+        task = WritePairs(target, keys.columns, source.stage().path, parts, source.rows.starts)
+        found: list[PairsMessage] = self._jobs.map_partitions(
+            "match keys of", source.stage, joined, task
+        )
         paths = [footer.file.path for footer in target.footers]
         files: dict[str, FileMatch] = {paths[n]: FileMatch(0, ()) for n, _ in work}
         pairs: dict[str, tuple[RowPairs, ...]] = {}
-        hits = [message for message in told if message.route >= 0]
+        hits = [message for message in found if message.route >= 0]
         for message in hits:
             path = paths[message.route]
             files[path] = merge_matches(files[path], message.rows, message.row_groups)
             pairs[path] = (*pairs.get(path, ()), message.pairs)
-        without = sorted((m for m in told if m.route < 0), key=lambda message: -message.route)
+        without = sorted((m for m in found if m.route < 0), key=lambda message: -message.route)
         shares = tuple(
-            InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, None, (m.pairs,), m.rows)
+            InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, (m.pairs,), m.rows)
             for m in without
         )
         moved = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
+        files_found = [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits]
         return Matches(
             files,
             sum(message.rows for message in without),
             self._count_moved(source, target, hits),
-            sample_keys_of(source, [c.name for c in target.key_columns], moved[:_SAMPLES]),
-            _Found(
-                pairs,
-                shares,
-                scattered=scattered_files(
-                    [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits],
-                    source,
-                ),
-            ),
+            sample_keys_of(source, [c.name for c in target.key_columns], moved[:_MAX_SAMPLES]),
+            _TaskPositions(pairs, shares, {}, scattered_files(files_found, source), is_joined=True),
         )
 
-    def _count_moved(self, source: AnySource, target: Target, hits: Sequence[PairsMessage]) -> int:
-        """How many source keys the target has in another partition, each counted once."""
+    def _count_moved(
+        self, source: SparkSource, target: Target, hits: Sequence[PairsMessage]
+    ) -> int:
+        """Count the source keys that the target has in another partition, each once."""
         work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
         if not work:
             return 0
-        pairs = self._jobs.rows(ReadPairs(target.root, only_moved=True), spread(work), _PAIRS)
-        told: list[int] = self._jobs.over(
-            "count keys that would move in",
-            source.stage,
-            pairs.select("row").distinct(),
-            CountRows(),
-        )
-        return sum(told)
+        read = ReadPairs(target.root, only_moved=True)
+        pairs = self._jobs.map_items_to_rows(read, chunk_evenly(self._limits, work), PAIRS)
+        rows = pairs.select("row").distinct()
+        phase = "count keys that would move in"
+        return sum(self._jobs.map_partitions(phase, source.stage, rows, CountRows()))
 
-    def _joined(self, keys: ResolvedKeys, target: Target, work: Work, bucket: int) -> DataFrame:
-        """Every key with the positions that have it, in the order of files and positions."""
+    def _joined(self, keys: ResolvedKeys, target: Target, work: ScanWork, bucket: int) -> DataFrame:
+        """Return every key with the positions that have it, in the order of files and positions."""
         F = self._jobs.functions
         columns = keys.columns
-        names = columns.starting("k")
-        ours = self._jobs.rows(ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint")
-        theirs = self._jobs.rows(
+        ours = self._jobs.map_items_to_rows(
+            ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint"
+        )
+        theirs = self._jobs.map_items_to_rows(
             ScanFiles(target),
-            bundles(target, work, self._jobs.tasks),
+            pack_scans(self._limits, target, work, self._jobs.tasks),
             f"{columns.ddl('k', prefix='t')}, file bigint, position bigint",
         )
         same = [
             F.col(name).eqNullSafe(F.col(f"t{name}"))
             if keys.null_safe
             else F.col(name) == F.col(f"t{name}")
-            for name in names
+            for name in columns.starting("k")
         ]
-        condition = same[0]
-        for other in same[1:]:
-            condition = condition & other
-        # Spark takes what tasks make of a few numbers for small, and would send it through the
-        # driver to broadcast it. Keys that are few enough for that have never come here.
+        # Spark estimates the size of what tasks make of a range of numbers as some bytes, and
+        # would send it through the driver to broadcast it. Keys that are small enough for that
+        # have never come here.
         theirs = theirs.hint("merge")
         # Rows without a match go by where they are in the source, so that they are read together.
         bucketed = -1 - F.floor(F.col("row") / F.lit(bucket))
         wanted = [*columns.starting("k", "p"), "row", "position"]
         return (
-            ours.join(theirs, condition, "left")
+            ours.join(theirs, reduce(and_, same), "left")
             .select(F.coalesce("file", bucketed).alias("route"), *wanted)
             .repartition("route")
             .sortWithinPartitions("route", "position", "row")
@@ -465,130 +449,122 @@ class SparkEngine:
 
     def rewrite(
         self,
-        source: AnySource,
+        source: SparkSource,
         target: Target,
-        matches: Matches[_Found],
+        matches: Matches[Any],
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
         force: bool = False,
     ) -> dict[str, Rewritten]:
-        """Rewrite each file in a task of its own."""
-        found: _Found = matches.positions
-        done: dict[str, Rewritten] = {p: found.done[p] for p in files if p in found.done}
-        chosen = [n for n, f in enumerate(target.footers) if f.file.path in files]
+        """Rewrite files, in the tier of the match."""
+        found = matches.positions
+        if not isinstance(found, _TaskPositions):
+            return self._driver.rewrite(
+                source.local, target, matches, files, keep_others, progress, force
+            )
+        done = {path: found.rewritten[path] for path in files if path in found.rewritten}
+        chosen = [
+            number
+            for number, footer in enumerate(target.footers)
+            if footer.file.path in files and footer.file.path not in done
+        ]
         some = subset(target, chosen)
-        task = _rewriter(source, some, keep_others, force)
+        task = rewriter_for(source, some, self._limits, keep_others, force)
         work = [
             (RewriteFile(footer.file.path, found.pairs.get(footer.file.path, ())), footer.file.size)
             for footer in some.footers
-            if footer.file.path not in done
         ]
         near = [(file, size) for file, size in work if file.path not in found.scattered]
         far = [(file, size) for file, size in work if file.path in found.scattered]
-        told = self._jobs.each(
-            "rewrite files of", source.stage, task, together(near, self._jobs.tasks)
-        )
-        done.update(told)
+        packed = pack_by_size(self._limits, near, self._jobs.tasks)
+        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed))
         if far:
-            pairs = sum(matches.files[file.path].rows for file, _ in far)
-            done.update(self._rewrite_routed(source, task, far, pairs))
-        for number in range(1, len(files) + 1):
-            progress("rewrite", number, len(files))
+            done.update(self._rewrite_routed(source, task, far, found.is_joined))
         return done
 
     def _rewrite_routed(
         self,
-        source: AnySource,
+        source: SparkSource,
         rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
-        pairs: int,
+        is_joined: bool,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
-        bundles = together(numbered, self._jobs.tasks)
-        tasks = {n: task for task, bundle in enumerate(bundles) for n, _ in bundle}
-        files = {n: file for bundle in bundles for n, file in bundle}
+        packed = pack_by_size(self._limits, numbered, self._jobs.tasks)
+        tasks = {n: task for task, members in enumerate(packed) for n, _ in members}
+        files = {n: file for members in packed for n, file in members}
         parts = {number: rewriter.windows[file.path] for number, file in files.items()}
-        route = RouteRows(source.rows(), rewriter.root, rewriter.directory, parts, tasks)
-        pieces = self._pieces(route, list(files.items()), pairs)
-        by_file = pieces.repartitionById(len(bundles), "task")
+        route = RouteRows(source.rows, rewriter.root, rewriter.directory, parts, tasks)
+        pieces = self._pieces(route, list(files.items()), is_joined)
+        by_file = pieces.repartitionById(len(packed), "task")
         ordered = by_file.sortWithinPartitions("route", "window")
-        rewrite = RewriteRouted(rewriter, files)
-        return self._jobs.over("route rows to files of", source.stage, ordered, rewrite)
+        phase = "route rows to files of"
+        task = RewriteRouted(rewriter, files)
+        return self._jobs.map_partitions(phase, source.stage, ordered, task)
 
     def _pieces(
-        self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]], pairs: int
+        self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]], is_joined: bool
     ) -> DataFrame:
-        """References to the rows of each file, which tasks write that read the source once."""
-        work = shares(route.source.num_rows, self._jobs.tasks)
+        """Let tasks write the rows of each file as pieces, and return references to these."""
+        work = row_ranges(self._limits, route.source.num_rows, self._jobs.tasks)
         read = ReadPairs(route.root)
         stored = sum(part.path is not None for _, file in files for part in file.pairs)
-        is_little = _PAIR_BYTES * pairs <= self._staged and stored <= _FEW_FILES
-        if is_little and len(work) <= self._jobs.tasks:
-            return self._jobs.rows(RouteShare(route, read, files), work, PIECES)
+        if not is_joined and stored <= self._limits.broadcast_max_staged_files:
+            return self._jobs.map_items_to_rows(RouteShare(route, read, files), work, PIECES)
         F = self._jobs.functions
         # Pairs in the order of the source, a task's share of them next to each other.
-        few = spread(files, -(-len(files) // self._jobs.tasks))
+        chunks = chunk_evenly(self._limits, files, -(-len(files) // self._jobs.tasks))
         share = F.floor(F.col("row") / F.lit(work[0][1])).cast("int")
-        by_source = self._jobs.rows(read, few, _PAIRS).repartitionById(len(work), share)
-        return self._jobs.mapped(by_source.sortWithinPartitions("row"), route, PIECES)
+        pairs = self._jobs.map_items_to_rows(read, chunks, PAIRS)
+        by_source = pairs.repartitionById(len(work), share).sortWithinPartitions("row")
+        return self._jobs.map_partitions_to_rows(by_source, route, PIECES)
 
     def insert(
-        self, source: AnySource, matches: Matches[_Found] | None, new_files: NewFiles
+        self, source: SparkSource, matches: Matches[Any] | None, new_files: NewFiles
     ) -> list[NewFile]:
-        """Write rows into new files: those of a small source here, others in few tasks."""
-        shares: Sequence[InsertShare] = [InsertShare(0, source.num_rows)] if source.num_rows else []
-        if matches is not None:
-            shares = matches.positions.unmatched
-        root = source.stage().storage.root
-        directory = source.stage().path
+        """Write rows into new files: the driver writes those of a small source."""
+        choice = choose_tier(self._limits, source_bytes=source.bytes, key_bytes=None)
+        found = None if matches is None else matches.positions
+        if isinstance(found, _TaskPositions):
+            shares: Sequence[InsertShare] = found.unmatched
+        elif choice.tier == "driver" or found is not None:
+            return self._driver.insert(source.local, matches, new_files)
+        else:
+            shares = [InsertShare(0, source.num_rows)]
+        root, directory = source.stage().storage.root, source.stage().path
+        if choice.tier == "driver":
+            tables = [table for one in shares for table in insertable(root, source.rows, one)]
+            new_files.write(pa.concat_tables(tables).unify_dictionaries())
+            return new_files.finish()
         writer = new_files.elsewhere(partial(WorkerStage, directory))
         total = sum(map(len, shares))
-        work = insert_work(shares, task_rows(total, new_files.limits.rows_per_file))
-        if new_files.partition_columns and total > _HELD_INSERT_ROWS:
+        rows = task_rows(self._limits, total, new_files.limits.rows_per_file)
+        work = cut_shares(shares, rows)
+        if new_files.partition_columns and total > self._limits.insert_max_sorted_rows:
             written = self._insert_by_partition(source, work, writer)
         else:
-            task = InsertRows(root, source.rows(), directory, writer)
-            if total <= self._small and task.source.bytes <= DRIVER_MAX_BYTES:
-                self._jobs.prepare()  # what is wrong with workers is told by the first merge
-                written = [file for share in work for file in task(share)]
-            else:
-                written = self._jobs.each("insert rows into", source.stage, task, work)
+            task = InsertRows(root, source.rows, directory, writer)
+            written = self._jobs.map_items("insert rows into", source.stage, task, work)
         new_files.adopt(written)
         return new_files.finish()
 
     def _insert_by_partition(
-        self, source: AnySource, shares: Sequence[InsertShare], writer: NewFiles
+        self, source: SparkSource, shares: Sequence[InsertShare], writer: NewFiles
     ) -> list[NewFile]:
-        """Bring the rows of each partition together first: else each task had files in each."""
+        """Bring the rows of each partition together first, or every task would write to all."""
         root, directory = source.stage().storage.root, source.stage().path
-        split = SplitByPartition(root, source.rows(), directory, tuple(writer.partition_columns))
-        told: list[list[PartitionPieces]] = self._jobs.each(
+        split = SplitByPartition(root, source.rows, directory, tuple(writer.partition_columns))
+        found: list[list[PartitionPieces]] = self._jobs.map_items(
             "sort rows by partition for", source.stage, split, shares
         )
-        pieces = [one for some in told for one in some]
-        work = partition_work(pieces, writer.limits.rows_per_file)
+        pieces = [one for some in found for one in some]
+        work = pack_pieces(self._limits, pieces, writer.limits.rows_per_file)
         insert = InsertPieces(root, directory, writer)
-        return self._jobs.each("insert rows into", source.stage, insert, work)
+        return self._jobs.map_items("insert rows into", source.stage, insert, work)
 
 
-def _rewriter(
-    source: AnySource, target: Target, keep_others: bool, force: bool = False
-) -> RewriteFiles:
-    """What writes files of the target anew, in a task."""
-    columns = stored_columns(target, target.footers, source.schema.names)
-    keys = tuple(column.name for column in target.key_columns)
-    directory = source.stage().path
-    held = {footer.file.path: windows(footer) for footer in target.footers}
-    return RewriteFiles(
-        target.root,
-        source.rows(),
-        directory,
-        keys,
-        columns,
-        held,
-        keep_others,
-        force,
-        target.types,
-    )
+def _rewrites(request: MergeOptions) -> bool:
+    """Whether files of the target may be rewritten."""
+    return request.updates and not request.only_plans

@@ -1,260 +1,136 @@
-"""Source rows on their way to where they are written: an exchange through staged files.
-
-A rewrite needs the source rows of one file, and an insert those of one partition. Where they are
-scattered over the source, reading them in place would read the source once for every file. So
-tasks read the source once, write the rows of each destination together, as pieces of staged files,
-and only references to pieces are sorted and sent around. The rows themselves stay in Arrow: no
-type of theirs is ever one of Spark's.
-"""
+"""Inserting rows into new files in tasks: in their order, or partition by partition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.arrow_compat import take_rows, without_views
+from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import canonical_keys, key_column
-from fsspeckit.datasets.spark.tasks import RewriteFile, insertable, new_name
-from fsspeckit.storage import WorkerStage, read_range
+from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, read_pairs, read_piece
+from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
-    from fsspeckit.datasets.spark.source import SourceRows
-    from fsspeckit.datasets.spark.tasks import InsertShare, RewriteFiles
+    from fsspeckit.core.rewrite import NewFile, NewFiles
+    from fsspeckit.datasets.spark.limits import SparkLimits
+    from fsspeckit.datasets.spark.rewriting import Piece
+    from fsspeckit.datasets.spark.source import SourceRows, SparkSource
     from fsspeckit.storage import Root
 
     Rows = NDArray[np.int64]
 
 __all__ = [
-    "PIECES",
     "InsertPieces",
+    "InsertRows",
+    "InsertShare",
     "PartitionPieces",
-    "Piece",
-    "PieceWriter",
-    "ReadPairs",
-    "RewriteRouted",
-    "RouteRows",
-    "RouteShare",
     "SplitByPartition",
-    "read_piece",
+    "cut_shares",
+    "insert_shares",
+    "insertable",
+    "pack_pieces",
+    "task_rows",
 ]
 
-PIECES = "task int, route bigint, window bigint, path string, offset bigint, length bigint"
-"""References to pieces, as Spark's schema."""
-
-_PAIRS_AT_ONCE = 1_048_576
-_GATHERED_BYTES = 64 * 1024 * 1024
-_POSITION = "fsspeckit position"
+_MAX_LISTED_ROWS = 65_536
+_MAX_HELD_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows of the source in a part of a staged file."""
+class InsertShare:
+    """Rows of the source that one task writes into new files."""
 
-    path: str
-    offset: int
-    length: int
-    rows: int = 0
+    start: int
+    end: int
+    pairs: tuple[RowPairs, ...] = ()
+    """The rows from ``start`` to before ``end`` that are inserted; without pairs, all of them."""
 
+    count: int = 0
+    """How many pairs there are."""
 
-class PieceWriter:
-    """Writes pieces into one new staged file; a context manager."""
-
-    def __init__(self, root: Root, directory: str) -> None:
-        self._root = root
-        self._path = new_name(directory, "pieces")
-        self._handle: Any = None
-        self._end = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._handle is not None:
-            self._handle.close()
-
-    def add(self, rows: pa.Table) -> Piece:
-        """Write rows; they can be read when the writer is closed."""
-        if self._handle is None:
-            self._handle = self._root.filesystem.open(self._path, "wb")
-        sink = pa.BufferOutputStream()
-        plain = without_views(rows.unify_dictionaries().combine_chunks())
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, plain.schema, options=options) as stream:
-            stream.write_table(plain)
-        data = sink.getvalue()
-        self._handle.write(data)
-        piece = Piece(self._path, self._end, data.size, rows.num_rows)
-        self._end += data.size
-        return piece
+    def __len__(self) -> int:
+        return self.count if self.pairs else self.end - self.start
 
 
-def read_piece(root: Root, piece: Piece) -> pa.Table:
-    """The rows of a piece."""
-    data = read_range(root, piece.path, piece.offset, piece.length)
-    with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
-        return stream.read_all()
+def insert_shares(source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
+    """Make shares of the rows to insert, which ascend: inline up to a limit, else in files."""
+    if not len(rows):
+        return ()
+    stage = source.stage()
+    root, directory = stage.storage.root, stage.path
+    cuts = range(0, len(rows), _MAX_LISTED_ROWS)
+    some = [rows[start : start + _MAX_LISTED_ROWS] for start in cuts]
+    inline = _MAX_LISTED_ROWS if len(some) == 1 else 0
+    pairs = [RowPairs.of(root, directory, np.arange(len(one)), one, inline) for one in some]
+    return tuple(
+        InsertShare(int(one[0]), int(one[-1]) + 1, (listed,), len(one))
+        for one, listed in zip(some, pairs, strict=True)
+    )
+
+
+def task_rows(limits: SparkLimits, total: int, rows_per_file: int) -> int:
+    """Return how many rows one task inserts: full files, if one of them is less than its share."""
+    rows = -(-total // max(1, total // limits.insert_max_rows))
+    return -(-rows // rows_per_file) * rows_per_file if rows_per_file < rows else rows
+
+
+def cut_shares(shares: Sequence[InsertShare], rows: int) -> list[InsertShare]:
+    """Cut or join shares to so many rows for each task, in the order of the source."""
+    work: list[InsertShare] = []
+    for share in shares:
+        if not share.pairs:
+            starts = range(share.start, share.end, rows)
+            work += [InsertShare(start, min(start + rows, share.end)) for start in starts]
+        elif work and len(work[-1]) + len(share) <= rows:
+            pairs, count = (*work[-1].pairs, *share.pairs), len(work[-1]) + len(share)
+            work[-1] = InsertShare(work[-1].start, share.end, pairs, count)
+        else:
+            work.append(share)
+    return work
 
 
 @dataclass(frozen=True)
-class ReadPairs:
-    """Reads which position of which file has which source row."""
+class InsertRows:
+    """Writes rows of the source into new files."""
 
     root: Root
-    only_moved: bool = False
-    """Give only those whose row belongs to another partition."""
-
-    def __call__(self, work: Sequence[tuple[int, RewriteFile]]) -> Iterator[pa.RecordBatch]:
-        """Gives the pairs of files, which are told by their numbers."""
-        for route, pairs in ((route, pairs) for route, file in work for pairs in file.pairs):
-            for table in pairs.tables(self.root):
-                wanted = table.filter(table["moved"]) if self.only_moved else table
-                numbers = pa.repeat(pa.scalar(route, pa.int64()), wanted.num_rows)
-                told = wanted.select(["position", "row"]).append_column("route", numbers)
-                yield from told.combine_chunks().to_batches(max_chunksize=65_536)
-
-
-@dataclass(frozen=True)
-class RouteRows:
-    """Writes source rows, together for each part of a file that is rewritten at once."""
-
     source: SourceRows
-    root: Root
     directory: str
-    windows: Mapping[int, Rows]
-    """By the number of the file, the first positions of such parts."""
+    writer: NewFiles
 
-    tasks: Mapping[int, int]
-    """By the number of the file, that of the task that rewrites it."""
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes pairs in the order of source rows; gives references to pieces."""
-        told: list[tuple[int, int, Piece]] = []
-        with PieceWriter(self.root, self.directory) as writer:
-            for pairs in _gathered(batches):
-                told += self._write(writer, pairs)
-        if told:
-            yield self._references(told)
-
-    def _write(self, writer: PieceWriter, pairs: pa.Table) -> Iterator[tuple[int, int, Piece]]:
-        rows, routes, positions = (pairs[name].to_numpy() for name in ("row", "route", "position"))
-        for part, table in self.source.holding(rows):
-            here, places = routes[part], positions[part]
-            windows = self._windows(here, places)
-            order = np.lexsort((places, windows, here))
-            named = table.append_column(_POSITION, pa.array(places))
-            named = take_rows(named, pa.array(order))
-            ends = _cuts(here[order], windows[order])
-            for start, end in zip([0, *ends], [*ends, len(order)], strict=True):
-                first = order[start]
-                piece = writer.add(named.slice(start, end - start))
-                yield int(here[first]), int(windows[first]), piece
-
-    def _references(self, told: Sequence[tuple[int, int, Piece]]) -> pa.RecordBatch:
-        columns: list[pa.Array] = [
-            pa.array([self.tasks[route] for route, _, _ in told], pa.int32()),
-            pa.array([route for route, _, _ in told], pa.int64()),
-            pa.array([window for _, window, _ in told], pa.int64()),
-            pa.array([piece.path for _, _, piece in told], pa.string()),
-            pa.array([piece.offset for _, _, piece in told], pa.int64()),
-            pa.array([piece.length for _, _, piece in told], pa.int64()),
-        ]
-        names = ["task", "route", "window", "path", "offset", "length"]
-        return pa.RecordBatch.from_arrays(columns, names)
-
-    def _windows(self, routes: Rows, positions: Rows) -> Rows:
-        windows = np.empty(len(routes), np.int64)
-        for route in np.unique(routes).tolist():
-            mine = routes == route
-            windows[mine] = np.searchsorted(self.windows[route], positions[mine], "right") - 1
-        return windows
+    def __call__(self, share: InsertShare) -> Iterator[NewFile]:
+        """Yield the files that were written."""
+        writer = self.writer.elsewhere(partial(WorkerStage, self.directory))
+        tables: Iterable[pa.Table] = insertable(self.root, self.source, share)
+        if writer.partition_columns:
+            # In one piece, so that no partition gets more files than it needs.
+            tables = [pa.concat_tables(tables).unify_dictionaries()] if len(share) else []
+        with writer:
+            for table in tables:
+                writer.write(table)
+            yield from writer.finish()
 
 
-@dataclass(frozen=True)
-class RouteShare:
-    """Routes a share of the source, whose pairs it picks out of those of all files."""
-
-    route: RouteRows
-    pairs: ReadPairs
-    files: Sequence[tuple[int, RewriteFile]]
-
-    def __call__(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Takes the first row of the share and the one after its last."""
-        mine = []
-        for batch in self.pairs(self.files):
-            row = batch.column("row").to_numpy()
-            mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
-        if not mine:
-            return
-        found = pa.Table.from_batches(mine)
-        order = np.argsort(found["row"].to_numpy(), kind="stable")
-        yield from self.route(found.take(pa.array(order)).combine_chunks().to_batches())
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _PAIRS_AT_ONCE:
-            yield pa.Table.from_batches(waiting)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting)
-
-
-def _cuts(*columns: Rows) -> list[int]:
-    """Where one of some columns changes."""
-    changes = np.zeros(max(len(columns[0]) - 1, 0), bool)
-    for column in columns:
-        changes |= np.diff(column) != 0
-    return [int(place) + 1 for place in np.flatnonzero(changes)]
-
-
-@dataclass(frozen=True)
-class RewriteRouted:
-    """Writes files anew with rows that have been routed to them."""
-
-    rewriter: RewriteFiles
-    files: Mapping[int, RewriteFile]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Rewritten]]:
-        """Takes references in the order of files; gives what became of each."""
-        current: int | None = None
-        pieces: dict[int, list[Piece]] = {}
-        for batch in batches:
-            for told in batch.to_pylist():
-                if current is not None and told["route"] != current:
-                    yield self._rewritten(current, pieces)
-                    pieces = {}
-                current = told["route"]
-                piece = Piece(told["path"], told["offset"], told["length"])
-                pieces.setdefault(told["window"], []).append(piece)
-        if current is not None:
-            yield self._rewritten(current, pieces)
-
-    def _rewritten(self, route: int, pieces: Mapping[int, list[Piece]]) -> tuple[str, Rewritten]:
-        root = self.rewriter.root
-
-        def load(window: int, _: Rows) -> pa.Table:
-            table = pa.concat_tables([read_piece(root, one) for one in pieces[window]])
-            order = np.argsort(table[_POSITION].to_numpy(), kind="stable")
-            return table.drop_columns(_POSITION).unify_dictionaries().take(pa.array(order))
-
-        file = self.files[route]
-        return file.path, self.rewriter.rewritten(file, load)
+def insertable(root: Root, source: SourceRows, share: InsertShare) -> Iterator[pa.Table]:
+    """Yield the rows of a share, a row group of the source at a time."""
+    if share.pairs:
+        rows = np.sort(read_pairs(root, share.pairs)[1])
+        yield from (table for _, table in source.holding(rows))
+    else:
+        yield from (table for _, table in source.pieces(share.start, share.end))
 
 
 @dataclass(frozen=True)
 class PartitionPieces:
-    """Rows of one partition that a task has put together."""
+    """The rows of one partition that a task has written together."""
 
     partition: tuple[Any, ...]
     """The values, in the form in which they are compared."""
@@ -277,10 +153,10 @@ class SplitByPartition:
     partitions: tuple[str, ...]
 
     def __call__(self, share: InsertShare) -> Iterator[list[PartitionPieces]]:
-        """Gives what was written, partition by partition."""
+        """Yield what was written, partition by partition."""
         found: dict[tuple[Any, ...], list[Piece]] = {}
         with PieceWriter(self.root, self.directory) as writer:
-            for table in _together(insertable(self.root, self.source, share)):
+            for table in _joined(insertable(self.root, self.source, share)):
                 for partition, rows in self._split(table):
                     found.setdefault(partition, []).append(writer.add(rows))
         yield [PartitionPieces(values, tuple(pieces)) for values, pieces in found.items()]
@@ -295,16 +171,42 @@ class SplitByPartition:
             yield tuple(group[name] for name in names), rows
 
 
-def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables put together as far as a task may hold them, so that pieces are few."""
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join tables as far as a task may hold them: each makes a piece of every partition."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)
-        if sum(one.nbytes for one in waiting) >= _GATHERED_BYTES:
+        if sum(one.nbytes for one in waiting) >= _MAX_HELD_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def pack_pieces(
+    limits: SparkLimits, written: Sequence[PartitionPieces], rows_per_file: int
+) -> list[list[Piece]]:
+    """Pack pieces into tasks: those of one partition together, small partitions in one task."""
+    by_partition: dict[tuple[Any, ...], list[Piece]] = {}
+    for one in written:
+        by_partition.setdefault(one.partition, []).extend(one.pieces)
+    work: list[list[Piece]] = []
+    filled = members = 0
+    most = limits.insert_max_rows
+    for pieces in by_partition.values():
+        rows = sum(piece.rows for piece in pieces)
+        limit = task_rows(limits, rows, rows_per_file)
+        if not work or filled + rows > most or members >= limits.insert_max_partitions:
+            work.append([])
+            filled = members = 0
+        members += 1
+        for piece in pieces:
+            if work[-1] and filled + piece.rows > max(limit, most):
+                work.append([])
+                filled = 0
+            work[-1].append(piece)
+            filled += piece.rows
+    return work
 
 
 @dataclass(frozen=True)
@@ -316,7 +218,7 @@ class InsertPieces:
     writer: NewFiles = field(repr=False)
 
     def __call__(self, pieces: Sequence[Piece]) -> Iterator[NewFile]:
-        """Gives the files that were written."""
+        """Yield the files that were written."""
         writer = self.writer.elsewhere(partial(WorkerStage, self.directory))
         with writer:
             for piece in pieces:

@@ -1,123 +1,355 @@
-"""What the driver makes of what tasks found: matches by file, and rows that are to be inserted."""
+"""Matching source keys with the target: tasks that have all keys, or a join by Spark."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import itertools
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fsspeckit.core.keys import python_value
+from fsspeckit.core.matching import (
+    IndexedKeys,
+    Positions,
+    find_positions,
+    keys_of_file,
+    moving_keys,
+    prefilter_for,
+    row_group_starts,
+)
+from fsspeckit.core.planning import PartitionValues
 from fsspeckit.datasets.engine import FileMatch
-from fsspeckit.datasets.spark.tasks import InsertShare, RowPairs
-from fsspeckit.errors import DuplicateKeyError, NullKeyError
+from fsspeckit.datasets.spark.limits import pack_by_size
+from fsspeckit.datasets.spark.rewriting import RewriteFile, RowPairs, source_reads
+from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.matching import IndexedKeys
-    from fsspeckit.datasets.pipeline import MergeOptions
-    from fsspeckit.datasets.spark.keys import KeyFacts, StagedKeys
-    from fsspeckit.datasets.spark.source import InMemorySource, SparkSource
-    from fsspeckit.datasets.spark.tasks import FoundFile
+    from fsspeckit.core.planning import Target
+    from fsspeckit.core.rewrite import Rewritten
+    from fsspeckit.datasets.spark.keys import KeyColumns, StagedKeys
+    from fsspeckit.datasets.spark.limits import SparkLimits
+    from fsspeckit.datasets.spark.rewriting import RewriteFiles
+    from fsspeckit.datasets.spark.source import SparkSource
 
     Rows = NDArray[np.int64]
-    AnySource = SparkSource | InMemorySource
+    ScanWork = Sequence[tuple[int, tuple[int, ...]]]
 
 __all__ = [
-    "NO_ROWS",
-    "check_facts",
-    "insert_shares",
-    "match_of",
+    "CountRows",
+    "FoundFile",
+    "MatchFiles",
+    "PairsMessage",
+    "ScanFiles",
+    "Scanned",
+    "WritePairs",
     "merge_matches",
+    "pack_flags",
+    "pack_scans",
+    "row_group_bytes",
     "sample_keys_of",
     "scattered_files",
-    "some_rows",
+    "subset",
+    "unpack_flags",
 ]
 
-NO_ROWS: Final[NDArray[np.int64]] = np.empty(0, np.int64)
+# Where there are many keys there may be many files, and what is inline goes through the driver.
+_MAX_INLINE_PAIRS = 64
+_MAX_PAIRS = 1_048_576
+_MAX_SAMPLES = 5
+_MAX_SOURCE_READS = 4
+_MIN_ROUTED_READS = 32
 
-_LISTED_ROWS = 65_536
-_SAMPLES = 5
-_SCATTERED = 4
-_FEW_READS = 32
+
+def subset(target: Target, numbers: Sequence[int]) -> Target:
+    """Return a target of some of its files: what tasks get."""
+    chosen = pa.array(numbers, pa.int64())
+    return replace(
+        target,
+        footers=tuple(replace(target.footers[n], raw=None) for n in numbers),
+        partition_texts=tuple(target.partition_texts[n] for n in numbers),
+        partitions={
+            name: PartitionValues(part.values.take(chosen), [part.known[n] for n in numbers])
+            for name, part in target.partitions.items()
+        },
+    )
+
+
+def row_group_bytes(target: Target, work: ScanWork) -> int:
+    """Return the bytes of the row groups to scan."""
+    return sum(target.footers[n].row_groups[g].bytes for n, groups in work for g in groups)
+
+
+def pack_scans(
+    limits: SparkLimits, target: Target, work: ScanWork, tasks: int, min_bytes: int = 0
+) -> list[list[tuple[int, tuple[int, ...]]]]:
+    """Pack row groups to scan into tasks: small files together, large ones apart."""
+    units: list[tuple[tuple[int, tuple[int, ...]], int]] = []
+    for number, row_groups in work:
+        groups = target.footers[number].row_groups
+        size, members = 0, []
+        for group in row_groups:
+            members.append(group)
+            size += groups[group].bytes
+            if size >= limits.task_max_bytes:
+                units.append(((number, tuple(members)), size))
+                size, members = 0, []
+        if members:
+            units.append(((number, tuple(members)), size))
+    return pack_by_size(limits, units, tasks, min_bytes)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """The matches in one file."""
+
+    path: str
+    rows: int
+    row_groups: tuple[int, ...]
+    pairs: RowPairs
+    rewritten: Rewritten | None = None
+    """How the file was rewritten, if the same task has done it."""
+
+    reads: int = 0
+    """Reads of source row groups where each window of the file reads its own rows."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """The message of a task that has scanned files."""
+
+    files: tuple[FoundFile, ...]
+    known: bytes
+    """For each source key, whether one of the files has it."""
+
+    moved: bytes
+    """For each source key, whether one of the files has it in another partition."""
+
+
+def pack_flags(flags: NDArray[np.bool_]) -> bytes:
+    """Compress flags, most of which are alike."""
+    return zlib.compress(np.packbits(flags).tobytes())
+
+
+def unpack_flags(data: bytes, count: int) -> NDArray[np.bool_]:
+    """Reverse :func:`pack_flags`."""
+    bits = np.frombuffer(zlib.decompress(data), np.uint8)
+    return np.unpackbits(bits, count=count).astype(bool)
+
+
+@dataclass(frozen=True)
+class MatchFiles:
+    """Scans files for the keys of the source, all of which every task has."""
+
+    target: Target
+    keys: IndexedKeys | StagedKeys
+    directory: str
+    rewriter: RewriteFiles | None = None
+    """Rewrites a file in the same task, where both together stay below a limit."""
+
+    windows: Mapping[int, Rows] = field(default_factory=dict)
+    """By the number of a file, the first positions of its windows."""
+
+    starts: Rows | None = None
+    """The first rows of the source's row groups; None where rows are never routed."""
+
+    def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
+        """Scan files, given by number, with the row groups to read."""
+        keys = self.keys.indexed
+        prefilter = prefilter_for(keys.keys, self.target.key_columns)
+        known = np.zeros(keys.count, bool)
+        moved = np.zeros(keys.count, bool)
+        files = []
+        for number, row_groups in work:
+            found = find_positions(self.target, keys, prefilter, number, row_groups)
+            known[found.keys] = True
+            moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
+            rows = keys.source_rows(found.keys)
+            inline = {} if self.starts is None else {"inline": _MAX_INLINE_PAIRS}
+            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows, **inline)
+            path = self.target.footers[number].file.path
+            done = None
+            if self.rewriter is not None and len(rows):
+                ((_, done),) = self.rewriter([RewriteFile(path, (pairs,))])
+            reads = 0
+            if self.starts is not None:
+                reads = source_reads(self.windows[number], self.starts, found.positions, rows)
+            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done, reads))
+        yield Scanned(tuple(files), pack_flags(known), pack_flags(moved))
+
+
+@dataclass(frozen=True)
+class ScanFiles:
+    """Reads the canonical keys of files of the target."""
+
+    target: Target
+
+    def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[pa.RecordBatch]:
+        """Yield keys with the number of their file and their positions."""
+        names = [*(f"tk{n}" for n in range(len(self.target.key_columns))), "file", "position"]
+        for number, row_groups in work:
+            for _, positions, keys in keys_of_file(self.target, None, number, row_groups):
+                file = pa.repeat(pa.scalar(number, pa.int64()), len(positions))
+                table = pa.table([*keys.columns, file, pa.array(positions)], names=names)
+                yield from table.combine_chunks().to_batches(max_chunksize=65_536)
+
+
+@dataclass(frozen=True)
+class PairsMessage:
+    """Pairs of one file of the target, or of rows without a match."""
+
+    route: int
+    """The number of the file; negative for rows without a match."""
+
+    rows: int
+    row_groups: tuple[int, ...]
+    pairs: RowPairs
+    moved: int = 0
+    """How many of the pairs have a source row that belongs to another partition."""
+
+    samples: tuple[int, ...] = ()
+    """Some of these source rows, for an error message."""
+
+    reads: int = 0
+    """Reads of source row groups where each window of the file reads its own rows."""
+
+
+@dataclass(frozen=True)
+class WritePairs:
+    """Writes which position has which source row, file by file."""
+
+    target: Target
+    columns: KeyColumns
+    directory: str
+    windows: Mapping[int, Rows]
+    """By the number of a file, the first positions of its windows."""
+
+    starts: Rows
+    """The first rows of the source's row groups."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PairsMessage]:
+        """Write the pairs of a partition, which are in the order of files and positions."""
+        path = new_path(self.directory, "positions")
+        schema = pa.schema([("position", pa.int64()), ("row", pa.int64()), ("moved", pa.bool_())])
+        found: dict[int, list[PairsMessage]] = {}
+        group = 0
+        with (
+            self.target.root.filesystem.open(path, "wb") as handle,
+            pq.ParquetWriter(handle, schema, **SPILL_WRITE_OPTIONS) as writer,
+        ):
+            for route, table in _by_route(batches):
+                moved = self._moved(route, table)
+                pairs = table.select(["position", "row"]).append_column("moved", pa.array(moved))
+                writer.write_table(pairs.cast(schema), row_group_size=table.num_rows)
+                message = self._message(route, table, RowPairs(path, (group,)), moved)
+                found.setdefault(route, []).append(message)
+                group += 1
+        for route, parts in found.items():
+            yield _united(route, parts)
+
+    def _message(
+        self, route: int, table: pa.Table, pairs: RowPairs, moved: NDArray[np.bool_]
+    ) -> PairsMessage:
+        if route < 0:
+            return PairsMessage(route, table.num_rows, (), pairs)
+        positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
+        starts = row_group_starts(self.target.footers[route])
+        groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
+        reads = source_reads(self.windows[route], self.starts, positions, rows)
+        samples = tuple(np.unique(rows[moved])[:_MAX_SAMPLES].tolist())
+        return PairsMessage(
+            route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads
+        )
+
+    def _moved(self, route: int, table: pa.Table) -> NDArray[np.bool_]:
+        """Return which pairs have a source row of another partition."""
+        moved = np.zeros(table.num_rows, bool)
+        if route >= 0:
+            named, every = self.columns.names, np.arange(table.num_rows)
+            keys = table.select(self.columns.starting("k", "p"))
+            keys = keys.rename_columns([named[name].name for name in keys.column_names])
+            found = Positions(every, every, ())
+            moved[moving_keys(self.target, IndexedKeys(keys, None), route, found)] = True
+        return moved
+
+
+def _by_route(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """Cut rows, which are in the order of routes, where the route changes or a limit is reached."""
+    waiting: list[pa.RecordBatch] = []
+    current = None
+    for batch in batches:
+        routes = batch.column("route").to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(routes)) + 1).tolist(), len(routes)]
+        for start, end in itertools.pairwise(cuts):
+            if start == end:
+                continue
+            route = int(routes[start])
+            full = sum(one.num_rows for one in waiting) >= _MAX_PAIRS
+            if waiting and (route != current or full):
+                assert current is not None
+                yield current, pa.Table.from_batches(waiting)
+                waiting = []
+            current = route
+            waiting.append(batch.slice(start, end - start))
+    if waiting and current is not None:
+        yield current, pa.Table.from_batches(waiting)
+
+
+def _united(route: int, parts: Sequence[PairsMessage]) -> PairsMessage:
+    pairs = [part.pairs for part in parts]
+    return PairsMessage(
+        route,
+        sum(part.rows for part in parts),
+        tuple(sorted({group for part in parts for group in part.row_groups})),
+        RowPairs(pairs[0].path, tuple(group for one in pairs for group in one.row_groups)),
+        sum(part.moved for part in parts),
+        tuple(row for part in parts for row in part.samples)[:_MAX_SAMPLES],
+        sum(part.reads for part in parts),
+    )
+
+
+@dataclass(frozen=True)
+class CountRows:
+    """Counts rows."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+        """Yield how many there are."""
+        yield sum(batch.num_rows for batch in batches)
 
 
 def merge_matches(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
-    """What is known of a file, with what one more task found in it."""
+    """Add what one more task found in a file to what is known of it."""
     if known is None:
         return FileMatch(rows, tuple(row_groups))
     return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
 
 
-def some_rows(keys: IndexedKeys | StagedKeys, wanted: NDArray[np.bool_]) -> Rows:
-    """A few source rows of keys that are wanted; nothing is read where none is."""
-    return keys.rows[np.flatnonzero(wanted)[:_SAMPLES]] if wanted.any() else NO_ROWS
-
-
-def match_of(files: Sequence[FoundFile]) -> FileMatch:
-    """What tasks found in parts of one file, together."""
-    match: FileMatch | None = None
-    for file in files:
-        match = merge_matches(match, file.rows, file.row_groups)
-    assert match is not None
-    return match
-
-
-def insert_shares(source: AnySource, rows: Rows) -> tuple[InsertShare, ...]:
-    """Source rows to insert, which ascend: here if they are few, else listed in staged files."""
-    if not len(rows):
-        return ()
-    if len(rows) <= _LISTED_ROWS:
-        return (InsertShare(int(rows[0]), int(rows[-1]) + 1, rows),)
-    stage = source.stage()
-    root, directory = stage.storage.root, stage.path
-    some = [rows[start : start + _LISTED_ROWS] for start in range(0, len(rows), _LISTED_ROWS)]
-    return tuple(
-        InsertShare(
-            int(one[0]),
-            int(one[-1]) + 1,
-            None,
-            (RowPairs.of(root, directory, np.arange(len(one)), one),),
-            len(one),
-        )
-        for one in some
-    )
-
-
-def scattered_files(found: Sequence[FoundFile], source: AnySource) -> frozenset[str]:
-    """The files whose source rows are read several times over where each file reads its own."""
-    rows = source.rows()
+def scattered_files(found: Sequence[FoundFile], source: SparkSource) -> frozenset[str]:
+    """Return the files for which the source would be read several times over."""
+    rows = source.rows
     groups = max(len(rows.starts) - 1, 1)
     per_group = rows.num_rows / groups
-    far = [f for f in found if f.reads > 2 and f.reads * per_group > _SCATTERED * f.rows]
+    far = [f for f in found if f.reads > 2 and f.reads * per_group > _MAX_SOURCE_READS * f.rows]
     reads = sum(file.reads for file in far)
     # To route rows is to write and read them once more, in a job that takes a second itself.
-    if reads <= _SCATTERED * groups or reads <= _FEW_READS:
+    if reads <= _MAX_SOURCE_READS * groups or reads <= _MIN_ROUTED_READS:
         return frozenset()
     return frozenset(file.path for file in far)
 
 
 def sample_keys_of(
-    source: AnySource, key_columns: Sequence[str], rows: Rows
+    source: SparkSource, key_columns: Sequence[str], rows: Rows
 ) -> list[tuple[Any, ...]]:
-    """The keys of a few source rows, for an error message."""
+    """Return the keys of some source rows, for an error message."""
     if not len(rows):
         return []
     table = source.take(rows, list(key_columns))
     columns = [[python_value(value) for value in column] for column in table.columns]
     return list(zip(*columns, strict=True))
-
-
-def check_facts(source: AnySource, facts: Sequence[KeyFacts], request: MergeOptions) -> None:
-    """Refuse NULL and repeated keys, as the request says."""
-    nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
-    found = {name: n for name, n in zip(request.key_columns, nulls, strict=True) if n}
-    if found and request.null_keys == "error":
-        raise NullKeyError.found(found)
-    repeated = sum(one.repeated for one in facts)
-    if repeated and request.duplicates == "error" and not request.order_by:
-        rows = np.array([row for one in facts for row in one.samples][:_SAMPLES], np.int64)
-        samples = sample_keys_of(source, request.key_columns, rows)
-        raise DuplicateKeyError.found(request.key_columns, repeated, samples)

@@ -28,7 +28,7 @@ __all__ = ["read_frame"]
 def read_frame(
     jobs: Jobs, storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
 ) -> DataFrame:
-    """A data frame of a dataset, or of some columns and rows of it.
+    """Return a data frame of a dataset, or of some columns and rows of it.
 
     The files are read by Arrow in the workers, through fsspec: credentials and row values are
     those of a merge, and the filesystem need not be known to Java.
@@ -49,7 +49,7 @@ def read_frame(
         wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
         frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
         task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
-        return jobs.rows(task, list(range(len(opened.dataset.files))), frame)
+        return jobs.map_items_to_rows(task, list(range(len(opened.dataset.files))), frame)
 
     return with_dataset(storage, read)
 
@@ -64,7 +64,7 @@ class _ReadFiles:
     frame: pa.Schema
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Gives the rows of one file."""
+        """Yield the rows of one file."""
         for batch in self.opened.batches(number, self.columns, self.expression):
             table = pa.Table.from_batches([batch])
             yield from cast_table(table, self.frame).combine_chunks().to_batches()

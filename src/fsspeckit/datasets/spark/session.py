@@ -1,11 +1,16 @@
-"""Sessions: finding or starting one, seeing that its workers can work, and running jobs on it.
+"""Sessions of Spark: finding or starting one, checking its workers, and running jobs on it.
 
-Spark's types as Arrow's, in every supported version of Spark.
+A task may be run twice, or twice at once, or die half-way. So every file that it writes has a new
+name, and only the files that the message of a successful task names are ever used.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
+import builtins
+import hashlib
+import json
 import logging
 import os
 import pickle
@@ -16,44 +21,55 @@ import sys
 import tempfile
 import zipfile
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import fsspeckit
-from fsspeckit.datasets.spark.tasks import (
-    MESSAGE,
-    Mailbox,
-    deserialize_error,
-    each,
-    map_items_to_rows,
-    opened,
-    over,
-    rows_over,
+from fsspeckit import errors
+from fsspeckit.datasets.spark.source import new_path
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    EngineNotInstalledError,
+    FsspeckitError,
 )
-from fsspeckit.errors import EngineNotInstalledError, FsspeckitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.storage import Root
 
-__all__ = ["Jobs", "arrow_schema", "open_session"]
+__all__ = [
+    "MESSAGE",
+    "Jobs",
+    "Mailbox",
+    "arrow_schema",
+    "deserialize_error",
+    "map_items",
+    "map_items_to_rows",
+    "map_partitions",
+    "map_partitions_to_rows",
+    "messages",
+    "open_session",
+]
 
+MESSAGE = "message binary"
+"""The schema of what tasks return."""
 
-# --- Sessions ---
 
 logger = logging.getLogger("fsspeckit.spark")
 
@@ -62,12 +78,14 @@ _JAVA = 17
 _INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
 _NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
 _TASKS_PER_CORE = 2
-_TASKS = 32
+_TASKS_OF_SERVER = 32
+_MAX_MESSAGE_BYTES = 32 * 1024
+_CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
 _ready: WeakSet[Any] = WeakSet()
 
 
 def open_session(spark: SparkSession | None = None) -> SparkSession:
-    """The session to use: the given one, the active one, or a new local one.
+    """Return the given session, the active one, or a new local one.
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is too old, or Java is missing.
@@ -116,7 +134,7 @@ def _local_session() -> SparkSession:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send what Java says while it starts, and ever after, into a file that ends with us."""
+    """Redirect the output of Java, from its start on, to a file that is removed at exit."""
     directory = tempfile.mkdtemp(prefix="fsspeckit-spark-")
     logger.debug("the output of Spark goes to %s", directory)
     sys.stderr.flush()
@@ -125,7 +143,7 @@ def _quiet() -> Iterator[None]:
         with open(Path(directory) / "spark.log", "ab") as log:
             os.dup2(log.fileno(), 2)
         yield
-        # Where a start fails, the file stays: it is all that tells why.
+        # Where a start fails, the file stays: nothing else says why.
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
     finally:
         sys.stderr.flush()
@@ -152,16 +170,16 @@ def check_java() -> None:
 
 
 def java_version() -> int | None:
-    """The major version of the Java that Spark would start; None if there is none."""
+    """Return the major version of the Java that Spark would start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:
         return None
     try:
-        told = subprocess.run([command, "-version"], capture_output=True, check=True, text=True)
+        output = subprocess.run([command, "-version"], capture_output=True, check=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     return int(found.group(1)) if found else None
 
 
@@ -175,62 +193,62 @@ class Jobs:
 
     @property
     def tasks(self) -> int:
-        """Into how many tasks work is cut that is not large: every task has a price of its own."""
-        if is_connect(self.spark):  # which does not tell
-            return _TASKS
+        """How many tasks work that is not large is cut into: every task has a cost of its own."""
+        if is_connect(self.spark):  # which does not report its cores
+            return _TASKS_OF_SERVER
         return _TASKS_PER_CORE * int(self.spark.sparkContext.defaultParallelism)
 
     @property
     def functions(self) -> Any:
-        """The functions of Spark that make columns for this kind of session."""
+        """Spark's functions on columns, for this kind of session."""
         kind = (
             "pyspark.sql.connect.functions" if is_connect(self.spark) else "pyspark.sql.functions"
         )
         return import_module(kind)
 
-    def each(
+    def map_items(
         self,
         phase: str,
         stage: OpenStage,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any],
     ) -> list[Any]:
-        """Run a function on each item, one task for each, and collect its messages.
+        """Run a function on each item, one task for each, and return its messages.
 
         Args:
             phase: What the job is for, in front of the name of the dataset.
             stage: Where tasks leave messages that are long.
-            function: Gives messages for an item.
+            function: Yields messages for an item.
             work: The items.
         """
         if not work:
             return []
         self.prepare()
-        run = each(function, work, _mailbox(stage))
+        run = map_items(function, work, _mailbox(stage))
         return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
 
-    def over(
+    def map_partitions(
         self,
         phase: str,
         stage: OpenStage,
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
     ) -> list[Any]:
-        """Run a function on the rows of each partition, and collect its messages."""
+        """Run a function on the rows of each partition, and return its messages."""
         self.prepare()
-        run = over(function, _mailbox(stage))
+        run = map_partitions(function, _mailbox(stage))
         return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
 
-    def mapped(
+    def map_partitions_to_rows(
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
     ) -> DataFrame:
-        """A frame of the rows that a function makes of each partition; nothing runs yet."""
-        return frame.mapInArrow(rows_over(function), schema)
+        """Return a frame of the rows that a function makes of each partition; nothing runs yet."""
+        return frame.mapInArrow(map_partitions_to_rows(function), schema)
 
-    def rows(
+    def map_items_to_rows(
         self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
     ) -> DataFrame:
-        """A frame of the rows that a function gives for each item; nothing runs yet."""
+        """Return a frame of the rows that a function yields for each item; nothing runs yet."""
         self.prepare()
         return self._numbers(work).mapInArrow(map_items_to_rows(function, work), schema)
 
@@ -238,27 +256,27 @@ class Jobs:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
     def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
-        """Run an action and give its messages; an error among them is raised."""
+        """Run an action and return its messages; an error among them is raised."""
         self.actions += 1
         mailbox = _mailbox(stage)
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
             with self._described(what):
-                answers = [opened(bytes(row.message), mailbox) for row in frame.collect()]
+                found = [mailbox.open(bytes(row.message)) for row in frame.collect()]
         except PySparkException as error:
             carried = deserialize_error(str(error))
             if carried is not None:
                 raise carried from error
             raise
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+        for message in found:
+            if isinstance(message, BaseException):
+                raise message
+        return found
 
     @contextmanager
     def _described(self, what: str) -> Iterator[None]:
-        """Say in Spark's own pages what a job is for."""
+        """Show in Spark's own pages what a job is for."""
         if is_connect(self.spark):
             tag = what.replace(",", ";")
             self.spark.addTag(tag)
@@ -277,7 +295,7 @@ class Jobs:
             context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]
 
     def prepare(self) -> None:
-        """See, once for a session, that its workers can run our functions.
+        """Check once for a session that its workers can run our functions.
 
         Raises:
             FsspeckitError: If they cannot.
@@ -308,7 +326,7 @@ class Jobs:
                 import fsspeckit
 
                 # What tasks need: the package alone can be imported without its libraries.
-                from fsspeckit.datasets.spark import tasks  # noqa: F401
+                from fsspeckit.datasets.spark import engine  # noqa: F401
 
                 found["fsspeckit"] = fsspeckit.__version__
             except ImportError as error:
@@ -325,8 +343,8 @@ class Jobs:
             logger.debug("a worker failed", exc_info=True)
             # Without the cause: it is a page of tracebacks of Python and Java about one sentence.
             raise unfit_worker(str(error)) from None
-        answer: dict[str, Any] = pickle.loads(row.message)
-        return answer
+        found: dict[str, Any] = pickle.loads(row.message)
+        return found
 
 
 def _mailbox(stage: OpenStage) -> Mailbox:
@@ -334,7 +352,7 @@ def _mailbox(stage: OpenStage) -> Mailbox:
 
 
 def _about(phase: str, stage: OpenStage) -> str:
-    """What a job is for: the merge by the name of its staging directory, phase and dataset."""
+    """Describe a job: the merge by the name of its staging directory, phase and dataset."""
     root = stage().storage.root
     return f"fsspeckit {stage().name[-8:]}: {phase} {root.to_user_path(root.path)}"
 
@@ -389,8 +407,6 @@ def _zipped() -> str:
     return str(path)
 
 
-# --- Spark's types as Arrow's, in every supported version of Spark ---
-
 # Spark 4.1 asks whether timestamps with a zone are in UTC, later versions ask for the zone.
 _IN_UTC = (
     {"timezone": "UTC"}
@@ -400,5 +416,151 @@ _IN_UTC = (
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark hands the rows of a data frame over, instants in UTC."""
+    """Return the Arrow schema in which tasks get the rows of a data frame, instants in UTC."""
     return to_arrow_schema(schema, **_IN_UTC)
+
+
+@dataclass(frozen=True)
+class Mailbox:
+    """Where tasks leave long messages: the driver accepts only so many bytes of results."""
+
+    root: Root
+    directory: str
+
+    def leave(self, data: bytes) -> _LongMessage:
+        """Write a message into a staged file."""
+        path = new_path(self.directory, "message")
+        with self.root.filesystem.open(path, "wb") as handle:
+            handle.write(data)
+        return _LongMessage(path, hashlib.sha256(data).digest())
+
+    def open(self, data: bytes) -> Any:
+        """Return the message that a task sent.
+
+        Raises:
+            ConcurrentModificationError: If a file is not what the task has left. Who may write
+                files may not yet run code here, so nothing else is unpickled.
+        """
+        message = pickle.loads(data)
+        if not isinstance(message, _LongMessage):
+            return message
+        data = self.root.filesystem.cat_file(message.path)
+        if hashlib.sha256(data).digest() != message.digest:
+            raise ConcurrentModificationError(
+                f"{message.path!r} in staging is not what a task of Spark has left there.\n"
+                "Hint: nothing but fsspeckit may write into its control directory."
+            )
+        return pickle.loads(data)
+
+
+@dataclass(frozen=True)
+class _LongMessage:
+    """A message that is in a file."""
+
+    path: str
+    digest: bytes
+
+
+def map_items(
+    function: Callable[[Any], Iterable[Any]], work: Sequence[Any], mailbox: Mailbox | None = None
+) -> Any:
+    """Make a task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
+    return _task(partial(messages, mailbox=mailbox), function, work)
+
+
+def map_partitions(
+    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]], mailbox: Mailbox | None = None
+) -> Any:
+    """Make a task for ``mapInArrow`` on rows: the function on all rows of a partition."""
+    return _task(partial(messages, mailbox=mailbox), function)
+
+
+def map_items_to_rows(
+    function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]
+) -> Any:
+    """Like :func:`map_items`, for a function that yields rows for Spark and not messages."""
+    return _task(_carrying_errors, function, work)
+
+
+def map_partitions_to_rows(
+    function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+) -> Any:
+    """Like :func:`map_partitions`, for a function that yields rows for Spark and not messages."""
+    return _task(_carrying_errors, function)
+
+
+def _task(
+    send: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
+    function: Callable[[Any], Iterable[Any]],
+    work: Sequence[Any] | None = None,
+) -> Any:
+    """Make a task that sends what a function yields for its partition, or for numbered items."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if work is None:
+            yield from send(_called(function, batches))
+            return
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from send(_called(function, work[number]))
+
+    return run
+
+
+def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield messages as rows for Spark, long ones as references to files.
+
+    An error that a repetition would not mend is a message too; others fail the task, so that Spark
+    repeats it, and travel inside the error's text if they fail it for good.
+    """
+    try:
+        for message in _carrying_errors(produced, FsspeckitError):
+            yield _message(message, mailbox)
+    except FsspeckitError as error:
+        yield _message(error)
+
+
+def _message(value: Any, mailbox: Mailbox | None = None) -> pa.RecordBatch:
+    data = pickle.dumps(value)
+    if mailbox is not None and len(data) > _MAX_MESSAGE_BYTES:
+        data = pickle.dumps(mailbox.leave(data))
+    return pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], ["message"])
+
+
+def _called(function: Callable[[Any], Iterable[Any]], item: Any) -> Iterator[Any]:
+    """Call a function when its first result is wanted, so that its errors come then."""
+    yield from function(item)
+
+
+def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
+    """Yield what is produced; an error, except others, becomes one whose text carries it."""
+    try:
+        yield from produced
+    except others:
+        raise
+    except Exception as error:  # whatever it is, the driver shall raise it as what it is
+        raise RuntimeError(f"fsspeckit-error:{serialize_error(error)}: {error}") from error
+
+
+def serialize_error(error: Exception) -> str:
+    """Return an error's type and arguments as text; text may come from anywhere, so no pickle."""
+    arguments = list(error.args)
+    if isinstance(error, OSError) and error.filename is not None:
+        arguments = [error.errno, error.strerror, error.filename]
+    plain = [one if isinstance(one, int | float | str | None) else str(one) for one in arguments]
+    return base64.b64encode(json.dumps([type(error).__name__, plain]).encode()).decode()
+
+
+def deserialize_error(text: str) -> BaseException | None:
+    """Return the error that a failed task's text carries, if it is ours, Python's or Arrow's."""
+    found = _CARRIED.search(text)
+    if found is None:
+        return None
+    try:
+        name, arguments = json.loads(base64.b64decode(found.group(1)))
+        modules = (builtins, pa.lib, errors)
+        kind: Any = next((vars(one)[name] for one in modules if name in vars(one)), None)
+        is_error = isinstance(kind, type) and issubclass(kind, Exception)
+        return kind(*arguments) if is_error else None
+    except (ValueError, TypeError):  # not our words, or not all that its type asks for
+        return None

@@ -1,12 +1,13 @@
-"""The source of a Spark merge: Parquet files that any process can read, row by row number.
+"""The source of a Spark merge: rows that the driver and every task can read by their numbers.
 
-Whatever the caller passed is materialised once. Data frames of Spark are written by tasks, data of
-this process by this process, and Parquet files stay where they are: they are read in place, and a
-file that has changed since it was first looked at is an error.
+Whatever the caller passed is materialised once. Tasks write data frames of Spark to staging, the
+driver writes its own data there when tasks need it, and Parquet files are read in place: a file
+that has changed since it was first opened is an error.
 """
 
 from __future__ import annotations
 
+import sys
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,12 +21,21 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import int96_columns, open_data_file, physical_types, take_rows
-from fsspeckit.core.schema_conform import (
-    check_same_columns,
-    conform_table,
+from fsspeckit.core.arrow_compat import (
+    cast_array,
+    int96_columns,
+    open_data_file,
+    physical_types,
+    take_rows,
 )
-from fsspeckit.datasets.pipeline import parquet_dataset, regroup_batches, source_root, unify_schemas
+from fsspeckit.core.schema_conform import check_same_columns, conform_table
+from fsspeckit.datasets.pipeline import (
+    MemorySource,
+    parquet_dataset,
+    regroup_batches,
+    source_root,
+    unify_schemas,
+)
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage import STAGED_SUFFIX, open_backend
 
@@ -42,11 +52,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SPILL_WRITE_OPTIONS",
-    "InMemorySource",
     "Part",
     "SourceRows",
     "SparkSource",
+    "StageBatches",
     "files_in_place",
+    "new_path",
     "stage_part",
 ]
 
@@ -55,10 +66,10 @@ SPILL_WRITE_OPTIONS: Final[dict[str, Any]] = {
     "use_dictionary": False,
     "write_statistics": False,
 }
-"""How files are written that are read soon, and not for long."""
+"""How staged files are written, which are read soon and then removed."""
 
-_GROUP_ROWS = 131_072
-_GROUP_BYTES = 32 * 1024 * 1024
+_MAX_GROUP_ROWS = 131_072
+_MAX_GROUP_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -71,16 +82,16 @@ class Part:
     """The rows of each row group."""
 
     constants: dict[str, pa.Scalar] = field(default_factory=dict)
-    """Columns that only the path tells."""
+    """Columns that are in the path only, with their values."""
 
     instants: dict[str, pa.DataType] = field(default_factory=dict)
     """Columns stored as INT96, or with INT96 inside, and their types as instants in UTC."""
 
     pin: DataFile | None = None
-    """What the file was when it was first looked at; None for files of our own."""
+    """The file as it was when it was first opened; None for files of our own."""
 
     bytes: int = 0
-    """What its rows take before they are compressed."""
+    """The bytes of its rows before compression."""
 
     @property
     def rows(self) -> int:
@@ -88,7 +99,7 @@ class Part:
         return sum(self.row_groups)
 
     def check(self) -> None:
-        """Make sure that a file of somebody else is the one that was looked at.
+        """Check that a file of somebody else is the one that was opened first.
 
         Raises:
             ConcurrentModificationError: If it is not.
@@ -104,7 +115,7 @@ class Part:
             )
 
     def meant(self, table: pa.Table) -> pa.Table:
-        """Stored columns in their meaning, with those that the path tells."""
+        """Return stored columns in their meaning, with those that are in the path."""
         columns = {
             name: column.cast(self.instants[name]) if name in self.instants else column
             for name, column in zip(table.column_names, table.columns, strict=True)
@@ -139,7 +150,7 @@ class SourceRows:
 
     @property
     def bytes(self) -> int:
-        """What the rows of all parts take before they are compressed."""
+        """The bytes of the rows of all parts before compression."""
         return sum(part.bytes for part in self.parts)
 
     def pieces(
@@ -199,15 +210,20 @@ class SourceRows:
                     yield number, conform_table(part.meant(table.select(stored)), schema)
 
 
+def new_path(directory: str, kind: str) -> str:
+    """Name a new file in a staging directory."""
+    return f"{directory}/{kind}-{uuid.uuid4().hex}{STAGED_SUFFIX}"
+
+
 def stage_part(
     root: Root, directory: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Part | None:
     """Write rows into a new file of a staging directory; None if there are no rows.
 
-    The name is new each time: a task that is run twice writes two files, and only the one that it
-    tells about counts.
+    The name is new each time: a task that is run twice writes two files, and only the one that its
+    message names is used.
     """
-    path = f"{directory}/source-{uuid.uuid4().hex}{STAGED_SUFFIX}"
+    path = new_path(directory, "source")
     sizes: list[int] = []
     size = 0
     with ExitStack() as stack:
@@ -215,7 +231,7 @@ def stage_part(
         # Batches come out of another process: the next ones are taken while a row group is written.
         beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
         written: Future[None] | None = None
-        for table in regroup_batches(schema, batches, _GROUP_ROWS, _GROUP_BYTES):
+        for table in regroup_batches(schema, batches, _MAX_GROUP_ROWS, _MAX_GROUP_BYTES):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))
                 writer = pq.ParquetWriter(handle, table.schema, **SPILL_WRITE_OPTIONS)
@@ -231,66 +247,108 @@ def stage_part(
     return Part(root, path, tuple(sizes), bytes=size) if sizes else None
 
 
+@dataclass(frozen=True)
+class StageBatches:
+    """Writes the rows of a partition of a data frame into a staged file."""
+
+    root: Root
+    directory: str
+    frame: pa.Schema
+    """Spark's columns in Arrow, instants in UTC whatever the session says."""
+
+    schema: pa.Schema
+    """What the caller wants them to be."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Part]]:
+        """Yield the number of the partition and its file."""
+        part = stage_part(self.root, self.directory, self.schema, map(self._fitted, batches))
+        if part is not None:
+            yield _partition_number(), part
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            cast_array(column, field.type)
+            for column, field in zip(batch.columns, self.frame, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=self.frame)
+        if self.schema is not self.frame:
+            check_same_columns(table.column_names, self.schema.names, "schema")
+        fitted = conform_table(table, self.schema).combine_chunks()
+        return next(iter(fitted.to_batches()), pa.RecordBatch.from_pylist([], self.schema))
+
+
+def _partition_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
 class SparkSource:
-    """A source that is in Parquet files already.
+    """A source that the driver and tasks can read.
 
     Args:
-        rows: The files.
-        stage: Where tasks may write.
+        stage: Where its rows go when tasks need them.
+        rows: Rows that are in files already.
+        held: Rows of this process; either these or those in files are given.
         has_order: Whether one row comes before another; in a data frame of Spark none does.
     """
 
-    def __init__(self, rows: SourceRows, stage: OpenStage, *, has_order: bool = True) -> None:
+    def __init__(
+        self,
+        stage: OpenStage,
+        rows: SourceRows | None = None,
+        held: ArrowSource | None = None,
+        *,
+        has_order: bool = True,
+    ) -> None:
+        given = rows or held
+        assert given is not None
         self.stage = stage
-        self.schema = rows.schema
-        self.num_rows = rows.num_rows
+        self.schema: pa.Schema = given.schema
+        self.num_rows: int = given.num_rows
         self.has_order = has_order
         self._rows = rows
-
-    def rows(self) -> SourceRows:
-        """The rows for other processes."""
-        return self._rows
-
-    def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows, read here: for small sources."""
-        tables = [table for _, table in self._rows.pieces(0, self.num_rows, names)]
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
-
-    def take(self, rows: Rows, names: Sequence[str]) -> pa.Table:
-        """Some columns of a few rows."""
-        return self._rows.take(rows, names)
-
-
-class InMemorySource:
-    """A source in the memory, or in a file, of this process; staged when tasks need its rows."""
-
-    has_order = True
-
-    def __init__(self, held: ArrowSource, stage: OpenStage) -> None:
-        self.schema: pa.Schema = held.schema
-        self.num_rows: int = held.num_rows
         self._held = held
-        self.stage = stage
 
     @cached_property
-    def _staged(self) -> SourceRows:
+    def bytes(self) -> int:
+        """The bytes of all rows; a source that was spilled to disk is larger than any limit."""
+        if self._rows is not None:
+            return self._rows.bytes
+        if not isinstance(self._held, MemorySource):
+            return sys.maxsize
+        return sum(table.nbytes for table in self._held.batches())
+
+    @cached_property
+    def rows(self) -> SourceRows:
+        """The rows for tasks; rows of this process are staged now."""
+        if self._rows is not None:
+            return self._rows
+        assert self._held is not None
         stage = self.stage()
         batches = (batch for table in self._held.batches() for batch in table.to_batches())
         part = stage_part(stage.storage.root, stage.path, self.schema, batches)
         return SourceRows(self.schema, () if part is None else (part,))
 
-    def rows(self) -> SourceRows:
-        """The rows for other processes."""
-        return self._staged
+    @cached_property
+    def local(self) -> ArrowSource:
+        """The rows for the driver; those in files are read into memory now."""
+        return self._held or MemorySource(self.columns(self.schema.names))
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
-        return self._held.columns(names)
+        """Some columns of all rows, read by the driver."""
+        if self._rows is None:
+            return self.local.columns(names)
+        tables = [table for _, table in self._rows.pieces(0, self.num_rows, names)]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
 
     def take(self, rows: Rows, names: Sequence[str]) -> pa.Table:
-        """Some columns of a few rows."""
-        return self._held.take(rows).select(list(names))
+        """Some columns of rows by their numbers, read by the driver."""
+        if self._rows is None:
+            return self.local.take(rows).select(list(names))
+        return self._rows.take(rows, names)
 
 
 def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | None) -> SourceRows:
@@ -316,12 +374,12 @@ def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:
     physical = physical_types(fragment.metadata.schema)
     instants = int96_columns(fragment.physical_schema, physical)
     keys = ds.get_partition_keys(fragment.partition_expression)
-    told = [name for name in keys if name not in fragment.physical_schema.names]
+    in_path = [name for name in keys if name not in fragment.physical_schema.names]
     return Part(
         root,
         fragment.path,
         tuple(group.num_rows for group in fragment.row_groups),
-        {name: pa.scalar(keys[name], schema.field(name).type) for name in told},
+        {name: pa.scalar(keys[name], schema.field(name).type) for name in in_path},
         {name: schema.field(name).type for name in instants},
         open_backend(root).stat(fragment.path),
         sum(group.total_byte_size for group in fragment.row_groups),

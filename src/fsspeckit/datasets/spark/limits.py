@@ -1,0 +1,204 @@
+"""The limits of the Spark engine: which tier a merge takes, and how much work a task gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from fsspeckit.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "SparkLimits",
+    "Tier",
+    "TierChoice",
+    "choose_tier",
+    "chunk_evenly",
+    "chunk_footers",
+    "pack_by_size",
+    "row_ranges",
+]
+
+Tier = Literal["driver", "broadcast", "shuffle"]
+_Item = TypeVar("_Item")
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SparkLimits:
+    """Every limit of the Spark engine; bytes are counted before compression.
+
+    A merge takes one of three tiers, which `choose_tier` picks from the limits ``driver_…`` and
+    ``broadcast_…``; ``result.metrics`` has it as ``tier``, with its ``tier_reason``. The limits
+    ``task_…`` and ``insert_…`` say how the work of the other tiers is cut into tasks.
+
+    Raises:
+        InvalidArgumentError: If a limit is not a whole number >= 0, or >= 1 for those of tasks.
+    """
+
+    driver_max_source_bytes: int = 16 * _MB
+    """A larger source is never merged, nor are its rows inserted, by the driver."""
+
+    driver_max_target_bytes: int = 32 * _MB
+    """The driver merges only if the files to read or rewrite have at most so many bytes."""
+
+    driver_max_files: int = 32
+    """The driver merges only if there are at most so many files to read: each takes requests."""
+
+    driver_max_footers: int = 2048
+    """The footers of more files are read by tasks."""
+
+    broadcast_max_given_keys: int = 65_536
+    """Up to so many keys are sent to every task; more are staged, and every task reads them."""
+
+    broadcast_max_key_bytes: int = 32 * _MB
+    """Every task holds all keys up to so many bytes, index included; Spark joins more."""
+
+    broadcast_max_rewrite_bytes: int = 64 * _MB
+    """Up to so many bytes are rewritten by the job that looks for the keys, without another."""
+
+    broadcast_max_staged_files: int = 64
+    """A task reads at most so many staged files one after the other to know all keys or rows."""
+
+    task_min_bytes: int = _MB
+    """Smaller files share a task."""
+
+    task_max_bytes: int = 64 * _MB
+    """A task reads or rewrites about so much, unless one row group or file is larger."""
+
+    task_min_rows: int = 131_072
+    """A task reads at least so many rows of the source."""
+
+    task_max_rows: int = 1_048_576
+    """A task reads at most so many rows of the source."""
+
+    task_min_footers: int = 512
+    """A task reads at least so many footers."""
+
+    task_max_footers: int = 8192
+    """A task reads at most so many footers, unless there would be more than ``max_tasks``."""
+
+    max_tasks: int = 64
+    """Items whose size is not known are cut into at most so many tasks."""
+
+    window_max_bytes: int = 16 * _MB
+    """A task holds the new rows for so much of a file, or for one row group if that is larger."""
+
+    window_max_rows: int = 131_072
+    """A task holds the new rows for so many rows of a file, or for one row group."""
+
+    insert_max_sorted_rows: int = 100_000
+    """More rows than this are brought together by partition before tasks insert them."""
+
+    insert_max_rows: int = 1_000_000
+    """A task inserts about so many rows."""
+
+    insert_max_partitions: int = 64
+    """A task inserts rows of at most so many partitions."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name.startswith(("driver_", "broadcast_", "insert_max_s")) else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidArgumentError(
+                    f"{field.name} must be >= {least}, a whole number, got {value!r}."
+                )
+
+
+DEFAULT_LIMITS: Final = SparkLimits()
+
+
+@dataclass(frozen=True)
+class TierChoice:
+    """Where a merge runs, and why."""
+
+    tier: Tier
+    reason: str
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The choice as the metrics of a merge have it."""
+        return {"tier": self.tier, "tier_reason": self.reason}
+
+
+def choose_tier(
+    limits: SparkLimits,
+    *,
+    source_bytes: int,
+    key_bytes: int | None,
+    target_bytes: int = 0,
+    target_files: int = 0,
+) -> TierChoice:
+    """Choose where a merge or write runs; everything is known from the source and the plan.
+
+    - ``driver``: the PyArrow engine's own code runs in the driver, without a job.
+    - ``broadcast``: every task has all keys of the source and looks for them in its files.
+    - ``shuffle``: Spark joins the keys of source and target, both shuffled by key.
+
+    Args:
+        limits: The limits.
+        source_bytes: The bytes of the source.
+        key_bytes: The bytes of keys that tasks resolved; None if the driver holds the keys.
+        target_bytes: The bytes of the target to read or rewrite.
+        target_files: How many files these are.
+    """
+    sizes = {
+        "driver_max_source_bytes": ("bytes of the source", source_bytes),
+        "driver_max_target_bytes": ("bytes of the target", target_bytes),
+        "driver_max_files": ("files of the target", target_files),
+    }
+    small: Tier
+    large: Tier
+    small, large = ("driver", "broadcast") if key_bytes is None else ("broadcast", "shuffle")
+    if key_bytes is not None:
+        sizes = {"broadcast_max_key_bytes": ("bytes of keys", key_bytes)}
+    for name, (what, size) in sizes.items():
+        if size > (limit := getattr(limits, name)):
+            return TierChoice(large, f"{size:,} {what}: more than {name}={limit:,}")
+    found = ", ".join(
+        f"{size:,} {what} (at most {name}={getattr(limits, name):,})"
+        for name, (what, size) in sizes.items()
+    )
+    return TierChoice(small, found)
+
+
+def pack_by_size(
+    limits: SparkLimits, work: Sequence[tuple[_Item, int]], tasks: int, min_bytes: int = 0
+) -> list[list[_Item]]:
+    """Pack items, given with their bytes, into about so many tasks of which none is too large."""
+    total = sum(size for _, size in work)
+    least = max(limits.task_min_bytes, min_bytes, -(-total // tasks))
+    limit = min(limits.task_max_bytes, least)
+    packed: list[list[_Item]] = []
+    filled = 0
+    for item, size in work:
+        if not packed or filled + size > limit:
+            packed.append([])
+            filled = 0
+        packed[-1].append(item)
+        filled += size
+    return packed
+
+
+def chunk_evenly(
+    limits: SparkLimits, work: Sequence[_Item], min_items: int = 1
+) -> list[Sequence[_Item]]:
+    """Cut items of unknown size into chunks of equal length, one for each task."""
+    count = max(min_items, -(-len(work) // limits.max_tasks))
+    return [work[start : start + count] for start in range(0, len(work), count)]
+
+
+def chunk_footers(limits: SparkLimits, files: Sequence[_Item], tasks: int) -> list[Sequence[_Item]]:
+    """Cut files whose footers are to be read into about so many tasks, none of them small."""
+    share = max(limits.task_min_footers, -(-len(files) // tasks))
+    return chunk_evenly(limits, files, min(limits.task_max_footers, share))
+
+
+def row_ranges(limits: SparkLimits, total: int, tasks: int) -> list[tuple[int, int]]:
+    """Cut the rows of a source into ranges of equal size, one for each of about so many tasks."""
+    size = min(limits.task_max_rows, max(limits.task_min_rows, -(-total // tasks)))
+    return [(start, min(start + size, total)) for start in range(0, total, size)]

@@ -1,0 +1,458 @@
+"""Rewriting files in tasks, with source rows that are read in place or routed to their files.
+
+Where the source rows of a file are scattered over the source, reading them in place would read the
+source once for every file. So tasks read the source once and write the rows of each destination
+together, as pieces of staged files; only references to pieces are sorted and sent by Spark. Rows
+stay in Arrow: none of their types is ever converted to one of Spark's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.arrow_compat import open_data_file, take_rows, without_views
+from fsspeckit.core.rewrite import Replacement, rewrite
+from fsspeckit.datasets.pipeline import stored_columns
+from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
+from fsspeckit.storage import WorkerStage, read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.planning import FileFooter, Target
+    from fsspeckit.core.rewrite import Rewritten
+    from fsspeckit.datasets.spark.limits import SparkLimits
+    from fsspeckit.datasets.spark.source import SourceRows, SparkSource
+    from fsspeckit.storage import Root
+
+    Rows = NDArray[np.int64]
+
+__all__ = [
+    "PAIRS",
+    "PIECES",
+    "Piece",
+    "PieceWriter",
+    "ReadPairs",
+    "RewriteFile",
+    "RewriteFiles",
+    "RewriteRouted",
+    "RouteRows",
+    "RouteShare",
+    "RowPairs",
+    "file_windows",
+    "read_pairs",
+    "read_piece",
+    "rewriter_for",
+    "source_reads",
+]
+
+PAIRS = "position bigint, row bigint, route bigint"
+"""Pairs of a position and its source row, with the number of the file, as Spark's schema."""
+
+PIECES = "task int, route bigint, window bigint, path string, offset bigint, length bigint"
+"""References to pieces, as Spark's schema."""
+
+_MAX_INLINE_PAIRS = 4096
+_MAX_PAIRS = 1_048_576
+_POSITION = "fsspeckit position"
+
+
+@dataclass(frozen=True)
+class RowPairs:
+    """Positions in a file and the source row for each: inline up to a limit, else in a file."""
+
+    path: str | None
+    row_groups: tuple[int, ...] = ()
+    """The row groups of the file at ``path`` that hold the pairs."""
+
+    positions: Rows | None = None
+    source_rows: Rows | None = None
+
+    @classmethod
+    def of(
+        cls,
+        root: Root,
+        directory: str,
+        positions: Rows,
+        source_rows: Rows,
+        inline: int = _MAX_INLINE_PAIRS,
+    ) -> RowPairs:
+        """Keep pairs, in a staged file if there are more than ``inline``."""
+        if len(positions) <= inline:
+            return cls(None, (), positions, source_rows)
+        path = new_path(directory, "positions")
+        table = pa.table({"position": positions, "row": source_rows})
+        with root.filesystem.open(path, "wb") as handle:
+            pq.write_table(
+                table, handle, row_group_size=max(len(positions), 1), **SPILL_WRITE_OPTIONS
+            )
+        return cls(path, (0,))
+
+    def tables(self, root: Root) -> Iterator[pa.Table]:
+        """Read the pairs one row group at a time."""
+        if self.path is None:
+            yield pa.table({"position": self.positions, "row": self.source_rows})
+            return
+        with open_data_file(root, self.path) as file:
+            for number in self.row_groups:
+                yield file.read_row_group(number)
+
+
+def file_windows(footer: FileFooter, limits: SparkLimits) -> Rows:
+    """Return the first position of each window: a part of a file whose new rows a task holds."""
+    starts, position, size = [0], 0, 0
+    for group in footer.row_groups:
+        is_full = (
+            size + group.bytes > limits.window_max_bytes
+            or position + group.rows - starts[-1] > limits.window_max_rows
+        )
+        if is_full and position > starts[-1]:
+            starts.append(position)
+            size = 0
+        position += group.rows
+        size += group.bytes
+    return np.array(starts, np.int64)
+
+
+def source_reads(windows: Rows, starts: Rows, positions: Rows, rows: Rows) -> int:
+    """Count the reads of source row groups where each window of a file reads its own rows.
+
+    Args:
+        windows: The first positions of the windows.
+        starts: The first rows of the source's row groups.
+        positions: Positions in the file.
+        rows: The source row of each.
+    """
+    window = np.searchsorted(windows, positions, "right")
+    group = np.searchsorted(starts, rows, "right")
+    return len(np.unique(window * len(starts) + group))
+
+
+@dataclass(frozen=True)
+class RewriteFile:
+    """A file to rewrite, with its positions and their source rows."""
+
+    path: str
+    pairs: tuple[RowPairs, ...]
+
+
+@dataclass(frozen=True)
+class RewriteFiles:
+    """Rewrites files with rows of the source."""
+
+    root: Root
+    source: SourceRows
+    directory: str
+    key_columns: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+    """By path, the source columns that a file stores."""
+
+    windows: Mapping[str, Rows]
+    """By path, the first positions of the windows of a file."""
+
+    keep_others: bool
+    force: bool = False
+    types: pa.Schema | None = None
+    """The types of columns that a file stores without one."""
+
+    def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
+        """Yield the path of each file and how it was rewritten."""
+        for file in files:
+            columns = self.columns[file.path]
+            yield file.path, self.rewrite_file(file, partial(self._take, columns))
+
+    def _take(self, columns: Sequence[str], _: int, rows: Rows) -> pa.Table:
+        return self.source.take(rows, columns)
+
+    def rewrite_file(self, file: RewriteFile, load: Callable[[int, Rows], pa.Table]) -> Rewritten:
+        """Rewrite one file; ``load`` returns the new rows of a window in the order of positions."""
+        positions, source_rows = read_pairs(self.root, file.pairs)
+        destination = WorkerStage(self.directory).new_file().path
+        new = _NewRows(
+            np.searchsorted(positions, self.windows[file.path]),
+            source_rows,
+            list(self.columns[file.path]),
+            load,
+        )
+        # The rewriter asks for rows by the numbers given here: those of the pairs say where to
+        # look, those of the source rows would not.
+        numbers = np.arange(len(positions))
+        done = rewrite(
+            self.root,
+            file.path,
+            Replacement(positions, numbers, self.keep_others, self.force),
+            new.rows,
+            destination,
+            key_columns=self.key_columns,
+            types=self.types,
+        )
+        return replace(done, path=destination if done.is_new else None)
+
+
+@dataclass
+class _NewRows:
+    """The new rows of a file; those of one window are in memory."""
+
+    starts: Rows
+    """The number of the first pair of each window."""
+
+    source_rows: Rows
+    columns: list[str]
+    load: Callable[[int, Rows], pa.Table]
+    _window: int = -1
+    _held: pa.Table | None = None
+
+    def rows(self, pairs: Rows) -> pa.Table:
+        """Return the rows of pairs, given by their numbers, which ascend."""
+        windows = np.searchsorted(self.starts, pairs, "right") - 1
+        parts = [
+            self._of_window(int(number), pairs[windows == number]) for number in np.unique(windows)
+        ]
+        return parts[0] if len(parts) == 1 else pa.concat_tables(parts).unify_dictionaries()
+
+    def _of_window(self, window: int, pairs: Rows) -> pa.Table:
+        start = int(self.starts[window])
+        end = int(self.starts[window + 1]) if window + 1 < len(self.starts) else None
+        if self._held is None or window != self._window:
+            self._held = None  # before the next one is there
+            wanted = self.source_rows[start:end]
+            held = self.load(window, wanted).select(self.columns)
+            if held.num_rows != len(wanted):
+                raise RuntimeError(f"{held.num_rows} rows were routed for {len(wanted)} positions.")
+            self._window, self._held = window, held
+        return take_rows(self._held, pa.array(pairs - start))
+
+
+def read_pairs(root: Root, pairs: Sequence[RowPairs]) -> tuple[Rows, Rows]:
+    """Read the pairs that several tasks found in a file, in the order of positions."""
+    schema = pa.schema([("position", pa.int64()), ("row", pa.int64())])
+    tables = [table.select(schema.names) for one in pairs for table in one.tables(root)]
+    joined = pa.concat_tables([schema.empty_table(), *tables])
+    positions, rows = (column.to_numpy() for column in joined.columns)
+    order = np.argsort(positions, kind="stable")
+    return positions[order], rows[order]
+
+
+def rewriter_for(
+    source: SparkSource,
+    target: Target,
+    limits: SparkLimits,
+    keep_others: bool,
+    force: bool = False,
+) -> RewriteFiles:
+    """Return the task that rewrites files of the target."""
+    columns = stored_columns(target, target.footers, source.schema.names)
+    return RewriteFiles(
+        target.root,
+        source.rows,
+        source.stage().path,
+        tuple(column.name for column in target.key_columns),
+        columns,
+        {footer.file.path: file_windows(footer, limits) for footer in target.footers},
+        keep_others,
+        force,
+        target.types,
+    )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of the source in a part of a staged file."""
+
+    path: str
+    offset: int
+    length: int
+    rows: int = 0
+
+
+class PieceWriter:
+    """Writes pieces into one new staged file; a context manager."""
+
+    def __init__(self, root: Root, directory: str) -> None:
+        self._root = root
+        self._path = new_path(directory, "pieces")
+        self._handle: Any = None
+        self._end = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._handle is not None:
+            self._handle.close()
+
+    def add(self, rows: pa.Table) -> Piece:
+        """Write rows; they can be read when the writer is closed."""
+        if self._handle is None:
+            self._handle = self._root.filesystem.open(self._path, "wb")
+        sink = pa.BufferOutputStream()
+        plain = without_views(rows.unify_dictionaries().combine_chunks())
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, plain.schema, options=options) as stream:
+            stream.write_table(plain)
+        data = sink.getvalue()
+        self._handle.write(data)
+        piece = Piece(self._path, self._end, data.size, rows.num_rows)
+        self._end += data.size
+        return piece
+
+
+def read_piece(root: Root, piece: Piece) -> pa.Table:
+    """Read the rows of a piece."""
+    data = read_range(root, piece.path, piece.offset, piece.length)
+    with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
+        return stream.read_all()
+
+
+@dataclass(frozen=True)
+class ReadPairs:
+    """Reads which position of which file has which source row."""
+
+    root: Root
+    only_moved: bool = False
+    """Whether only pairs are read whose source row belongs to another partition."""
+
+    def __call__(self, work: Sequence[tuple[int, RewriteFile]]) -> Iterator[pa.RecordBatch]:
+        """Yield the pairs of files, which are given with their numbers."""
+        for route, pairs in ((route, pairs) for route, file in work for pairs in file.pairs):
+            for table in pairs.tables(self.root):
+                wanted = table.filter(table["moved"]) if self.only_moved else table
+                numbers = pa.repeat(pa.scalar(route, pa.int64()), wanted.num_rows)
+                found = wanted.select(["position", "row"]).append_column("route", numbers)
+                yield from found.combine_chunks().to_batches(max_chunksize=65_536)
+
+
+@dataclass(frozen=True)
+class RouteRows:
+    """Writes source rows as pieces, one for each window of a file and row group of the source."""
+
+    source: SourceRows
+    root: Root
+    directory: str
+    windows: Mapping[int, Rows]
+    """By the number of the file, the first positions of its windows."""
+
+    tasks: Mapping[int, int]
+    """By the number of the file, that of the task that rewrites it."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take pairs in the order of source rows, and yield references to pieces."""
+        written: list[tuple[int, int, Piece]] = []
+        with PieceWriter(self.root, self.directory) as writer:
+            for pairs in _gathered(batches):
+                written += self._write(writer, pairs)
+        if written:
+            yield self._references(written)
+
+    def _write(self, writer: PieceWriter, pairs: pa.Table) -> Iterator[tuple[int, int, Piece]]:
+        rows, routes, positions = (pairs[name].to_numpy() for name in ("row", "route", "position"))
+        for part, table in self.source.holding(rows):
+            here, there = routes[part], positions[part]
+            windows = self._windows(here, there)
+            order = np.lexsort((there, windows, here))
+            named = table.append_column(_POSITION, pa.array(there))
+            named = take_rows(named, pa.array(order))
+            ends = _cuts(here[order], windows[order])
+            for start, end in zip([0, *ends], [*ends, len(order)], strict=True):
+                first = order[start]
+                piece = writer.add(named.slice(start, end - start))
+                yield int(here[first]), int(windows[first]), piece
+
+    def _references(self, written: Sequence[tuple[int, int, Piece]]) -> pa.RecordBatch:
+        rows = [
+            (self.tasks[route], route, window, piece.path, piece.offset, piece.length)
+            for route, window, piece in written
+        ]
+        names = ["task", "route", "window", "path", "offset", "length"]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        references = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names)
+        return references.set_column(0, "task", references["task"].cast(pa.int32()))
+
+    def _windows(self, routes: Rows, positions: Rows) -> Rows:
+        windows = np.empty(len(routes), np.int64)
+        for route in np.unique(routes).tolist():
+            mine = routes == route
+            windows[mine] = np.searchsorted(self.windows[route], positions[mine], "right") - 1
+        return windows
+
+
+@dataclass(frozen=True)
+class RouteShare:
+    """Routes the rows of a share of the source; it reads all pairs and keeps those of its rows."""
+
+    route: RouteRows
+    pairs: ReadPairs
+    files: Sequence[tuple[int, RewriteFile]]
+
+    def __call__(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """Take the number of the first row and the number after the last."""
+        mine = []
+        for batch in self.pairs(self.files):
+            row = batch.column("row").to_numpy()
+            mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
+        if not mine:
+            return
+        found = pa.Table.from_batches(mine)
+        order = np.argsort(found["row"].to_numpy(), kind="stable")
+        yield from self.route(found.take(pa.array(order)).combine_chunks().to_batches())
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _MAX_PAIRS:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _cuts(*columns: Rows) -> list[int]:
+    """Return the positions where the value of a column changes."""
+    changes = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    for column in columns:
+        changes |= np.diff(column) != 0
+    return (np.flatnonzero(changes) + 1).tolist()
+
+
+@dataclass(frozen=True)
+class RewriteRouted:
+    """Rewrites files with rows that have been routed to them."""
+
+    rewriter: RewriteFiles
+    files: Mapping[int, RewriteFile]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Rewritten]]:
+        """Take references in the order of files, and yield how each file was rewritten."""
+        current: int | None = None
+        pieces: dict[int, list[Piece]] = {}
+        for batch in batches:
+            for reference in batch.to_pylist():
+                if current is not None and reference["route"] != current:
+                    yield self._rewritten(current, pieces)
+                    pieces = {}
+                current = reference["route"]
+                piece = Piece(reference["path"], reference["offset"], reference["length"])
+                pieces.setdefault(reference["window"], []).append(piece)
+        if current is not None:
+            yield self._rewritten(current, pieces)
+
+    def _rewritten(self, route: int, pieces: Mapping[int, list[Piece]]) -> tuple[str, Rewritten]:
+        root = self.rewriter.root
+
+        def load(window: int, _: Rows) -> pa.Table:
+            table = pa.concat_tables([read_piece(root, one) for one in pieces[window]])
+            order = np.argsort(table[_POSITION].to_numpy(), kind="stable")
+            return table.drop_columns(_POSITION).unify_dictionaries().take(pa.array(order))
+
+        file = self.files[route]
+        return file.path, self.rewriter.rewrite_file(file, load)
