@@ -73,6 +73,7 @@ types: $(INSTALLED) ## Check types, strictly
 
 docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.module_table
+	@$(PYTHON) -m scripts.trace_merge --write > /dev/null
 	@$(PYTHON) -m scripts.guarantees_table
 	@$(PYTHON) -m scripts.cli_reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
