@@ -25,18 +25,18 @@ from fsspeckit.errors import FsspeckitError
 from orders_demo.crash import Job, merge_and_kill
 from orders_demo.picture import Picture
 from orders_demo.screen import Screen, count
-from orders_demo.shop import FEWEST_ROWS, FILES_PER_DAY, Batch, Shop
+from orders_demo.shop import FILES_PER_DAY, MIN_ROWS, Batch, Shop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning import MergePlan
 
 
 def main() -> None:
-    """Read the arguments and run the demo."""
+    """Parse the arguments and run the demo."""
     options = arguments()
     try:
         with workplace(options.directory) as directory:
@@ -57,8 +57,8 @@ def arguments() -> argparse.Namespace:
         "--directory", type=Path, help="work in this new directory and keep it, to look around"
     )
     options = parser.parse_args()
-    if options.rows < FEWEST_ROWS:
-        parser.error(f"--rows must be at least {FEWEST_ROWS:,}, got {options.rows:,}")
+    if options.rows < MIN_ROWS:
+        parser.error(f"--rows must be at least {MIN_ROWS:,}, got {options.rows:,}")
     if options.directory is not None and options.directory.exists():
         parser.error(f"--directory must not be there yet, but {options.directory} is")
     return options

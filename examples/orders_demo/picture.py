@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning import MergePlan
 
 _LOOKS = {
     "partition": ("#dfe5ec", "untouched: another partition"),

@@ -21,7 +21,7 @@ FIRST_DAY = date(2026, 1, 5)
 DAYS = 20
 FILES_PER_DAY = 5
 FILES = DAYS * FILES_PER_DAY
-FEWEST_ROWS = 100 * FILES
+MIN_ROWS = 100 * FILES
 _GAP = 10
 """Order ids are multiples of it; those between are free for orders that come late."""
 

@@ -62,7 +62,7 @@ REPLACED = (
     Replaced(
         "held = …, shown = …",
         "a noun for a value: existing, text",
-        r"(?:told|shown|spelled|held|taken|sifted)(?= :?= )",
+        r"(?<![\w.])(?:told|shown|spelled|held|taken|sifted)(?= :?= )",
     ),
 )
 
@@ -168,6 +168,7 @@ def test_a_replaced_word_is_seen(word: Replaced) -> None:
         "A number with two decimal places.",
         "It looks at every page and is silent.",
         "It is placed there, and how many_rows it has.",
+        "is_taken = name in names",
     ],
 )
 def test_ordinary_english_is_not_refused(text: str) -> None:
