@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format types docs bench bench-peers bench-spark torture minio clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-peers bench-spark torture minio clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ test-smoke: $(INSTALLED) ## Run one case of each rule on PyArrow, planning and t
 	$(BIN)/pytest -q --engine pyarrow --first-case tests/datasets/test_pyarrow.py \
 	    tests/core/planning/test_plan.py tests/core/planning/test_pruning.py tests/cli/test_commands.py
 
-test-fast: $(INSTALLED) ## Run the tests that need neither Java nor patience
+test-fast: $(INSTALLED) ## Run the tests that take little time and no Java
 	$(BIN)/pytest -m "not slow and not spark"
 
 test-duckdb1: $(DUCKDB1)/.installed java ## Run the tests of DuckDB on the last DuckDB 1.x, in its own environment
@@ -68,11 +68,16 @@ format: $(INSTALLED) ## Mend what lint can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+hooks: $(INSTALLED) ## Check style and formatting before each commit, with pre-commit
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check 'pre-commit>=4,<5'
+	@$(BIN)/pre-commit install
+
 types: $(INSTALLED) ## Check types, strictly
 	$(BIN)/mypy
 
 docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.module_table
+	@$(PYTHON) -m scripts.trace_merge --write > /dev/null
 	@$(PYTHON) -m scripts.guarantees_table
 	@$(PYTHON) -m scripts.cli_reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -91,7 +96,7 @@ bench-peers: $(INSTALLED) $(PEERS)/.installed ## Run the same merges on every lo
 bench-spark: setup $(PEERS)-spark/.installed ## Run the same merges on every peer on Spark, with jars fetched by mvn
 	@$(PYTHON) -m benchmarks.peers --spark $(ARGS)
 
-# What cannot be installed is told by the benchmark, not here.
+# What cannot be installed is reported by the benchmark, not here.
 $(PEERS)/.installed: benchmarks/peers/environments.py
 	@$(PYTHON) -m benchmarks.peers.environments local
 	@touch $@

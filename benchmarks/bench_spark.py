@@ -190,7 +190,7 @@ def _large(gigabytes: float) -> None:
         "A large merge on Spark",
         "An upsert of a data frame in no order, on a standalone cluster of a master and two "
         "workers of one core each. Half of the files are changed. Memory is the most that was "
-        "resident, as the kernel tells it (VmHWM).",
+        "resident, as the kernel reports it (VmHWM).",
         module="bench_spark",
     )
     with tempfile.TemporaryDirectory() as scratch:

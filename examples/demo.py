@@ -25,24 +25,22 @@ from fsspeckit.errors import FsspeckitError
 from orders_demo.crash import Job, merge_and_kill
 from orders_demo.picture import Picture
 from orders_demo.screen import Screen, count
-from orders_demo.shop import FEWEST_ROWS, FILES_PER_DAY, Batch, Shop
+from orders_demo.shop import FILES_PER_DAY, MIN_ROWS, Batch, Shop
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
     from fsspeckit.core.merge import MergeResult
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning import MergePlan
 
 
 def main() -> None:
-    """Read the arguments and tell the story."""
+    """Parse the arguments and run the demo."""
     options = arguments()
     try:
         with workplace(options.directory) as directory:
-            Demo(Path(directory).resolve(), options.engine, Shop(options.rows)).tell(
-                options.picture
-            )
+            Demo(Path(directory).resolve(), options.engine, Shop(options.rows)).run(options.picture)
     except FsspeckitError as error:
         sys.exit(f"\n{error}")
 
@@ -59,8 +57,8 @@ def arguments() -> argparse.Namespace:
         "--directory", type=Path, help="work in this new directory and keep it, to look around"
     )
     options = parser.parse_args()
-    if options.rows < FEWEST_ROWS:
-        parser.error(f"--rows must be at least {FEWEST_ROWS:,}, got {options.rows:,}")
+    if options.rows < MIN_ROWS:
+        parser.error(f"--rows must be at least {MIN_ROWS:,}, got {options.rows:,}")
     if options.directory is not None and options.directory.exists():
         parser.error(f"--directory must not be there yet, but {options.directory} is")
     return options
@@ -113,7 +111,7 @@ class Demo:
         self.screen = Screen()
         self.picture = Picture()
 
-    def tell(self, picture: Path) -> None:
+    def run(self, picture: Path) -> None:
         """All of it."""
         started = time.perf_counter()
         self.make_dataset()
@@ -189,7 +187,7 @@ class Demo:
 
     def show_plan(self, batch: Batch, changes: str) -> MergePlan:
         """Show what a merge would do with each file, and why."""
-        self.screen.say("source", f"{batch.tells}; key: {', '.join(batch.key_columns)}")
+        self.screen.say("source", f"{batch.summary}; key: {', '.join(batch.key_columns)}")
         with self.screen.waiting("planning"):
             plan = fsspeckit.plan_merge(
                 self.source(changes), self.path, "upsert", batch.key_columns, engine=self.engine
@@ -237,7 +235,7 @@ class Demo:
             ],
         )
         self.screen.say(
-            "together", f"{shown(written)}; writing it all anew each time: {shown(size)}"
+            "together", f"{shown(written)}; rewriting everything each time: {shown(size)}"
         )
 
     def crash(self, number: int, batch: Batch) -> None:
@@ -282,17 +280,17 @@ class Demo:
         removed: Collection[str],
     ) -> Effect:
         """What a recovered commit did; it replaced one file at most in each directory."""
-        places = {str(self.dataset / name) for name in added}
-        by_day = {path.rpartition("/")[0]: path for path in sorted(places)}
+        paths = {str(self.dataset / name) for name in added}
+        by_day = {path.rpartition("/")[0]: path for path in sorted(paths)}
         old = [str(self.dataset / name) for name in removed]
         renamed = {path: by_day[path.rpartition("/")[0]] for path in old}
         sizes = {path: Path(path).stat().st_size for path in self.fingerprints()}
         return Effect(
             batch.orders.num_rows,
             renamed,
-            places - set(renamed.values()),
+            paths - set(renamed.values()),
             before.keys() - renamed.keys(),
-            sum(sizes[path] for path in places),
+            sum(sizes[path] for path in paths),
             sum(sizes.values()),
         )
 

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def merged(io: DatasetHandler, strategy: str) -> str:
-    """Merge into a fresh dataset; tell what became of it."""
+    """Merge into a fresh dataset; print what became of it."""
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/people"
         io.write_dataset(TARGET, path)

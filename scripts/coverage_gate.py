@@ -1,7 +1,7 @@
-"""Fail when a part of the package is covered less than it should be.
+"""Fail if the coverage of a part of the package is below its floor.
 
 Reads the report of ``coverage json`` and compares statements and branches, each on its own, with
-the floor of the part: ``core`` and ``storage`` are judged as a whole, every other module by itself.
+the floor of the part: ``core`` and ``storage`` as a whole, every other module by itself.
 A total would let a well covered half hide an untested module.
 
 Usage: ``python scripts/coverage_gate.py coverage.json``

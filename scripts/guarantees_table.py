@@ -1,6 +1,6 @@
-"""Write the table of docs/concepts/guarantees.md from the flags that commits are decided by.
+"""Write the table of docs/concepts/guarantees.md from the capability flags of filesystems.
 
-What the page promises is what the code relies on, and cannot become something else.
+A commit relies on the same flags, so the page cannot promise anything else.
 
 Usage: ``python -m scripts.guarantees_table``
 """

@@ -11,7 +11,7 @@ java_major() {
     if [ -n "${JAVA_HOME:-}" ]; then
         java="$JAVA_HOME/bin/java"
     fi
-    # macOS has a /usr/bin/java that only says that there is none: the exit code tells.
+    # macOS has a /usr/bin/java that only prints that there is no Java, and fails.
     version=$("$java" -version 2>&1) || {
         printf '0\n'
         return
@@ -41,7 +41,7 @@ install_command() {
 # is older. A fresh container knows no packages at all, so root fetches the lists before asking.
 apt_package() {
     if [ "$(id -u)" -eq 0 ]; then
-        apt-get update -qq >/dev/null 2>&1 || true # installing will tell what is wrong
+        apt-get update -qq >/dev/null 2>&1 || true # installing will report what is wrong
     fi
     if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then
         printf 'openjdk-17-jre-headless\n'

@@ -1,6 +1,6 @@
 """Show the README as the first page of the documentation, without a second copy of it.
 
-A hook of mkdocs. Links into ``docs`` become links between pages; files outside of ``docs`` are no
+A hook of mkdocs. Links into ``docs`` become links between pages; files outside of ``docs`` are not
 pages, so links to them become their text.
 """
 

@@ -1,8 +1,8 @@
 """Run every test with branch coverage, in two parts side by side, and judge the coverage.
 
 The tests that need Spark wait for the JVM much of the time, and the others for processes that they
-start and kill; side by side they end on two cores in little more than the time of the longer part.
-Each part is one session of pytest with one Spark; its output stays together.
+start and kill, so on two cores both together take little more time than the longer part. Each part
+is one session of pytest with its own Spark; its output stays together.
 
 Usage: ``python -m scripts.run_tests [options of pytest]``
 """
@@ -24,7 +24,7 @@ NOTHING_COLLECTED = 5
 
 
 def start(marks: str, options: list[str], output: int | None) -> subprocess.Popen[bytes]:
-    """Start the tests with these marks, measured."""
+    """Start the tests with these marks under coverage."""
     measured = [sys.executable, "-m", "coverage", "run", "--parallel-mode", "-m", "pytest"]
     cache = f"cache_dir=.pytest_cache/{marks.replace(' ', '-')}"
     command = [*measured, "-m", marks, "-o", cache, *options]
@@ -32,7 +32,7 @@ def start(marks: str, options: list[str], output: int | None) -> subprocess.Pope
 
 
 def run(options: list[str]) -> list[str]:
-    """Run both parts; gives the names of those that failed."""
+    """Run both parts and return the names of those that failed."""
     first, second = PARTS
     failed = []
     with tempfile.TemporaryFile() as log:
@@ -54,7 +54,7 @@ def run(options: list[str]) -> list[str]:
 
 
 def judge() -> int:
-    """Add up what was measured and compare it with the floors."""
+    """Combine the coverage of both parts and compare it with the floors."""
     coverage = [sys.executable, "-m", "coverage"]
     report = ROOT / "build" / "coverage.json"
     report.parent.mkdir(exist_ok=True)

@@ -26,11 +26,11 @@ def as_links(text: str, module: str, owner: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         name = found["name"]
-        shown = name.rpartition(".")[2]
+        label = name.rpartition(".")[2]
         if found[0].startswith(":mod:"):
             return f"`{name}`"
         if name.startswith(PACKAGE):
-            return f"[`{shown if found['short'] else name}`][{name}]"
+            return f"[`{label if found['short'] else name}`][{name}]"
         return f"[`{name}`][{module if name[0].isupper() else owner}.{name}]"
 
     return ROLE.sub(link, text)

@@ -1,8 +1,8 @@
 """Take the picture of the tool at work: commands on a real terminal, drawn as SVG.
 
-A dataset with fixed names and values is made in a temporary directory; the commands run on a
-pseudo-terminal, and what they write is what is drawn. Seconds and the random part of new names
-differ from run to run and are made the same, so that the picture changes only if the tool does.
+The commands run on a pseudo-terminal, on a dataset with fixed names and values in a temporary
+directory, and their output is drawn. Seconds and the random part of new names are replaced by fixed
+ones, so that the picture changes only if the tool does.
 
 Usage: ``python -m scripts.terminal_capture``
 """
@@ -39,9 +39,9 @@ _RANDOM = "5f1d0c7a93b24e6f8a1c2d3e4f506172"
 CHANGES = "id,day,amount\n250017,2024-03-02,12.50\n250018,2024-03-02,\n999999,2024-03-09,7.25\n"
 
 
-def make_dataset(place: Path) -> None:
+def make_dataset(base: Path) -> None:
     """Six files of a shop's orders, by ascending number, and a CSV with three changes."""
-    (place / "orders").mkdir()
+    (base / "orders").mkdir()
     days = ["2024-03-01", "2024-03-02", "2024-03-03"]
     for number in range(6):
         ids = range(number * 100_000, (number + 1) * 100_000)
@@ -52,8 +52,8 @@ def make_dataset(place: Path) -> None:
                 "amount": pa.array([i % 997 / 4 for i in ids]).cast(pa.decimal128(9, 2)),
             }
         )
-        pq.write_table(table, place / "orders" / f"part-{number}.parquet", row_group_size=25_000)
-    (place / "changes.csv").write_text(CHANGES)
+        pq.write_table(table, base / "orders" / f"part-{number}.parquet", row_group_size=25_000)
+    (base / "changes.csv").write_text(CHANGES)
 
 
 def run_on_terminal(command: str, place: Path) -> bytes:

@@ -34,7 +34,7 @@ ENGINES = ("pyarrow", "duckdb", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Choose engines, and cases."""
+    """Add the options that choose engines and cases."""
     group = parser.getgroup("fsspeckit")
     group.addoption(
         "--engine",
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C be what it is at a terminal, and Spark's workers be measured where this is."""
+    """Enable Ctrl-C as at a terminal, and measure Spark's workers if this process is measured."""
     if (
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     ):  # as a shell starts what is not waited for
@@ -66,15 +66,15 @@ def pytest_configure() -> None:
 
 
 def _measuring() -> Any:
-    """The measurement of coverage that runs here, if one does."""
+    """Return the running measurement of coverage, if there is one."""
     return "coverage" in sys.modules and sys.modules["coverage"].Coverage.current()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Leave generated cases unmeasured: they cover other lines in every run, and so prove nothing.
+    """Do not measure the coverage of generated cases, which differs in every run.
 
-    Tracing made many of them take much longer, too.
+    Tracing also made many of them much slower.
     """
     coverage = _measuring()
     if not coverage or item.get_closest_marker("hypothesis") is None:
@@ -88,7 +88,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module")
 def short_row_groups_are_probed() -> Iterator[None]:
-    """Rewrite row groups of few rows page by page, as those of many are, in this process."""
+    """Rewrite small row groups page by page, like large ones, in this process."""
     from fsspeckit.core.parquet.patch import page_reader
 
     with pytest.MonkeyPatch.context() as patch:
@@ -104,11 +104,10 @@ _ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tell which tests run beside those of Spark, and leave out further cases.
+    """Mark the tests that run beside those of Spark, and deselect further cases.
 
-    On Spark every test runs with one of its cases where a class says that this will do, on both
-    kinds of session, so that all tests end in bounded time. FSSPECKIT_EXAMPLES=2, or more, runs
-    everything.
+    A class with ``first_case_only`` runs one case of each test, so that the tests of Spark, on both
+    kinds of session, do not take too long. FSSPECKIT_EXAMPLES=2, or more, runs every case.
     """
     for item in items:
         if any(item.path.is_relative_to(directory) for directory in _ASIDE):

@@ -1,4 +1,4 @@
-"""How much memory and how many bytes written a merge takes, as the kernel tells it."""
+"""How much memory and how many bytes written a merge takes, as the kernel reports it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ LINKS = [
     (
         "bloom",
         "reads a few kilobytes per row group",
-        "none of the keys that lie there is in it",
+        "none of the keys within these bounds is in it",
     ),
     ("key scan", "reads the key columns of the row groups that are left", "no row has such a key"),
 ]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 ROW, TOP, WIDTH = 62, 56, 900
 COLUMNS = {"module": 10, "work": 214, "read": 590}
 STEPS = [
-    ("stage", "datasets/sources", "take the source, once", "the source", "engine"),
-    ("plan", "core/incremental/target", "list files, read footers", "names, footers", "core"),
-    ("plan", "core/incremental/keys", "make keys comparable", "key columns of the source", "core"),
-    ("plan", "core/incremental/planning", "rule files out, with evidence", "blooms", "core"),
+    ("take", "datasets/pipeline", "keep the source, to read it again", "the source", "engine"),
+    ("plan", "core/planning", "list files, read footers", "names, footers", "core"),
+    ("plan", "core/keys", "make keys comparable", "key columns of the source", "core"),
+    ("plan", "core/planning", "rule files out, with evidence", "bloom filters", "core"),
     (
         "match",
-        "datasets/*_engine",
-        "join keys: file, position, row",
+        "datasets/<engine>",
+        "find positions of source keys",
         "key columns",
         "engine",
     ),
-    ("rewrite", "core/incremental/rewriting", "replace rows in place", "affected files", "core"),
-    ("insert", "core/incremental/writing", "new rows into new files", "rows without match", "core"),
+    ("rewrite", "core/rewrite", "replace rows at their positions", "affected files", "core"),
+    ("insert", "core/rewrite", "write new rows to new files", "rows without a match", "core"),
     ("commit", "storage/commit", "verify, record, publish", "footers of new files", "storage"),
 ]
 COLOURS = {"core": "#eef2f7", "engine": "#ffe9c7", "storage": "#e3f4e6"}
@@ -34,7 +35,7 @@ def row(index: int, step: tuple[str, str, str, str, str]) -> str:
         f'fill="{COLOURS[layer]}" stroke="#667"/>',
         f'<text x="{COLUMNS["work"] + 12}" y="{top + 19}" font-weight="bold">{phase}</text>',
         f'<text x="{COLUMNS["work"] + 12}" y="{top + 36}">{work}</text>',
-        f'<text x="{COLUMNS["module"]}" y="{top + 27}">{module}</text>',
+        f'<text x="{COLUMNS["module"]}" y="{top + 27}">{escape(module)}</text>',
         f'<text x="{COLUMNS["read"]}" y="{top + 27}">{read}</text>',
     ]
     if index:
@@ -49,7 +50,7 @@ def row(index: int, step: tuple[str, str, str, str, str]) -> str:
 def draw() -> str:
     """The whole picture."""
     height = TOP + len(STEPS) * ROW
-    titles = {"module": "module", "work": "what happens", "read": "what is read"}
+    titles = {"module": "package", "work": "what happens", "read": "what is read"}
     heads = "\n".join(
         f'<text x="{COLUMNS[name]}" y="32" font-weight="bold">{title}</text>'
         for name, title in titles.items()

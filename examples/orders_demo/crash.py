@@ -33,7 +33,7 @@ def merge_and_kill(job: Job, progress: Callable[[str, int, int], None]) -> signa
 
     Args:
         job: The merge.
-        progress: Told how far the other process is.
+        progress: Called with how far the other process is.
 
     Returns:
         The signal that ended the process.
@@ -47,8 +47,8 @@ def merge_and_kill(job: Job, progress: Callable[[str, int, int], None]) -> signa
     child.start()
     there.close()  # or the end of the child would never be seen here
     try:
-        while (told := here.recv()) is not None:
-            progress(*told)
+        while (report := here.recv()) is not None:
+            progress(*report)
     except EOFError:
         raise RuntimeError("the merge ended before it could be killed") from None
     finally:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from fsspeckit.core.planning.plan import MergePlan
+    from fsspeckit.core.planning import MergePlan
 
 _LOOKS = {
     "partition": ("#dfe5ec", "untouched: another partition"),
@@ -33,7 +33,7 @@ class Cell:
     kind: str
     """``rewritten``, ``new``, or why it was left alone."""
 
-    tells: str
+    tooltip: str
     """What a reader sees who points at it."""
 
 
@@ -45,18 +45,18 @@ class Row:
     subtitle: str
     note: str
     cells: Mapping[tuple[str, int], Cell]
-    """By place: the day, and the how manieth file of that day it is."""
+    """By slot: the day, and the number of the file within that day."""
 
 
 @dataclass
 class Picture:
-    """Collects what batches did; a file that is rewritten stays in its place."""
+    """Collects what batches did; a file that is rewritten stays in its slot."""
 
     rows: list[Row] = field(default_factory=list)
-    _places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _slots: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def start(self, files: Iterable[str]) -> None:
-        """Give each file that is there a place."""
+        """Give each file that is there a slot."""
         for file in files:
             self._place(file)
 
@@ -81,18 +81,18 @@ class Picture:
         for file in plan.files:
             pruned = file.evidence.kind if file.decision == "pruned" else "unchanged"
             kind = "rewritten" if file.path in renamed else pruned
-            tells = f"{_short(file.path)}: {kind} ({file.evidence}), {file.rows:,} rows"
-            cells[self._places[file.path]] = Cell(kind, tells)
+            tooltip = f"{_short(file.path)}: {kind} ({file.evidence}), {file.rows:,} rows"
+            cells[self._slots[file.path]] = Cell(kind, tooltip)
         for old, new in renamed.items():
-            self._places[new] = self._places[old]
+            self._slots[new] = self._slots[old]
         for path in sorted(added):
             cells[self._place(path)] = Cell("new", f"{_short(path)}: new")
         self.rows.append(Row(title, f"by {', '.join(plan.key_columns)}", note, cells))
 
     def _place(self, path: str) -> tuple[str, int]:
         day = path.rsplit("/", 2)[-2].removeprefix("day=")
-        number = len({place for place in self._places.values() if place[0] == day})
-        self._places[path] = (day, number)
+        number = len({slot for slot in self._slots.values() if slot[0] == day})
+        self._slots[path] = (day, number)
         return day, number
 
     def write(self, path: Path) -> None:
@@ -102,7 +102,7 @@ class Picture:
 
     def draw(self) -> str:
         """The picture as SVG."""
-        lefts = _lefts(sorted(set(self._places.values())))
+        lefts = _lefts(sorted(set(self._slots.values())))
         width = max(lefts.values()) + _PITCH + _RIGHT
         legend = _TOP + len(self.rows) * _ROW + 16
         parts = [
@@ -119,12 +119,12 @@ class Picture:
         return "\n".join(parts) + "\n"
 
 
-def _lefts(places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Where each place is, days apart from each other."""
-    days = {day: number for number, day in enumerate(sorted({day for day, _ in places}))}
+def _lefts(slots: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Where each slot is, days apart from each other."""
+    days = {day: number for number, day in enumerate(sorted({day for day, _ in slots}))}
     return {
-        place: _LEFT + number * _PITCH + days[place[0]] * _DAY_GAP
-        for number, place in enumerate(places)
+        slot: _LEFT + number * _PITCH + days[slot[0]] * _DAY_GAP
+        for number, slot in enumerate(slots)
     }
 
 
@@ -138,9 +138,9 @@ def _drawn(row: Row, number: int, lefts: Mapping[tuple[str, int], int]) -> list[
     top = _TOP + number * _ROW
     cells = [
         f'<rect class="cell {cell.kind.replace(" ", "-")}" data-batch="{number + 1}" '
-        f'x="{lefts[place]}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" rx="1" '
-        f'fill="{_LOOKS[cell.kind][0]}"><title>{escape(cell.tells)}</title></rect>'
-        for place, cell in row.cells.items()
+        f'x="{lefts[slot]}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" rx="1" '
+        f'fill="{_LOOKS[cell.kind][0]}"><title>{escape(cell.tooltip)}</title></rect>'
+        for slot, cell in row.cells.items()
     ]
     return [
         _text(20, top + 13, row.title, "title"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from fsspeckit.core.planning.plan import FilePlan, MergePlan
+    from fsspeckit.core.planning import FilePlan, MergePlan
 
 _PLAIN_WIDTH = 100
 _LABEL = 10

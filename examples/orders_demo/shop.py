@@ -1,6 +1,6 @@
 """A shop's orders: twenty days that are there already, and what each of the next days brings.
 
-Every value follows from the number of an order, so a batch of changes needs no look at the dataset.
+Every value follows from the number of an order: a batch of changes needs nothing from the dataset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_DAY = date(2026, 1, 5)
 DAYS = 20
 FILES_PER_DAY = 5
 FILES = DAYS * FILES_PER_DAY
-FEWEST_ROWS = 100 * FILES
+MIN_ROWS = 100 * FILES
 _GAP = 10
 """Order ids are multiples of it; those between are free for orders that come late."""
 
@@ -31,7 +31,7 @@ class Batch:
     """What one day brings: new orders, and changes to older ones."""
 
     title: str
-    tells: str
+    summary: str
     """What is in it, in a few words."""
 
     key_columns: tuple[str, ...]

@@ -12,6 +12,7 @@ import pytest
 from scripts.guarantees_table import PAGE, PROMISES, filesystems, page_with, table
 
 DOCS = Path(__file__).parents[2] / "docs"
+PACKAGE = DOCS.parent / "src" / "fsspeckit"
 SCRIPTS = sorted(DOCS.rglob("*_diagram.py"))
 
 
@@ -45,6 +46,12 @@ def test_every_picture_has_a_script_and_a_page() -> None:
     }
     assert drawn <= shown
     assert {path for path in shown if "images" not in path.parts} <= drawn
+
+
+def test_the_packages_of_the_steps_exist() -> None:
+    steps = loaded(DOCS / "concepts" / "incremental_rewrite_diagram.py").STEPS
+    packages = {package for _, package, *_ in steps} - {"datasets/<engine>"}
+    assert [package for package in packages if not (PACKAGE / package).is_dir()] == []
 
 
 def test_the_guarantees_are_those_of_the_code() -> None:

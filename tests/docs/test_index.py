@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,16 @@ def test_every_page_can_be_found(page: Path) -> None:
     index = page.parent / "index.md"
     named = f"({page.name})" in index.read_text(encoding="utf-8")
     assert named or page.relative_to(REPOSITORY / "docs").as_posix() in navigation
+
+
+LIVING = [page for page in PAGES if not {"adr", "benchmarks"} & set(page.parts)]
+"""Pages that describe the present; a decision or a benchmark keeps the names of its time."""
+
+
+@pytest.mark.parametrize(
+    "page", [*LIVING, REPOSITORY / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|sh|md))`", page.read_text(encoding="utf-8"))
+    roots = (REPOSITORY, REPOSITORY / "src" / "fsspeckit", REPOSITORY / "src")
+    assert [name for name in named if not any((root / name).is_file() for root in roots)] == []

@@ -1,4 +1,4 @@
-"""What the commands run, as make itself tells it."""
+"""What the commands run, as make itself prints it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
     [
         ("lint", ["ruff check .", "ruff format --check ."]),
         ("types", ["mypy"]),
+        ("hooks", ["pip install", "pre-commit install"]),
         ("test", ["scripts/java.sh", "scripts.run_tests"]),
         ("test-smoke", ["--engine pyarrow --first-case", "test_pyarrow.py", "test_commands.py"]),
         ("test-duckdb1", ["import duckdb", "pytest tests/datasets/test_duckdb.py"]),
@@ -44,11 +45,23 @@ def test_help_lists_every_command_and_is_the_default() -> None:
 )
 def test_a_command_runs(target: str, commands: list[str]) -> None:
     printed = dry_run(target)
-    places = [printed.find(command) for command in commands]
-    assert -1 not in places
-    assert places == sorted(places)
+    offsets = [printed.find(command) for command in commands]
+    assert -1 not in offsets
+    assert offsets == sorted(offsets)
 
 
 def test_what_must_be_green_is_lint_types_and_tests() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     assert script.splitlines()[-1] == "make lint types test"
+
+
+def test_hooks_run_what_lint_runs() -> None:
+    """With the tools that are there: a hook that fetches names a repository other than local."""
+    config = (REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    hooks = re.findall(
+        r"entry: bash -c 'PATH=\"\.venv/bin:\$PATH\" exec (.+)'$", config, re.MULTILINE
+    )
+    linted = re.findall(r"^\.venv/bin/(ruff .+)$", dry_run("lint"), re.MULTILINE)
+    assert hooks == linted != []
+    assert re.findall(r"repo: (\S+)", config) == ["local"]
+    assert config.count("entry:") == config.count("- id:") == len(hooks)

@@ -178,7 +178,7 @@ def test_partition_columns_in_the_key_make_another_key() -> None:
     assert result.inserted == 1
 
 
-def test_an_empty_string_is_no_partition_value() -> None:
+def test_an_empty_string_is_not_a_partition_value() -> None:
     with pytest.raises(errors.InvalidArgumentError, match="empty string"):
         merge_rows([], [{"k": 1, "p": ""}], "upsert", ["k"], partition_columns=["p"])
 

@@ -62,7 +62,7 @@ def merge_rows(  # noqa: PLR0913
     if not source and "delete" in does and not allow_empty:
         raise errors.InvalidArgumentError(f"{strategy} of an empty source deletes every row.")
     if any(row[name] == "" for row in source for name in partition_columns):
-        raise errors.InvalidArgumentError("an empty string is no partition value.")
+        raise errors.InvalidArgumentError("an empty string is not a partition value.")
     nulls = Counter(name for row in source for name in keys if row[name] is None)
     if nulls and null_keys == "error":
         raise errors.NullKeyError.found(nulls)

@@ -181,7 +181,7 @@ def _nested_values(type_: pa.DataType) -> SearchStrategy[Any]:
 
 
 def arrays(type_: pa.DataType, count: int, *, nulls: bool = True) -> SearchStrategy[pa.Array]:
-    """Draw arrays of ``count`` values, NULL among them unless told otherwise."""
+    """Draw arrays of ``count`` values, NULL among them unless ``nulls`` is false."""
     items = st.none() | values(type_) if nulls else values(type_)
     return st.lists(items, min_size=count, max_size=count).map(lambda raw: pa.array(raw, type_))
 
@@ -248,7 +248,7 @@ def dataset_schemas(
     max_keys: int = 3,
     partitioned: bool | None = None,
 ) -> DatasetSchema:
-    """Draw one to ``max_keys`` key columns, a few others and, unless told, maybe partitions."""
+    """Draw one to ``max_keys`` key columns, a few others and perhaps partition columns."""
     keys = draw(st.lists(st.sampled_from(key_types), min_size=1, max_size=max_keys))
     payload = draw(st.lists(st.sampled_from(payload_types), max_size=3))
     types = [*keys, *payload]
@@ -457,9 +457,9 @@ def _meeting(
 
 def _settle(rows: list[_Row], shape: DatasetSchema) -> None:
     """Give all rows of a key the partition of the first."""
-    places: dict[Any, _Row] = {}
+    first_rows: dict[Any, _Row] = {}
     for row in rows:
-        first = places.setdefault(_key(row, shape), row)
+        first = first_rows.setdefault(_key(row, shape), row)
         row.update({name: first[name] for name in shape.partition_columns})
 
 

@@ -10,7 +10,7 @@ skip it with that reason; what it expresses as another type keeps its values (`r
 - duckdb: always statistics; decimals up to 18 digits as integers; partition values percent-encoded.
 - polars: no INT96, no bloom filters; decimals up to 18 digits as integers; partition columns also
   inside the files.
-- spark: zoned timestamps as INT96 unless told not to; decimals up to 18 digits as integers;
+- spark: zoned timestamps as INT96 by default; decimals up to 18 digits as integers;
   non-ASCII partition values as they are; leaves ``_SUCCESS`` and ``.crc`` files in a directory.
 
 Libraries are imported when a writer is used. Spark needs a running session.
@@ -63,7 +63,7 @@ class WriteOptions:
     """One of none, snappy, gzip, zstd."""
 
     int96: bool | None = None
-    """Timestamps as INT96. Spark: only zoned ones, and it does so unless told not to."""
+    """Timestamps as INT96. Spark: only zoned ones, and that is its default."""
 
     decimal_as_integer: bool | None = None
     """Decimals of up to 18 digits as INT32 and INT64."""

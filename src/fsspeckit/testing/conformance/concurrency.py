@@ -1,6 +1,6 @@
 """Others write meanwhile: merges, appends and removals at every step."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Disks that fail at any call, and random sequences of writes, merges, crashes and recoveries."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Failing:
 
 
 def committed(failing: Failing, act: Callable[[], Any]) -> bool:
-    """Act on a failing disk; the type of the error alone tells the outcome."""
+    """Act on a failing disk; the type of the error alone says what became of it."""
     with syscalls.observed(failing):
         try:
             act()
@@ -263,7 +263,7 @@ class GeneratedTests:
 
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
-_PLACES = ("a", "b c", None)
+_PARTITION_VALUES = ("a", "b c", None)
 _ROWS = st.lists(
     st.fixed_dictionaries({"id": st.integers(0, 9), "v": st.integers(0, 2)}),
     max_size=6,
@@ -274,8 +274,8 @@ _FAIL_AT = st.none() | st.integers(0, 70)
 
 
 def _table(rows: list[dict[str, int]]) -> pa.Table:
-    """Rows with their place: a function of the key, so that no key ever moves."""
-    placed = [{**row, "p": _PLACES[row["id"] % 3]} for row in rows]
+    """Rows with their partition: a function of the key, so that no key ever moves."""
+    placed = [{**row, "p": _PARTITION_VALUES[row["id"] % 3]} for row in rows]
     return pa.Table.from_pylist(placed, _SCHEMA)
 
 
@@ -287,13 +287,13 @@ class DatasetMachine(RuleBasedStateMachine):
         self._connect = connect
         self._memory = memory
         self._stack = ExitStack()
-        self._held: list[Row] | None = None
+        self._rows: list[Row] | None = None
         self._crashed = False
         self._guests = 0
 
     @initialize(kind=st.sampled_from(_KINDS), partitioned=st.booleans())
     def open(self, kind: str, partitioned: bool) -> None:
-        """Choose a place and a layout."""
+        """Choose a storage and a layout."""
         usable = kind if self._memory or kind != "memory" else "plain"
         self._store: Store = self._stack.enter_context(open_store(usable))
         io = self._stack.enter_context(self._connect(**self._store.options))
@@ -304,7 +304,7 @@ class DatasetMachine(RuleBasedStateMachine):
     def write(self, rows: list[dict[str, int]], mode: str, fail_at: int | None) -> None:
         """Append or overwrite."""
         table = _table(rows)
-        kept = (self._held or []) if mode == "append" else []
+        kept = (self._rows or []) if mode == "append" else []
 
         def act() -> None:
             self._target.io.write_dataset(
@@ -316,19 +316,19 @@ class DatasetMachine(RuleBasedStateMachine):
     @rule(rows=_ROWS, strategy=st.sampled_from(list(STRATEGIES)), fail_at=_FAIL_AT)
     def merge(self, rows: list[dict[str, int]], strategy: str, fail_at: int | None) -> None:
         """Merge; a healthy merge into a healthy dataset is compared file by file."""
-        if self._held is None and not rows:
+        if self._rows is None and not rows:
             return
         table = _table(rows)
         options: dict[str, Any] = {"allow_empty": True, "partition_columns": self._parts}
-        if self._held is None and strategy == "update":
+        if self._rows is None and strategy == "update":
             self._target.refuses(ValueError, table, strategy, **options)
             return
         expected = merge_rows(
-            self._held, table.to_pylist(), strategy, ["id"], allow_empty=True
+            self._rows, table.to_pylist(), strategy, ["id"], allow_empty=True
         ).rows
         if fail_at is None and not self._crashed:
             self._target.merge(table, strategy, **options)
-            self._held = list(expected)
+            self._rows = list(expected)
             return
 
         def act() -> None:
@@ -347,30 +347,30 @@ class DatasetMachine(RuleBasedStateMachine):
             self._store.write(name, table.drop_columns(["p"]))
         else:
             self._store.write(name, table)
-        self._held = [*(self._held or []), *table.to_pylist()]
+        self._rows = [*(self._rows or []), *table.to_pylist()]
 
     @rule()
     def recover(self) -> None:
         """Complete what a crash left; of a dataset that nobody has made there may be nothing."""
-        with suppress(*([FileNotFoundError] if self._held is None else [])):
+        with suppress(*([FileNotFoundError] if self._rows is None else [])):
             recover(self._store.path, **self._store.opening)
         self._crashed = False
 
     def _act(self, act: Callable[[], None], expected: list[Row], fail_at: int | None) -> None:
         if fail_at is None:
             act()
-            self._held, self._crashed = expected, False
+            self._rows, self._crashed = expected, False
             return
         if committed(Failing(fail_at), act):
-            self._held = expected
+            self._rows = expected
         self._crashed = True
 
     @invariant()
     def holds_its_rows(self) -> None:
         """Our readers always see the state; plain ones see it unless a crash was not mended."""
-        if self._held is None:
+        if self._rows is None:
             return
-        expected = Counter(map(line, self._held))
+        expected = Counter(map(line, self._rows))
         found = as_table(self._target.io.read_dataset(self._store.path))
         assert Counter(lines(found)) == expected
         if not self._crashed:

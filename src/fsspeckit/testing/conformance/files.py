@@ -1,6 +1,6 @@
 """Files: those of other writers, those that are not ours, and what a rewritten one looks like."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class WriterTests:
         kept = blooms_of(target.store.footer(target.store.relative(new)))
         assert {"id", "v"} <= kept
 
-    def test_booleans_with_bloom_filters_are_written_anew(self, target: Target) -> None:
+    def test_booleans_with_bloom_filters_are_rewritten(self, target: Target) -> None:
         os.makedirs(target.store.local)
         _write_with_blooms(BOOLEANS, f"{target.store.local}/a.parquet", rows_per_group=2)
         target.io.merge_parquet_dataset(BOOLEANS, target.store.path, ["id"])
@@ -290,9 +290,9 @@ class HandsOffTests:
         pq.write_metadata(numbers().schema, sink)
         target.store.put("_common_metadata", sink.getvalue().to_pybytes())
         target.merge(numbers(1, 6, 8, v="new"), strategy)
-        told = pq.read_schema(pa.BufferReader(target.store.tree()["_common_metadata"].data))
+        common = pq.read_schema(pa.BufferReader(target.store.tree()["_common_metadata"].data))
         for name in data_files(target.store.tree()):
-            assert target.store.schema(name).equals(told)
+            assert target.store.schema(name).equals(common)
 
     @pytest.mark.parametrize("what", REFUSED)
     def test_refused(self, target: Target, what: str) -> None:
@@ -312,7 +312,7 @@ class HandsOffTests:
 
     @EVERY_STORE
     @pytest.mark.parametrize("call", CALLS)
-    def test_a_file_is_no_dataset(self, target: Target, call: str) -> None:
+    def test_a_file_is_not_a_dataset(self, target: Target, call: str) -> None:
         target.write("a.parquet", numbers(1))
         before = target.store.tree()
         path = f"{target.store.path}/a.parquet"
@@ -321,7 +321,7 @@ class HandsOffTests:
         assert target.store.tree() == before
 
     @pytest.mark.parametrize("call", CALLS)
-    def test_below_a_file_is_no_dataset(self, target: Target, call: str) -> None:
+    def test_a_path_below_a_file_is_not_a_dataset(self, target: Target, call: str) -> None:
         target.write("a.parquet", numbers(1))
         path = f"{target.store.path}/a.parquet/data"
         with pytest.raises(NotADirectoryError, match=r"a\.parquet' is a file(.|\n)*Hint: name"):
@@ -491,7 +491,7 @@ LOOKS: dict[str, tuple[dict[str, Any], Callable[[bytes], Any]]] = {
 class LookTests:
     """Rewritten files look like the files they replace."""
 
-    HELD = pa.table(
+    TABLE = pa.table(
         {
             "id": pa.array(range(8), pa.int64()),
             "v": [f"v{number}" for number in range(8)],
@@ -511,16 +511,16 @@ class LookTests:
 
     def _bytes(self, options: dict[str, Any], *, metadata: bool = True) -> bytes:
         sink = pa.BufferOutputStream()
-        held = self.HELD if metadata else self.HELD.replace_schema_metadata(None)
-        pq.write_table(held, sink, **options)
+        table = self.TABLE if metadata else self.TABLE.replace_schema_metadata(None)
+        pq.write_table(table, sink, **options)
         return bytes(sink.getvalue().to_pybytes())
 
     @pytest.mark.parametrize("what", LOOKS)
     def test_rewriting_keeps(self, target: Target, what: str) -> None:
         options, look = LOOKS[what]
-        target.write("a.parquet", self.HELD, **options)
+        target.write("a.parquet", self.TABLE, **options)
         before = look(target.store.tree()["a.parquet"].data)
-        source = self.HELD.slice(4, 1).set_column(1, "v", pa.array(["new"]))
+        source = self.TABLE.slice(4, 1).set_column(1, "v", pa.array(["new"]))
         (path,) = target.merge(source, "update").rewritten_files
         assert look(target.store.filesystem.cat_file(path)) == before
 
@@ -531,12 +531,12 @@ class LookTests:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o604
 
     def test_full_merge_keeps_the_codec(self, target: Target) -> None:
-        target.write("a.parquet", self.HELD, compression="zstd", row_group_size=3)
-        (path,) = target.merge(self.HELD.slice(2, 4), "full_merge").rewritten_files
+        target.write("a.parquet", self.TABLE, compression="zstd", row_group_size=3)
+        (path,) = target.merge(self.TABLE.slice(2, 4), "full_merge").rewritten_files
         footer = target.store.footer(target.store.relative(path))
         assert {chunk.compression for chunk in columns_of(footer)} == {"ZSTD"}
 
-    def test_unchanged_bits_are_no_change(self, target: Target) -> None:
+    def test_equal_bits_are_not_a_change(self, target: Target) -> None:
         """NaN = NaN, but 0.0 and -0.0 differ in their bits."""
         target.write("a.parquet", pa.table({"id": [1], "f": [float("nan")]}))
         target.write("b.parquet", pa.table({"id": [2], "f": [0.0]}))

@@ -1,6 +1,6 @@
 """Keys of every type: when they are equal, NULL, or there twice."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -168,12 +168,12 @@ def keyed(keys: pa.Array | dict[str, pa.Array], v: str = "old") -> pa.Table:
 def split(target: Target, columns: dict[str, pa.Array], **options: Any) -> pa.Table:
     """Write all keys but the last into two files; return a source of the first and the last."""
     rows = keyed(columns).num_rows
-    for name, taken in {"a": range(0, rows - 1, 2), "b": range(1, rows - 1, 2)}.items():
-        target.write(f"{name}.parquet", keyed(_taken(columns, taken)), **options)
-    return keyed(_taken(columns, (0, rows - 1)), "new")
+    for name, rows_of_file in {"a": range(0, rows - 1, 2), "b": range(1, rows - 1, 2)}.items():
+        target.write(f"{name}.parquet", keyed(_select(columns, rows_of_file)), **options)
+    return keyed(_select(columns, (0, rows - 1)), "new")
 
 
-def _taken(columns: dict[str, pa.Array], rows: Iterable[int]) -> dict[str, pa.Array]:
+def _select(columns: dict[str, pa.Array], rows: Iterable[int]) -> dict[str, pa.Array]:
     # By slices: views have no `take`.
     return {
         name: pa.concat_arrays([values[:0], *(values.slice(row, 1) for row in rows)])
@@ -225,23 +225,23 @@ class KeyTypeTests:
     @pytest.mark.parametrize("unit", ["us", "ns"])
     def test_int96_keys_with_nanoseconds(self, target: Target, unit: str) -> None:
         """They equal keys with the same nanoseconds, and no others."""
-        held = pa.array([1_000, 1_001, None], pa.timestamp("ns", "UTC"))
-        target.write("a.parquet", keyed({"k": held}), use_deprecated_int96_timestamps=True)
+        existing = pa.array([1_000, 1_001, None], pa.timestamp("ns", "UTC"))
+        target.write("a.parquet", keyed({"k": existing}), use_deprecated_int96_timestamps=True)
         given = [1_001, 2_002] if unit == "ns" else [1, 2]
         source = keyed({"k": pa.array(given, pa.timestamp(unit, "UTC"))}, "new")
         assert target.merge(source, "upsert", ["k"]).updated == 1
 
     @pytest.mark.parametrize("case", EQUAL)
     def test_equal(self, target: Target, case: str) -> None:
-        held, given = EQUAL[case]
-        target.write("a.parquet", keyed(held))
+        existing, given = EQUAL[case]
+        target.write("a.parquet", keyed(existing))
         result = target.merge(keyed(given, "new"), "upsert", ["k"])
         assert (result.updated, result.inserted) == (1, 0)
 
     @pytest.mark.parametrize("case", NEVER_EQUAL)
     def test_never_equal(self, target: Target, case: str) -> None:
-        held, given = NEVER_EQUAL[case]
-        target.write("a.parquet", keyed(held))
+        existing, given = NEVER_EQUAL[case]
+        target.write("a.parquet", keyed(existing))
         target.refuses(
             errors.SchemaMismatchError, keyed(given, "new"), "upsert", ["k"], match="'k'"
         )
@@ -251,11 +251,11 @@ class KeyTypeTests:
         """So many that they are looked for in pages; one is there twice, some are NULL."""
         types = {"dictionary": pa.dictionary(pa.int32(), pa.string()), "binary": pa.binary()}
         texts = [hashlib.md5(b"%d" % n).hexdigest() for n in range(12_000)]
-        held = pa.array([*texts, None, texts[7000], None])
-        held = held.cast(types.get(kind) or pa.type_for_alias(kind))
-        target.write("a.parquet", keyed(held), dictionary_pagesize_limit=100_000)
+        existing = pa.array([*texts, None, texts[7000], None])
+        existing = existing.cast(types.get(kind) or pa.type_for_alias(kind))
+        target.write("a.parquet", keyed(existing), dictionary_pagesize_limit=100_000)
         new = [texts[0], texts[7000], texts[11_999], "f" * 32, "short"]
-        source = keyed(pa.array(new).cast(held.type), "new")
+        source = keyed(pa.array(new).cast(existing.type), "new")
         result = target.merge(source, "upsert", ["k"])
         assert (result.updated, result.inserted) == (4, 2)
 
@@ -288,8 +288,8 @@ class NullKeyTests:
         target.merge(numbers(None, 3, 4, v="new"), strategy, null_keys="match")
 
     def test_null_in_a_part_of_a_composite_key(self, target: Target) -> None:
-        held = {"x": pa.array([1, None, None]), "y": pa.array(["a", "a", None])}
-        target.write("a.parquet", keyed(held))
+        existing = {"x": pa.array([1, None, None]), "y": pa.array(["a", "a", None])}
+        target.write("a.parquet", keyed(existing))
         source = keyed({"x": pa.array([None, 1]), "y": pa.array(["a", None])}, "new")
         result = target.merge(source, "upsert", ["x", "y"], null_keys="match")
         assert (result.updated, result.inserted) == (1, 1)
@@ -349,8 +349,8 @@ class DuplicateKeyTests:
 
     @pytest.mark.parametrize("kind", KEYS)
     def test_order_by_a_column_of_type(self, target: Target, kind: str) -> None:
-        held = KEYS[kind]
-        values = pa.concat_arrays([held, pa.nulls(1, held.type)])
+        existing = KEYS[kind]
+        values = pa.concat_arrays([existing, pa.nulls(1, existing.type)])
         source = pa.table({"id": [1] * len(values), "o": values})
         target.write("a.parquet", source.slice(0, 1))
         target.merge(source, order_by=["o"])

@@ -1,6 +1,6 @@
 """The five strategies: what each does to rows, files and counters."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class StrategyTests:
         assert result.inserted == 0
 
     def test_conservative_pruning_and_key_scan_confirmation(self, target: Target) -> None:
-        """The ranges of all files overlap: only a scan tells which hold a key."""
+        """The ranges of all files overlap: only a scan finds out which ones contain a key."""
         for number in range(5):
             target.write(f"f{number}.parquet", numbers(*range(number, 100 + number, 5)))
         result = target.merge(numbers(12, 57, v="new"), "update")
@@ -412,7 +412,7 @@ class OptionTests:
         words = as_table(target.io.read_dataset(path, columns="word"))
         assert sorted(words.to_pydict()["word"]) == ["x", "z"]
 
-    def test_none_is_no_limit_for_files(self, target: Target) -> None:
+    def test_none_means_no_limit_for_files(self, target: Target) -> None:
         result = target.merge(numbers(*range(9)), max_rows_per_file=None, row_group_size=None)
         (new,) = result.inserted_files
         assert target.store.footer(target.store.relative(new)).num_row_groups == 1
@@ -420,14 +420,14 @@ class OptionTests:
     def test_a_result_is_a_dictionary_for_json(self, target: Target) -> None:
         three_files(target)
         plan = target.plan(numbers(1, 8, v="new"))
-        told = json.loads(json.dumps(plan.to_dict()))
-        assert told == plan.to_dict()
-        assert [file["decision"] for file in told["files"]] == ["affected", "pruned", "pruned"]
+        document = json.loads(json.dumps(plan.to_dict()))
+        assert document == plan.to_dict()
+        assert [file["decision"] for file in document["files"]] == ["affected", "pruned", "pruned"]
         result = target.io.execute(plan)
-        told = json.loads(json.dumps(result.to_dict()))
-        assert told == result.to_dict()
-        assert (told["updated"], told["inserted"]) == (1, 1)
-        assert [file["path"] for file in told["files"]] == [file.path for file in result.files]
+        document = json.loads(json.dumps(result.to_dict()))
+        assert document == result.to_dict()
+        assert (document["updated"], document["inserted"]) == (1, 1)
+        assert [file["path"] for file in document["files"]] == [file.path for file in result.files]
 
     def test_progress_reaches_the_end_of_every_phase(self, target: Target) -> None:
         three_files(target)
@@ -438,7 +438,7 @@ class OptionTests:
         assert all(done == total for done, total in last.values())
         assert all(0 <= done <= total for _, done, total in seen)
 
-    def test_history_tells_what_a_merge_did(self, target: Target, engine: str) -> None:
+    def test_history_lists_what_a_merge_did(self, target: Target, engine: str) -> None:
         three_files(target)
         target.merge(numbers(1, 4, 8, v="new"))
         (entry,) = history(target.store.path, **target.store.opening)

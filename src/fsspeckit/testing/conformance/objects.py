@@ -1,6 +1,6 @@
 """What must hold on object stores: rows, buckets that keep versions, limited credentials."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hive partitions: detected, typed, kept as they are spelled."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class PartitionTests:
         for number in (0, 1):
             ids = pa.table({"id": [number * 10, number * 10 + 1], "v": ["old", "old"]})
             target.write(f"{hive('p', values[number].as_py())}/f.parquet", ids)
-        places = values.take(pa.array([0, 1, 2, 2]))
-        source = pa.table({"id": [1, 12, 22, 23], "p": places, "v": ["new"] * 4})
+        values_of_p = values.take(pa.array([0, 1, 2, 2]))
+        source = pa.table({"id": [1, 12, 22, 23], "p": values_of_p, "v": ["new"] * 4})
         keys = ["id", "p"] if in_key else ["id"]
         result = target.merge(source, "upsert", keys, null_keys="match")
         assert (result.updated, result.inserted, len(result.rewritten_files)) == (1, 3, 1)
@@ -105,8 +105,8 @@ class PartitionTests:
     def test_a_new_dataset_is_partitioned_as_asked(self, target: Target) -> None:
         source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
         target.merge(source, partition_columns=["day"])
-        places = {name.split("/")[0] for name in data_files(target.store.tree())}
-        assert places == {"day=2025-01-01", "day=2025-01-02"}
+        directories = {name.split("/")[0] for name in data_files(target.store.tree())}
+        assert directories == {"day=2025-01-01", "day=2025-01-02"}
 
     def test_partition_by_is_another_spelling_of_partition_columns(self, target: Target) -> None:
         target.merge(days([1], 1), partition_by=["day"])
@@ -120,7 +120,7 @@ class PartitionTests:
         write_days(target, days([1], 1))
         target.refuses(ValueError, days([1], 1), partition_columns=columns, match="partition")
 
-    def test_an_empty_string_is_no_partition_value(self, target: Target) -> None:
+    def test_an_empty_string_is_not_a_partition_value(self, target: Target) -> None:
         target.write("p=a/f.parquet", pa.table({"id": [1]}))
         target.refuses(ValueError, pa.table({"id": [1, 2], "p": ["a", ""]}), match="empty string")
 
@@ -154,9 +154,9 @@ class PartitionTests:
     ) -> None:
         if writer == "spark":
             request.getfixturevalue("spark")
-        places = ["a b", "ü", "50%", None]
-        held = pa.table({"id": range(8), "p": places * 2, "v": ["old"] * 8})
-        write_hive(WRITERS[writer], held, target.store.local, ["p"])
+        values_of_p = ["a b", "ü", "50%", None]
+        existing = pa.table({"id": range(8), "p": values_of_p * 2, "v": ["old"] * 8})
+        write_hive(WRITERS[writer], existing, target.store.local, ["p"])
         source = pa.table(
             {"id": [0, 5, 8, 9, 10], "p": ["a b", "ü", "50%", None, "new"], "v": ["new"] * 5}
         )

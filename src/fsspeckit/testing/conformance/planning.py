@@ -1,6 +1,6 @@
 """Plans: which files they keep, and on what evidence."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _frame(ids: Any, values: Any) -> Any:
 
 def _categories(ids: Any, values: Any) -> pa.Table:
     """The values of a dictionary are in the memory that is given."""
-    held = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(values))
-    return counted(ids, values).set_column(1, "v", held)
+    existing = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(values))
+    return counted(ids, values).set_column(1, "v", existing)
 
 
 MUTABLE: dict[str, Callable[[Any, Any], Any]] = {
@@ -59,7 +59,7 @@ MUTABLE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Stream:
-    """What other libraries hand over."""
+    """Tables and schemas of other libraries."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -129,20 +129,20 @@ class PlanningTests:
         keys = pa.array(long)
         if what == "INT96":
             keys = pa.array(range(4), pa.timestamp("us", "UTC"))
-        held = pa.table({"k": keys, "v": ["old"] * 4})
-        self._write_without_bounds(target, held, what)
-        source = held.slice(2, 1).set_column(1, "v", pa.array(["new"]))
+        existing = pa.table({"k": keys, "v": ["old"] * 4})
+        self._write_without_bounds(target, existing, what)
+        source = existing.slice(2, 1).set_column(1, "v", pa.array(["new"]))
         plan = target.plan(source, "upsert", ["k"])
         assert target.decisions(plan)["a.parquet"] in KEPT
         assert target.merge(source, "upsert", ["k"]).updated == 1
 
-    def _write_without_bounds(self, target: Target, held: pa.Table, what: str) -> None:
+    def _write_without_bounds(self, target: Target, existing: pa.Table, what: str) -> None:
         if what == "cut bounds":
             os.makedirs(target.store.local)
-            WRITERS["polars"](held, f"{target.store.local}/a.parquet")
+            WRITERS["polars"](existing, f"{target.store.local}/a.parquet")
             return
         options = {"no statistics": "write_statistics", "INT96": "use_deprecated_int96_timestamps"}
-        target.write("a.parquet", held, **{options[what]: what == "INT96"})
+        target.write("a.parquet", existing, **{options[what]: what == "INT96"})
 
     def test_without_statistics_only_a_scan_excludes_a_file(self, target: Target) -> None:
         target.write("a.parquet", numbers(1, 2), write_statistics=False)

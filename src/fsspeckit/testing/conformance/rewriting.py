@@ -1,6 +1,6 @@
 """`write_parquet_dataset` and `merge_parquet_dataset`: the merge under its older names."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 

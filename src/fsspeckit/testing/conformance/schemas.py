@@ -1,6 +1,6 @@
 """Columns: names, order, types and nesting."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ ONLY_NULL: dict[str, tuple[pa.Array, pa.Array]] = {
 }
 """Payload of a target and of a source in which some type is that of NULL, in both."""
 
-MISFITTING: dict[str, tuple[pa.Array, pa.Array]] = {
+NOT_FITTING: dict[str, tuple[pa.Array, pa.Array]] = {
     "300 into int8": (pa.array([1, 2], pa.int8()), pa.array([300, 1])),
     "0.1 into float": (pa.array([0.5, 1.5], pa.float32()), pa.array([0.1, 0.5])),
     "text into int64": (pa.array([1, 2]), pa.array(["3", "4"])),
@@ -412,14 +412,14 @@ class SchemaTests:
 
     @pytest.mark.parametrize("case", FITTING)
     def test_lossless_cast_of(self, target: Target, case: str) -> None:
-        held, given = FITTING[case]
-        target.write("a.parquet", with_payload(held))
+        existing, given = FITTING[case]
+        target.write("a.parquet", with_payload(existing))
         target.merge(with_payload(given))
 
-    @pytest.mark.parametrize("case", MISFITTING)
+    @pytest.mark.parametrize("case", NOT_FITTING)
     def test_lossy_cast_of(self, target: Target, case: str) -> None:
-        held, given = MISFITTING[case]
-        target.write("a.parquet", with_payload(held))
+        existing, given = NOT_FITTING[case]
+        target.write("a.parquet", with_payload(existing))
         target.refuses(errors.SchemaMismatchError, with_payload(given), match="'payload'")
 
     @pytest.mark.parametrize("case", WIDER)
@@ -492,16 +492,16 @@ class NestedTests:
 
     @pytest.mark.parametrize("kind", NESTED)
     def test_nested_payload(self, target: Target, kind: str) -> None:
-        held = with_payload(NESTED[kind])
-        target.write("a.parquet", held, row_group_size=2)
+        existing = with_payload(NESTED[kind])
+        target.write("a.parquet", existing, row_group_size=2)
         source = pa.table({"id": [2, 3, 4], "payload": NESTED[kind].take(pa.array([0, 2, 3]))})
         result = target.merge(source)
         assert (result.updated, result.inserted) == (2, 1)
 
     @pytest.mark.parametrize("kind", UNTYPED)
     def test_null_and_nothing_inside_fit_every_type(self, target: Target, kind: str) -> None:
-        held, given = UNTYPED[kind]
-        target.write("a.parquet", with_payload(held))
+        existing, given = UNTYPED[kind]
+        target.write("a.parquet", with_payload(existing))
         result = target.merge(pa.table({"id": [1, 2, 3], "payload": given}))
         assert (result.updated, result.inserted) == (1, 2)
 
@@ -510,19 +510,19 @@ class NestedTests:
     def test_nothing_but_null_inside_on_both_sides(
         self, target: Target, kind: str, strategy: str
     ) -> None:
-        held, given = ONLY_NULL[kind]
-        target.write("a.parquet", with_payload(held))
-        target.merge(with_payload(held), strategy)
+        existing, given = ONLY_NULL[kind]
+        target.write("a.parquet", with_payload(existing))
+        target.merge(with_payload(existing), strategy)
         source = pa.table({"id": [1, 3], "payload": given})
         assert target.merge(source, strategy).updated == 1
 
     @pytest.mark.parametrize("library", ["pandas", "polars"])
     def test_a_frame_with_nothing_inside_of_a_column(self, target: Target, library: str) -> None:
-        held = pa.table({"id": [1, 2], "l": [[1], [2]], "s": [{"b": "x"}, None]})
-        target.write("a.parquet", held)
+        existing = pa.table({"id": [1, 2], "l": [[1], [2]], "s": [{"b": "x"}, None]})
+        target.write("a.parquet", existing)
         columns = {"id": [2, 3], "l": [[], [None]], "s": [{"b": None}, {"b": None}]}
         frame = pytest.importorskip(library).DataFrame(columns)
-        target.merge(pa.table(columns).cast(held.schema), data=frame)
+        target.merge(pa.table(columns).cast(existing.schema), data=frame)
 
     @pytest.mark.parametrize("kind", ["NULL", *(k for k in UNTYPED if "into" not in k)])
     def test_files_without_a_type_for_a_column(self, target: Target, kind: str) -> None:
@@ -575,24 +575,24 @@ class NestedTests:
 
     @pytest.mark.parametrize("kind", PAYLOAD)
     def test_payload_of_type(self, target: Target, kind: str) -> None:
-        held = with_payload(PAYLOAD[kind])
-        target.write("a.parquet", held, row_group_size=2)
+        existing = with_payload(PAYLOAD[kind])
+        target.write("a.parquet", existing, row_group_size=2)
         given = pa.concat_arrays([PAYLOAD[kind].slice(row, 1) for row in (0, 1, 3)])
         result = target.merge(pa.table({"id": [2, 3, 4], "payload": given}))
         assert (result.updated, result.inserted) == (2, 1)
 
     @pytest.mark.parametrize("given", [5000, 5001])
     def test_int96_payload_keeps_its_nanoseconds(self, target: Target, given: int) -> None:
-        held = with_payload(pa.array([1, 2, 999], pa.timestamp("ns", "UTC")))
-        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        existing = with_payload(pa.array([1, 2, 999], pa.timestamp("ns", "UTC")))
+        target.write("a.parquet", existing, use_deprecated_int96_timestamps=True)
         new = pa.array([given, given], pa.timestamp("ns", "UTC"))
         assert target.merge(pa.table({"id": [1, 9], "payload": new})).updated == 1
 
     def test_int96_inside_of_lists(self, target: Target) -> None:
         """An instant like any other, nanoseconds included."""
         instants = pa.list_(pa.timestamp("ns", "UTC"))
-        held = with_payload(pa.array([[1, 2], None, [999]], instants))
-        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        existing = with_payload(pa.array([[1, 2], None, [999]], instants))
+        target.write("a.parquet", existing, use_deprecated_int96_timestamps=True)
         source = pa.table({"id": [1, 9], "payload": pa.array([[3], [4]], instants)})
         assert target.merge(source).updated == 1
 
@@ -601,15 +601,15 @@ class NestedTests:
         whole = pa.array([dt.datetime(1500, 1, 1), None], pa.timestamp("us", "UTC"))
         fine = pa.array([None, 999], pa.timestamp("ns", "UTC"))
         schema = pa.schema([("id", pa.int64()), ("a", whole.type), ("b", fine.type)])
-        held = pa.table([[1, 2], whole, fine], schema=schema)
-        target.write("a.parquet", held, use_deprecated_int96_timestamps=True)
+        existing = pa.table([[1, 2], whole, fine], schema=schema)
+        target.write("a.parquet", existing, use_deprecated_int96_timestamps=True)
         source = pa.table([[1], whole[1:], fine[:1]], schema=schema)
         target.refuses(errors.SchemaMismatchError, source, match="before 1677")
 
-    def test_a_nested_column_is_no_key(self, target: Target) -> None:
-        held = with_payload(NESTED["struct"])
-        target.write("a.parquet", held)
-        target.refuses(ValueError, held, "upsert", ["payload"], match="payload")
+    def test_a_nested_column_cannot_be_a_key(self, target: Target) -> None:
+        existing = with_payload(NESTED["struct"])
+        target.write("a.parquet", existing)
+        target.refuses(ValueError, existing, "upsert", ["payload"], match="payload")
 
 
 class ColumnNameTests:
@@ -624,8 +624,8 @@ class ColumnNameTests:
 
     def test_all_odd_names_at_once(self, target: Target) -> None:
         names = list(dict.fromkeys([*COLUMN_NAMES, *TEMPORARIES]))
-        held = pa.table({name: [number, -1] for number, name in enumerate(names)})
-        target.write("a.parquet", held)
+        existing = pa.table({name: [number, -1] for number, name in enumerate(names)})
+        target.write("a.parquet", existing)
         source = pa.table({name: [number, -2] for number, name in enumerate(reversed(names))})
         target.merge(source.select(names[::-1]), "upsert", names[:3])
 
@@ -649,8 +649,8 @@ class ColumnNameTests:
         self, target: Target, role: str
     ) -> None:
         inside = [{"a": 5, "b": 6}, {"a": 3, "b": 4}]
-        held = pa.table({"id": [1, 2], "s": inside, "s.a": [1, 2], ".s.b": [1, 2]})
-        target.write("a.parquet", held)
+        existing = pa.table({"id": [1, 2], "s": inside, "s.a": [1, 2], ".s.b": [1, 2]})
+        target.write("a.parquet", existing)
         source = pa.table(
             {"id": [2, 2, 3], "s": [inside[0], *inside], "s.a": [2, 2, 5], ".s.b": [8, 7, 9]}
         )
@@ -658,7 +658,7 @@ class ColumnNameTests:
         order = [".s.b", "s.a"] if role == "order" else None
         target.merge(source, "upsert", keys, order_by=order, duplicate_keys="last")
 
-    def test_names_that_differ_by_case_alone_are_no_keys(self, target: Target) -> None:
-        held = pa.table({"id": [1], "ID": [2]})
-        target.write("a.parquet", held)
-        target.refuses(ValueError, held, "upsert", ["id"], match="case")
+    def test_names_that_differ_by_case_alone_cannot_be_keys(self, target: Target) -> None:
+        existing = pa.table({"id": [1], "ID": [2]})
+        target.write("a.parquet", existing)
+        target.refuses(ValueError, existing, "upsert", ["id"], match="case")

@@ -82,7 +82,7 @@ Tree = dict[str, Entry]
 
 @dataclass(frozen=True)
 class Store:
-    """A place for one dataset."""
+    """A storage location for one dataset."""
 
     filesystem: AbstractFileSystem
     """How the test looks at it."""
@@ -107,7 +107,7 @@ class Store:
         return f"{self.filesystem._strip_protocol(self.path)}/{name}"
 
     def relative(self, path: str) -> str:
-        """The part below the root of a path that an engine told; the file must be there."""
+        """The part below the root of a path that an engine returned; the file must be there."""
         stripped = str(self.filesystem._strip_protocol(path))
         prefix = self.at("")
         assert stripped.startswith(prefix), f"{path!r} is not below {self.path!r}"

@@ -151,7 +151,7 @@ class Target:
         schema = self.schema(source)
         rows = cast_table(source.select(schema.names), schema).to_pylist()
         expected = expect(self.files(schema), rows, strategy, keys, options)
-        held = self.store.leftovers()  # of plans that the test still has
+        leftovers = self.store.leftovers()  # of plans that the test still has
         before = self.store.tree()
         given = source if data is None else data
         result: MergeResult = (
@@ -163,7 +163,7 @@ class Target:
         self._check_counts(result, expected)
         self._check_files(result, expected, before, schema)
         self._check_repeated(source, strategy, keys, options)
-        assert set(self.store.leftovers()) <= set(held)
+        assert set(self.store.leftovers()) <= set(leftovers)
         return result
 
     def _check_counts(self, result: MergeResult, expected: Expected) -> None:

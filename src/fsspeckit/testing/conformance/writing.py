@@ -1,6 +1,6 @@
 """`write_dataset` and `read_dataset`."""
 
-# ruff: noqa: D102 - the names of the tests tell
+# ruff: noqa: D102 - the names of the tests explain
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def write(target: Target, data: Any, **options: Any) -> Any:
     before = target.store.tree()
     result = target.io.write_dataset(data, target.store.path, **options)
     after = target.store.tree()
-    told = {target.store.relative(file.path): file for file in result.files}
-    assert sorted(told) == sorted(after.keys() - before.keys())
-    for name, file in told.items():
+    reported = {target.store.relative(file.path): file for file in result.files}
+    assert sorted(reported) == sorted(after.keys() - before.keys())
+    for name, file in reported.items():
         assert file.row_count == target.store.footer(name).num_rows
         assert file.size_bytes == len(after[name].data)
     assert result.total_rows == sum(file.row_count for file in result.files)
@@ -101,7 +101,7 @@ class WriteTests:
             target.io.write_dataset(numbers(2), target.store.path, mode="overwrite")
         assert target.store.tree() == before
 
-    def test_an_overwrite_of_contradicting_partitions_needs_to_be_told(
+    def test_an_overwrite_of_contradicting_partitions_needs_partition_by(
         self, target: Target
     ) -> None:
         write_days(target, days([1, 2], 1))
@@ -113,8 +113,8 @@ class WriteTests:
     def test_append_returns_written_file_metadata(self, target: Target) -> None:
         source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
         result = write(target, source, partition_by=["day"])
-        told = {str(file.partition_values["day"]): file.row_count for file in result.files}
-        assert told == {"2025-01-01": 2, "2025-01-02": 1}
+        reported = {str(file.partition_values["day"]): file.row_count for file in result.files}
+        assert reported == {"2025-01-01": 2, "2025-01-02": 1}
 
     def test_append_is_the_default(self, target: Target) -> None:
         three_files(target)
@@ -207,7 +207,7 @@ class WriteTests:
         result = write(target, numbers(1, 2), schema=wanted)
         assert target.store.schema(target.store.relative(result.files[0].path)).equals(wanted)
 
-    def test_a_write_tells_the_beginning_and_the_end_of_every_phase(self, target: Target) -> None:
+    def test_a_write_reports_the_beginning_and_the_end_of_every_phase(self, target: Target) -> None:
         seen: list[tuple[str, int, int]] = []
         write(target, numbers(1, 2), progress=lambda *event: seen.append(event))
         phases = ("stage", "plan", "insert", "commit")
@@ -316,7 +316,7 @@ class ReadTests:
         found = as_table(target.io.read_dataset(target.store.path, filters=[("id", ">", 5)]))
         assert sorted(found["id"].to_pylist()) == [6, 7]
 
-    def test_reading_skips_what_is_no_data(self, target: Target) -> None:
+    def test_reading_skips_files_without_data(self, target: Target) -> None:
         three_files(target)
         for name, data in FOREIGN.items():
             target.store.put(name, data)
