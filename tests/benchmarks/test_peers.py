@@ -58,7 +58,7 @@ def test_a_digest_asks_for_neither_order_nor_types() -> None:
 
 
 @pytest.mark.parametrize("column", schema_of(LAYOUT).names)
-def test_a_digest_sees_two_values_change_places(column: str) -> None:
+def test_a_digest_sees_two_values_swapped(column: str) -> None:
     table = whole(LAYOUT)
     # The first and the last row differ in every column.
     order = np.arange(len(table))
@@ -176,7 +176,7 @@ def test_what_could_not_be_installed_is_remembered(tmp_path: Path) -> None:
     assert environments.problem_of(tmp_path, "pylance") == said
 
 
-def test_a_system_that_is_not_installed_is_told(tmp_path: Path) -> None:
+def test_a_system_that_is_not_installed_is_reported(tmp_path: Path) -> None:
     results = Results(tmp_path / "peers.json", ROWS)
     bench = Bench(Settings(tmp_path / "scratch"), results)
     missing = replace(ENTRIES["lance"], environment=".venv-that-nobody-makes")
@@ -186,7 +186,7 @@ def test_a_system_that_is_not_installed_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_merge_that_takes_too_long_is_stopped_and_told(tmp_path: Path) -> None:
+def test_a_merge_that_takes_too_long_is_stopped_and_reported(tmp_path: Path) -> None:
     results = Results(tmp_path / "peers.json", ROWS)
     bench = Bench(Settings(tmp_path / "scratch", limit=0.0), results)
     bench.run_local([ENTRIES["cp"]], [WORKLOADS["one-row"]])
@@ -237,7 +237,7 @@ def _page(results: Results, directory: Path) -> str:
     return (directory / "peers.md").read_text()
 
 
-def test_a_page_tells_what_held_and_what_was_missed(tmp_path: Path) -> None:
+def test_a_page_says_what_held_and_what_was_missed(tmp_path: Path) -> None:
     results = measured(tmp_path, fsspeckit_duckdb=1.0, fsspeckit_pyarrow=4.0, delta_rs=2.5)
     results.runs.append(Run("spread", "pyiceberg", "over", 300.0, error="took more than 300 s"))
     results.absent["polars"] = "ModuleNotFoundError"
@@ -250,7 +250,7 @@ def test_a_page_tells_what_held_and_what_was_missed(tmp_path: Path) -> None:
     assert "**missed** by 50 MB" in page
 
 
-def test_a_page_tells_where_our_time_goes(tmp_path: Path) -> None:
+def test_a_page_says_where_our_time_goes(tmp_path: Path) -> None:
     results = measured(tmp_path, fsspeckit_pyarrow=4.0, lance=0.5)
     for rewrite in (1.0, 1.5, 1.75):
         phases = {"plan": 0.25, "rewrite": rewrite}
@@ -260,7 +260,7 @@ def test_a_page_tells_where_our_time_goes(tmp_path: Path) -> None:
     assert "| `spread` | fsspeckit, DuckDB | 12 % | 75 % | 12 % |" in page
 
 
-def test_a_command_is_told_without_directories_of_the_machine() -> None:
+def test_a_command_is_printed_without_directories_of_the_machine() -> None:
     told = _command(["--out", "there", "--resume", "--only", "sweep-*", "--scratch", "here"])
     assert told == "python -m benchmarks.peers --resume --only 'sweep-*'"
 
@@ -304,7 +304,7 @@ def test_after_how_many_reads_it_is_paid_back(
     assert said in line
 
 
-def test_the_sweep_on_spark_is_told_by_its_nearest_case(tmp_path: Path) -> None:
+def test_the_sweep_on_spark_is_estimated_by_its_nearest_case(tmp_path: Path) -> None:
     cases = {"sweep-a": (1.0, 2.0), "sweep-b": (2.0, 1.5), "sweep-c": (1.0, 3.0)}
     results = Results(tmp_path / "spark-peers.json", ROWS, {name: name[-1] for name in cases})
     for name, (ours, theirs) in cases.items():

@@ -156,7 +156,7 @@ def test_passwords_in_urls_are_hidden(password: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "history"])
-def test_variables_are_no_matter_of_other_libraries(dataset: Path, command: str) -> None:
+def test_variables_do_not_reach_other_libraries(dataset: Path, command: str) -> None:
     script = "from fsspeckit.cli import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", script, command, dataset],

@@ -299,7 +299,7 @@ def test_what_a_library_makes_of_an_interrupt_is_one(dataset: Path, error: Excep
     assert said == ["interrupted: nothing was changed"]
 
 
-def test_another_error_is_no_interrupt(dataset: Path) -> None:
+def test_another_error_is_not_an_interrupt(dataset: Path) -> None:
     interrupts = Interrupts(print)
     with (
         pytest.raises(RuntimeError, match="broken"),

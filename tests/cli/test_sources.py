@@ -141,7 +141,7 @@ def misfit(run: Run, place: Path, name: str, text: str | bytes) -> Ran:
         ("share", "1e999", "write a number"),
     ],
 )
-def test_a_misfit_of_csv_names_line_and_column(
+def test_a_csv_value_that_does_not_fit_names_line_and_column(
     run: Run, typed: Path, column: str, text: str, hint: str
 ) -> None:
     header = TYPED.column_names
@@ -172,7 +172,7 @@ def test_a_misfit_of_csv_names_line_and_column(
         ("name", '"\\ud800"', ""),
     ],
 )
-def test_a_misfit_of_json_names_line_and_column(
+def test_a_json_value_that_does_not_fit_names_line_and_column(
     run: Run, typed: Path, column: str, value: str, shown: str
 ) -> None:
     good = {**dict.fromkeys(TYPED.column_names, "null"), "id": "5"}
@@ -207,7 +207,7 @@ def test_a_misfit_of_json_names_line_and_column(
         ("a.parquet", "nonsense", "not readable as Parquet"),
     ],
 )
-def test_text_that_is_no_text_of_its_kind(
+def test_text_that_is_not_of_its_format(
     run: Run, dataset: Path, name: str, text: str | bytes, message: str
 ) -> None:
     assert message in misfit(run, dataset, name, text).err

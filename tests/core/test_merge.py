@@ -61,7 +61,7 @@ def test_an_unknown_rewrite_mode_is_refused(rewrite_mode: Any) -> None:
         validate_rewrite_mode_compatibility("upsert", rewrite_mode)
 
 
-def test_an_unknown_strategy_is_told_before_the_rewrite_mode() -> None:
+def test_an_unknown_strategy_is_reported_before_the_rewrite_mode() -> None:
     with pytest.raises(InvalidArgumentError, match="strategy must be one of"):
         validate_rewrite_mode_compatibility("nope", "nope")
 

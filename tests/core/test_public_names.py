@@ -205,6 +205,6 @@ def test_classes_are_made_without_arguments() -> None:
         kind()
 
 
-def test_the_results_of_a_merge_are_the_same_classes_in_both_places() -> None:
+def test_the_results_of_a_merge_are_the_same_classes_in_both_modules() -> None:
     assert incremental.MergeResult is merge.MergeResult
     assert incremental.MergeFileMetadata is merge.MergeFileMetadata

@@ -88,7 +88,7 @@ def test_work_starts_again_while_others_remove_files(storage: Storage, times: in
         assert run_with_retries(storage, run) == 1
 
 
-def test_a_file_that_is_missing_for_another_reason_is_told_at_once(storage: Storage) -> None:
+def test_a_file_that_is_missing_for_another_reason_is_reported_at_once(storage: Storage) -> None:
     def run(_: Snapshot) -> None:
         raise FileNotFoundError("something else")
 

@@ -113,7 +113,7 @@ def test_a_closed_connection_is_refused_before_anything_changes(target: Path) ->
 
 
 @pytest.mark.parametrize("connection", ["x.db", duckdb, 5], ids=["path", "module", "number"])
-def test_what_is_no_connection_is_refused_at_once(connection: Any) -> None:
+def test_what_is_not_a_connection_is_refused_at_once(connection: Any) -> None:
     with pytest.raises(ValueError, match="connection must be a DuckDB connection, got"):
         DuckDBDatasetIO(connection)
 
@@ -166,7 +166,7 @@ def test_what_progress_raises_reaches_the_caller(target: Path) -> None:
     assert sorted(target.iterdir()) == before
 
 
-def test_progress_is_told_in_the_thread_of_the_caller(target: Path) -> None:
+def test_progress_is_reported_in_the_thread_of_the_caller(target: Path) -> None:
     told: list[tuple[str, int]] = []
 
     def progress(phase: str, done: int, total: int) -> None:

@@ -87,7 +87,7 @@ def test_a_field_may_be_called_object() -> None:
     assert from_stream(frame).read_all().to_pylist() == [{"v": {"Object": 1}}]
 
 
-def test_an_array_is_no_table() -> None:
+def test_an_array_is_not_a_table() -> None:
     with pytest.raises(InvalidArgumentError, match=r"pyarrow\.ChunkedArray .*\nHint: pass a table"):
         from_stream(pa.chunked_array([[1]]))
 

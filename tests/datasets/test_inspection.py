@@ -69,7 +69,7 @@ def test_ranges_of_columns(place: Path, values: pa.Array, low: str, high: str) -
     assert column.type == str(pq.read_schema(place / "a.parquet").field("c").type)
 
 
-def test_a_range_is_known_only_if_every_row_group_tells(place: Path) -> None:
+def test_a_range_is_known_only_if_every_row_group_has_one(place: Path) -> None:
     pq.write_table(rows(1), place / "a.parquet")
     pq.write_table(rows(5), place / "b.parquet", write_statistics=False)
     column = inspected(place).columns[0]
@@ -83,7 +83,7 @@ def test_a_bound_that_is_cut_inside_of_a_character_is_shown_as_unknown(place: Pa
     assert (column.name, column.type) == ("c", "string")
 
 
-def test_types_that_differ_are_all_told(place: Path) -> None:
+def test_types_that_differ_are_all_reported(place: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([1], pa.int32())}), place / "a.parquet")
     pq.write_table(pa.table({"c": pa.array([2], pa.int64())}), place / "b.parquet")
     (column,) = inspected(place).columns
@@ -163,7 +163,7 @@ def test_the_key_of_the_last_merge_is_the_default(place: Path) -> None:
     assert inspected(place).key_columns == ()
 
 
-def test_what_cannot_be_read_is_told(place: Path) -> None:
+def test_what_cannot_be_read_is_reported(place: Path) -> None:
     pq.write_table(rows(1), place / "a.parquet")
     (place / "b.parquet").write_bytes(b"nonsense")
     (place / "_metadata").write_bytes(b"")

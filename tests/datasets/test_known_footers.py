@@ -122,7 +122,7 @@ def test_young_files_are_not_remembered(dataset: str, tails: list[str]) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", b"\0" * 100])
-def test_damaged_summaries_are_no_obstacle(dataset: str, tails: list[str], damage: bytes) -> None:
+def test_damaged_summaries_are_ignored(dataset: str, tails: list[str], damage: bytes) -> None:
     io = PyarrowDatasetIO()
     io.merge(source(5), dataset, "upsert", ["id"])
     place = open_storage(dataset).control.footers

@@ -261,7 +261,7 @@ def test_filters_that_do_not_fit_are_one_clear_error(path: str, filters: Any) ->
 
 
 @pytest.mark.parametrize("content", [b"id\n1\n", b"PAR1 and then nothing", b""])
-def test_a_source_that_is_no_parquet_is_named(tmp_path: Path, path: str, content: bytes) -> None:
+def test_a_source_that_is_not_parquet_is_named(tmp_path: Path, path: str, content: bytes) -> None:
     (tmp_path / "x.parquet").write_bytes(content)
     with pytest.raises(UnreadableFileError, match=r"(?s)x\.parquet.*Hint:"):
         IO.merge(tmp_path / "x.parquet", path, "upsert", ["id"])

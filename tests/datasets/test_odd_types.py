@@ -155,7 +155,7 @@ def test_times_as_partitions(data: Path, kind: pa.DataType) -> None:
         IO.merge(pa.table({"id": [1], "p": times[2:]}), str(data), "upsert", ["id"])
 
 
-def test_durations_are_no_partitions(data: Path) -> None:
+def test_durations_cannot_be_partitions(data: Path) -> None:
     table = pa.table({"id": [1], "p": pa.array([1], pa.duration("s"))})
     with pytest.raises(InvalidArgumentError, match="Hint: partition by columns of simpler"):
         IO.merge(table, str(data), "upsert", ["id"], ["p"])

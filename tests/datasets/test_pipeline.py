@@ -19,7 +19,7 @@ def _rows(*ids: int, v: str = "old") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids)})
 
 
-def test_phases_are_told_in_their_order(tmp_path: Path) -> None:
+def test_phases_are_reported_in_their_order(tmp_path: Path) -> None:
     io, events = PyarrowDatasetIO(), list[tuple[str, int, int]]()
     io.write_dataset(_rows(1, 2), str(tmp_path / "data"))
     io.merge(

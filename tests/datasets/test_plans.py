@@ -264,7 +264,7 @@ def test_a_plan_that_was_stored_has_no_source(path: str) -> None:
         fsspeckit.execute(stored)
 
 
-def test_what_is_no_plan_is_refused() -> None:
+def test_what_is_not_a_plan_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"str cannot be executed(?s:.*)Hint:"):
         fsspeckit.execute("plan")  # type: ignore[arg-type]
 

@@ -181,7 +181,7 @@ def test_a_state_whose_files_are_replaced_is_read_again(data: Path, times: int) 
             with_dataset(open_storage(data), read)
 
 
-def test_a_file_that_is_no_parquet_is_named(data: Path) -> None:
+def test_a_file_that_is_not_parquet_is_named(data: Path) -> None:
     (data / "a.parquet").write_bytes(b"nothing of the kind")
     with pytest.raises(UnreadableFileError, match=r"a\.parquet"):
         IO.read_dataset(str(data))

@@ -30,7 +30,7 @@ def test_an_unknown_engine_is_refused_with_the_known_ones(name: str) -> None:
     ],
     ids=["without its library", "without its module"],
 )
-def test_a_missing_engine_is_told_how_to_install(
+def test_a_missing_engine_says_how_to_install_it(
     entry: EngineEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(registry.ENGINES, "spark", entry)

@@ -94,7 +94,7 @@ def test_workers_that_have_everything() -> None:
     session._check_worker({"fsspeckit": fsspeckit.__version__})
 
 
-def test_no_java_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_there_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert session.java_version() is None

@@ -89,7 +89,9 @@ class TestFooters:
         assert here == in_tasks
         assert (len(opened), len(not_opened)) == (5, 0)
 
-    def test_what_is_unreadable_is_told_as_ever(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_what_is_unreadable_is_reported_as_ever(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
         from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
         path = files(tmp_path / "data", 3)
@@ -231,7 +233,7 @@ def test_keys_that_would_move_are_counted_once_each(spark: SparkSession, tmp_pat
         large_io(spark).merge(source, str(tmp_path / "data"), "upsert", ["id"])
 
 
-class TestWhatIsTold:
+class TestReports:
     def test_the_log_names_the_merge_its_phases_and_the_dataset(
         self, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

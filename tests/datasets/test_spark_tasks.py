@@ -333,7 +333,7 @@ class TestKeys:
         assert KeyColumns(self.columns.keys, (text,)).width is None
 
     @pytest.mark.parametrize("name", ["p", ".id", "row", "row number"])
-    def test_partitions_have_witnesses(self, root: Root, stage: str, name: str) -> None:
+    def test_partitions_have_representative_keys(self, root: Root, stage: str, name: str) -> None:
         columns = KeyColumns((key_column("id", pa.int64()),), (key_column(name, pa.string()),))
         table = pa.table(
             [pa.array([1, 2, 3, None]), pa.array([b"a", b"b", b"a", b"a"])], names=["k0", "p0"]
@@ -344,7 +344,7 @@ class TestKeys:
         assert facts.nulls == (3,)
         assert sorted(facts.representative_keys[name].to_pylist()) == [b"a", b"b"]
 
-    def test_what_is_told_of_many_partitions_is_little(self, root: Root, stage: str) -> None:
+    def test_messages_about_many_partitions_are_short(self, root: Root, stage: str) -> None:
         """One key stands for each; it is not sent with all the others."""
         count = 20_000
         table = pa.table({"id": np.arange(count), "p": np.arange(count) % 50})

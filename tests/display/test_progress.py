@@ -96,7 +96,7 @@ def test_plain_lines_in_a_notebook(
     assert second.startswith("commit: 0.")
 
 
-def test_a_shell_without_a_kernel_is_no_notebook(
+def test_a_shell_without_a_kernel_is_not_a_notebook(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(

@@ -126,13 +126,11 @@ def test_what_tests_share() -> None:
 
 
 # Not strict: code and names of tests take the words of the glossary package by package.
-@pytest.mark.xfail(strict=False, reason="packages that have not been edited yet")
 def test_source() -> None:
     modules = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
     assert uses_in_files([*sorted(modules), *MADE_FROM_HELP]) == []
 
 
-@pytest.mark.xfail(strict=False, reason="packages that have not been edited yet")
 def test_names_of_tests() -> None:
     paths = [*(REPOSITORY / "tests").rglob("*.py"), *(SOURCE / "testing").rglob("*.py")]
     found = [

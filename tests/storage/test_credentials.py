@@ -50,7 +50,7 @@ def test_urls_are_shown_without_credentials(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["hush", "p@hush", "p%40hush%2F", "p:hush", "hush@"])
-def test_no_message_and_no_repr_tells_the_password_of_a_url(password: str) -> None:
+def test_no_message_and_no_repr_has_the_password_of_a_url(password: str) -> None:
     url = f"http://user:{password}@127.0.0.1:9/lake/data"
     root = open_root(url)
     assert root.display_path == "http://127.0.0.1:9/lake/data"
@@ -102,13 +102,13 @@ def test_credentials_are_refused_where_no_filesystem_takes_them(scheme: str, sec
 
 
 @pytest.mark.parametrize("url", ["s3://lake/a@b/data", "s3://lake/day=2020-01-01T00:00/x@y"])
-def test_an_at_sign_in_a_path_is_no_end_of_a_password(url: str) -> None:
+def test_an_at_sign_in_a_path_does_not_end_a_password(url: str) -> None:
     check_credentials(url)
     assert without_credentials(url) == url
 
 
 @pytest.mark.parametrize("url", ["hdfs://host:8020/data@2024", "hdfs://me@host:8020/data"])
-def test_a_port_is_no_password(url: str) -> None:
+def test_a_port_is_not_a_password(url: str) -> None:
     check_credentials(url)
     assert passwords_of(url) == ()
 
@@ -124,7 +124,7 @@ def test_a_control_directory_on_another_filesystem_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scheme_that_is_not_known_is_told_without_the_password() -> None:
+def test_a_scheme_that_is_not_known_is_reported_without_the_password() -> None:
     with pytest.raises(InvalidArgumentError, match=r"nowhere://.*@host/x") as caught:
         open_root("nowhere://user:p@hush@host/x")
     assert "hush" not in str(caught.value)

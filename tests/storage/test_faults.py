@@ -480,7 +480,7 @@ def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     assert_tidy(root)
 
 
-def test_a_staged_file_that_is_no_parquet(tmp_path: Path) -> None:
+def test_a_staged_file_that_is_not_parquet(tmp_path: Path) -> None:
     storage = open_storage(fresh(FLAT, str(tmp_path / "x")))
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
@@ -581,7 +581,7 @@ def _commit_traced(root: str, trace: Any) -> None:
     run_commit(FLAT, root, publish="plain")
 
 
-def test_the_lock_tells_who_holds_it(tmp_path: Path) -> None:
+def test_the_lock_says_who_holds_it(tmp_path: Path) -> None:
     root = fresh(FLAT, str(tmp_path / "x"))
     storage = open_storage(root, lock_timeout=0.05)
     storage.prepare()

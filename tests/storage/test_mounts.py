@@ -222,7 +222,7 @@ def test_an_immutable_file_is_refused_before_the_commit_point(
     assert history(root) == []
 
 
-def test_an_immutable_file_that_stays_is_no_obstacle(tmp_path: Path, immutable: Any) -> None:
+def test_an_immutable_file_that_stays_does_not_matter(tmp_path: Path, immutable: Any) -> None:
     root = fresh(FLAT, str(tmp_path / "x"))
     immutable(f"{root}/f5.parquet")
     run_commit(FLAT, root)

@@ -162,7 +162,9 @@ def test_a_conflict_that_stays_means_that_the_name_is_taken(plain: Moto, there: 
     assert caught.value.filename == path
 
 
-def test_a_put_that_fails_for_another_reason_is_no_taken_name(plain: Moto, there: Storage) -> None:
+def test_a_put_that_fails_for_another_reason_does_not_mean_that_the_name_exists(
+    plain: Moto, there: Storage
+) -> None:
     with (
         plain.following(failing("PutObject", 400, "InvalidRequest")),
         pytest.raises(OSError, match="injected") as caught,
@@ -185,7 +187,7 @@ def test_refused_access_names_the_path_and_the_permission(
         assert "injected" in str(caught.value)
 
 
-def test_a_listing_that_is_refused_is_no_empty_dataset(plain: Moto, there: Storage) -> None:
+def test_a_listing_that_is_refused_is_not_an_empty_dataset(plain: Moto, there: Storage) -> None:
     with plain.following(failing("ListObjectsV2", 403, "AccessDenied")):
         for question in (
             lambda: list_files(there.root),
@@ -259,7 +261,7 @@ def test_a_prefix_with_deleted_objects_only_is_not_there(server: ObjectStore) ->
     assert not recover_storage(storage)
 
 
-def test_a_folder_that_a_console_has_made_is_no_file(plain: Moto) -> None:
+def test_a_folder_that_a_console_has_made_is_not_a_file(plain: Moto) -> None:
     storage = opened(plain, plain.make_bucket())
     bucket = storage.root.path.partition("/")[0]
     plain.client().put_object(Bucket=bucket, Key="lake/data/", Body=b"")

@@ -87,7 +87,7 @@ def test_what_is_named_like_a_data_file_but_is_none_is_refused(
         act(PyarrowDatasetIO(), str(root))
 
 
-def test_a_hidden_link_that_dangles_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_hidden_link_that_dangles_does_not_matter(tmp_path: Path) -> None:
     root = tmp_path / "data"
     root.mkdir()
     pq.write_table(OLD, root / "there.parquet")
@@ -139,7 +139,7 @@ except PermissionError as error:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_a_directory_that_refuses_is_told_before_anything_is_committed(tmp_path: Path) -> None:
+def test_a_directory_that_refuses_is_reported_before_anything_is_committed(tmp_path: Path) -> None:
     directory = tmp_path / "parent" / "data"
     directory.mkdir(parents=True)
     pq.write_table(OLD, directory / "a.parquet")

@@ -55,7 +55,7 @@ def test_a_person_can_read_a_record(root: str) -> None:
     assert content["adds"][0]["final"].endswith(".parquet")
 
 
-def test_history_tells_the_commits(root: str) -> None:
+def test_history_lists_the_commits(root: str) -> None:
     assert history(root) == []
     run_commit(FLAT, root)
     storage = open_storage(root)
@@ -76,7 +76,7 @@ def test_history_tells_the_commits(root: str) -> None:
     assert (len(second.added), len(second.removed)) == (1, 8)
 
 
-def test_history_tells_what_recovery_did(root: str, fork_server: ForkServer) -> None:
+def test_history_says_what_recovery_did(root: str, fork_server: ForkServer) -> None:
     fork_server.run("commit", root, scenario="flat", kill=60)
     before = history(root)[0]
     assert (before.complete, before.recovered) == (False, False)

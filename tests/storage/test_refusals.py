@@ -128,7 +128,9 @@ def test_denied_access_names_the_permission_and_the_file(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("requests", [0, 1])
-def test_expired_credentials_are_told_as_such(server: Server, store: Any, requests: int) -> None:
+def test_expired_credentials_are_reported_as_such(
+    server: Server, store: Any, requests: int
+) -> None:
     server.refuse = after(requests, ("400 Bad Request", "ExpiredToken"))
     with pytest.raises(PermissionError, match=r"b\.parquet(.|\n)*renew them"):
         merge(store)

@@ -258,7 +258,7 @@ def test_a_linked_partition_is_published_plainly(root: str, tmp_path: Path) -> N
     assert read_plainly(base) == ONE_PARTITION.new()
 
 
-def test_no_message_tells_a_password() -> None:
+def test_no_message_has_a_password() -> None:
     root = open_root("http://user:hush@127.0.0.1:9/lake/data")
     assert "hush" not in repr(root)
     assert root.display_path == "http://127.0.0.1:9/lake/data"

@@ -220,7 +220,7 @@ class TestSizes:
         assert pq.read_schema(file.path).equals(rows(0).schema)
         assert handler.read_dataset(str(dataset)).equals(rows(0))
 
-    def test_sizes_and_rows_told_are_those_on_disk(
+    def test_reported_sizes_and_rows_are_those_on_disk(
         self, handler: DuckDBParquetHandler, dataset: Path
     ) -> None:
         result = handler.write_parquet_dataset(rows(7), str(dataset), max_rows_per_file=4)
@@ -230,7 +230,7 @@ class TestSizes:
         ]
 
 
-class TestPlaces:
+class TestDirectories:
     def test_directories_are_created(self, handler: DuckDBParquetHandler, tmp_path: Path) -> None:
         handler.write_parquet_dataset(rows(1), str(tmp_path / "a" / "b c" / "d"))
         assert len(names_in(tmp_path / "a" / "b c" / "d")) == 1

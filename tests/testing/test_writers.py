@@ -118,7 +118,7 @@ def test_values_survive_every_type_a_writer_takes(writer: Writer, tmp_path: Path
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("type_", SAMPLES, ids=str)
-def test_a_writer_tells_which_types_it_cannot_write(name: str, type_: pa.DataType) -> None:
+def test_a_writer_says_which_types_it_cannot_write(name: str, type_: pa.DataType) -> None:
     for nested in (type_, pa.struct([("x", pa.list_(type_))])):
         schema = pa.schema([("c", nested)])
         if str(type_) in CANNOT[name]:
@@ -143,7 +143,7 @@ def test_a_refused_table_leaves_no_file(tmp_path: Path) -> None:
         ("polars", WriteOptions(bloom_columns=("c",))),
     ],
 )
-def test_a_writer_tells_which_options_it_lacks(name: str, options: WriteOptions) -> None:
+def test_a_writer_says_which_options_it_lacks(name: str, options: WriteOptions) -> None:
     with pytest.raises(WriterCannotError, match="cannot write with"):
         WRITERS[name].check(pa.schema([]), options)
 

@@ -111,7 +111,7 @@ def test_a_missing_source_changes_nothing(dataset: Path) -> None:
     assert not os.path.exists(os.path.dirname(sources[0]))
 
 
-def test_a_name_that_is_no_data_is_refused(dataset: Path) -> None:
+def test_a_name_that_is_not_a_data_file_is_refused(dataset: Path) -> None:
     manager = IncrementalFileManager()
     sources = stage(manager, dataset)
     with pytest.raises(ValueError, match="must end in"):

@@ -143,7 +143,7 @@ def test_the_first_value_that_does_not_fit_is_named() -> None:
         (2**62, pa.date64(), pa.date32()),
     ],
 )
-def test_a_misfit_that_python_cannot_express_is_still_a_schema_mismatch(
+def test_a_value_that_python_cannot_express_is_still_a_schema_mismatch(
     value: int, data_type: pa.DataType, target: pa.DataType
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=str(value)):

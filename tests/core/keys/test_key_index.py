@@ -222,7 +222,7 @@ def test_samples_that_python_cannot_express_are_shown_nevertheless() -> None:
         ({"order_by": ["l"]}, "order_by 'l' of type list<.*> has no order"),
     ],
 )
-def test_wrong_options_are_told_also_where_no_key_repeats(
+def test_wrong_options_are_refused_also_where_no_key_repeats(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message):

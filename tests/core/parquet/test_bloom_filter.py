@@ -230,7 +230,7 @@ def test_a_filter_is_parsed() -> None:
         pytest.param(b"", id="nothing"),
     ],
 )
-def test_what_is_not_known_for_sure_is_no_filter(data: bytes) -> None:
+def test_what_is_not_known_for_sure_is_not_used_as_a_filter(data: bytes) -> None:
     assert BloomFilter.parse(data) is None
 
 
@@ -244,7 +244,7 @@ def test_damage_never_raises(tail: bytes, flips: list[tuple[int, int]]) -> None:
     assert bloom is None or bloom.blocks.nbytes <= len(data)
 
 
-def test_the_length_is_told_by_the_header() -> None:
+def test_the_length_is_read_from_the_header() -> None:
     assert header_and_bitset_length(header(1 << 20)) == len(header(1 << 20)) + (1 << 20)
     assert header_and_bitset_length(header() + bytes(20)) == len(header()) + 64
 

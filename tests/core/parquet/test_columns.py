@@ -133,6 +133,6 @@ ROOT = _element(b"root", children=2)
         [ROOT, _element(b"a", children=1), _element(b"b")],
     ],
 )
-def test_what_is_no_schema_is_refused(elements: list[bytes]) -> None:
+def test_what_is_not_a_schema_is_refused(elements: list[bytes]) -> None:
     with pytest.raises(CannotSpliceError):
         columns_of(elements)

@@ -109,7 +109,7 @@ def test_nothing_of_a_footer_is_lost(tmp_path: Path, write: Callable[[str], None
     assert encode(decode(footer, spec)[0]) == footer
 
 
-def test_a_shortened_maximum_is_told_from_an_exact_minimum(tmp_path: Path) -> None:
+def test_a_truncated_maximum_differs_from_an_exact_minimum(tmp_path: Path) -> None:
     write_datafusion(str(tmp_path / "data.parquet"))
     footer = read_footer(tmp_path / "data.parquet")
 
@@ -167,7 +167,7 @@ def test_no_row_groups(tmp_path: Path) -> None:
     assert bound_exactness(read_footer(tmp_path / "data.parquet"), "known") == []
 
 
-def test_bytes_after_the_metadata_are_no_concern(tmp_path: Path) -> None:
+def test_bytes_after_the_metadata_are_ignored(tmp_path: Path) -> None:
     footer = footer_with_groups(tmp_path / "data.parquet")
 
     assert bound_exactness(footer + bytes(28), "known") == [Exactness(True, True)] * 2

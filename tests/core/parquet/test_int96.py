@@ -107,7 +107,7 @@ def test_what_no_unit_holds_is_refused() -> None:
     ("unit", "expected"),
     [("us", [None, "early", "whole", "no key"]), ("ns", [None, "no key", "whole", "fine"])],
 )
-def test_keys_that_a_type_does_not_hold_are_no_keys(unit: str, expected: list[str]) -> None:
+def test_keys_that_do_not_fit_a_type_match_nothing(unit: str, expected: list[str]) -> None:
     early, _ = _decoded(pa.array([None, *EARLY.to_pylist()], NAIVE))
     coarse, fine = _decoded(pa.array([2_000, 1_001], pa.timestamp("ns")))
     _, wrapped = _decoded(pa.array([None, *EARLY.to_pylist()], NAIVE))

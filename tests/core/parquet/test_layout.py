@@ -180,7 +180,7 @@ def test_a_chunk_that_is_too_short_is_found_by_its_pages(
         check_chunks(layout_of(path), lambda start, n: path.read_bytes()[start : start + n])
 
 
-def test_gaps_between_chunks_are_no_matter(tmp_path: Path) -> None:
+def test_gaps_between_chunks_do_not_matter(tmp_path: Path) -> None:
     import polars
 
     path = tmp_path / "polars.parquet"

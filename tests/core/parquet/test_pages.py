@@ -42,6 +42,6 @@ def test_pages_follow_each_other_whatever_their_headers(statistics: int) -> None
         (_page(100)[:3], "damaged"),
     ],
 )
-def test_what_is_no_page_is_refused(data: bytes, reason: str) -> None:
+def test_what_is_not_a_page_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(CannotSpliceError, match=reason):
         _pages(data)

@@ -124,7 +124,7 @@ def test_a_bound_that_was_cut_says_so_while_it_stays(come: str, exact: bool) -> 
     assert (found.values[6], found.values[8]) == (b"a", True)
 
 
-def test_a_bound_of_the_wrong_length_is_no_number() -> None:
+def test_a_bound_of_the_wrong_length_is_not_a_number() -> None:
     column, some = _written(pa.array([1.5]))
     broken = encode(Struct({5: b"1234", 6: b"1234"}, {}, {5: BINARY, 6: BINARY}))
     with pytest.raises(UnknownBoundError):

@@ -175,13 +175,13 @@ def test_instants_in_paths_with_and_without_an_offset(text: str) -> None:
     assert values[0] == instant
 
 
-def test_one_text_that_is_no_value_does_not_spoil_the_others() -> None:
+def test_one_invalid_text_does_not_spoil_the_others() -> None:
     values, known = parse_partition_values(["1", "x", None, "4"], pa.int64())
     assert values.to_pylist() == [1, None, None, 4]
     assert known == [True, False, True, True]
 
 
-def test_no_texts_are_no_values() -> None:
+def test_without_texts_there_are_no_values() -> None:
     values, known = parse_partition_values([], pa.date32())
     assert (values.type, len(values), known) == (pa.date32(), 0, [])
 
@@ -279,7 +279,7 @@ def test_a_directory_without_the_partition_column_is_not_the_null_partition() ->
     assert directory_of(None, pa.int64(), "", "other", "q=1") == f"p={NULL_TOKEN}"
 
 
-def test_an_existing_text_that_is_no_value_of_the_type_is_nobody_s_directory() -> None:
+def test_a_directory_whose_text_is_not_of_the_type_matches_no_value() -> None:
     assert directory_of(7, pa.int64(), "p=seven", "p=7.0") == "p=7"
 
 
@@ -309,7 +309,7 @@ def test_values_that_a_reader_would_take_for_others_are_refused(
         directory_of(value, data_type)
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'p' holds b'.*', which is not valid text"):
         directory_of(b"\xff", pa.binary())
 

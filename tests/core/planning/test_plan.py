@@ -357,7 +357,7 @@ def test_layouts_that_a_merge_would_make_wrong_are_refused(
     assert str(tmp_path) in str(caught.value)
 
 
-def test_hidden_files_are_no_data(tmp_path: Path) -> None:
+def test_hidden_files_are_not_data(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", id=[1])
     write(tmp_path, ".staging/b.parquet", id=[1])
     write(tmp_path, "_tmp/b.parquet", id=[1])
@@ -449,7 +449,7 @@ def test_a_path_that_is_none_is_refused(path: str) -> None:
         plan_incremental_rewrite(path, [1], ["id"])
 
 
-def test_a_file_in_place_of_a_directory_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_directory_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", id=[1])
     with pytest.raises(NotADirectoryError, match=r"a\.parquet"):
         plan_incremental_rewrite(str(tmp_path / "a.parquet"), [1], ["id"])

@@ -55,7 +55,7 @@ def test_a_target_knows_its_rows_keys_and_partitions(tmp_path: Path) -> None:
     assert [str(value) for value in target.partitions["day"].values] == ["2024-01-01", "2024-01-02"]
 
 
-def test_a_directory_above_the_root_is_no_partition(tmp_path: Path) -> None:
+def test_a_directory_above_the_root_is_not_a_partition(tmp_path: Path) -> None:
     write(tmp_path, "env=prod/data/p=1/a.parquet", id=[1])
     target = target_of(tmp_path / "env=prod" / "data", ["id"])
     assert [column.name for column in target.partition_columns] == ["p"]
@@ -73,12 +73,14 @@ def test_partition_columns_have_the_source_s_type_and_text_without_one(tmp_path:
     ("keys", "holds"),
     [(["id"], False), (["id", "p"], False), (["id", "q", "p"], True), (["p", "q"], True)],
 )
-def test_whether_the_key_tells_the_partition(tmp_path: Path, keys: list[str], holds: bool) -> None:
+def test_whether_the_key_determines_the_partition(
+    tmp_path: Path, keys: list[str], holds: bool
+) -> None:
     write(tmp_path, "p=1/q=2/a.parquet", id=[1])
     assert target_of(tmp_path, keys).key_holds_partitions is holds
 
 
-def test_the_key_of_a_target_without_partitions_tells_all_there_is(tmp_path: Path) -> None:
+def test_the_key_of_a_target_without_partitions_determines_everything(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", id=[1])
     assert target_of(tmp_path, ["id"]).key_holds_partitions
 
@@ -212,7 +214,7 @@ def test_a_source_without_a_key_or_partition_column_is_refused(tmp_path: Path) -
         source_keys(pa.table({"id": [1]}), target)
 
 
-def test_a_source_key_that_is_no_value_of_the_target_s_type_is_refused(tmp_path: Path) -> None:
+def test_a_source_key_that_does_not_fit_the_target_s_type_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", id=ints(1, bits=8))
     target = target_of(tmp_path, ["id"])
     with pytest.raises(SchemaMismatchError, match="column 'id': the value 300"):

@@ -110,7 +110,7 @@ def test_short_row_groups_are_encoded_as_a_whole(
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("place", [5, 45, 150])
-def test_pages_of_places_in_a_dictionary_get_other_places(
+def test_dictionary_indices_of_a_page_are_replaced(
     tmp_path: Path, place: int, version: str
 ) -> None:
     path, new = _write(tmp_path, data_page_version=version), tmp_path / "new.parquet"
@@ -128,7 +128,7 @@ def _in_order(path: Path, chunk: Chunk) -> bool:
     return pages == sorted(pages, reverse=True)
 
 
-def test_the_footer_tells_the_encodings_of_the_new_pages(tmp_path: Path) -> None:
+def test_the_footer_lists_the_encodings_of_the_new_pages(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     _edit([195], s=["new"]).on_disk(path, new)
     chunk = layout_of(new).groups[0].chunks[2]

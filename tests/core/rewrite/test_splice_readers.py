@@ -272,7 +272,7 @@ def test_every_reader_sees_the_same(tmp_path: Path, source: str, edit: str) -> N
 
 
 @pytest.mark.parametrize("source", ["pyarrow v2 zstd indexed", "duckdb v1"])
-def test_blooms_are_asked_at_their_new_places(tmp_path: Path, source: str) -> None:
+def test_bloom_filters_are_read_at_their_new_offsets(tmp_path: Path, source: str) -> None:
     import duckdb
 
     SOURCES[source](TABLE, str(tmp_path / "old.parquet"))

@@ -168,7 +168,7 @@ def test_booleans_lose_the_bloom_filter_that_pyarrow_cannot_write(tmp_path: Path
     assert found == [[True, True], [True, False]]
 
 
-def test_the_footer_keeps_what_is_not_about_places(tmp_path: Path) -> None:
+def test_the_footer_keeps_what_is_not_about_offsets(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     alter(path, lambda footer: set_field(footer, 6, b"parquet-mr version 1.12.3 (build x)"))
     _patch([7], n=[0.1]).on_disk(path, new)
@@ -220,7 +220,7 @@ def _number(footer: Struct, count: int = 4) -> None:
         set_field(footer.values[4][number], 7, number, I16)
 
 
-def test_row_groups_are_numbered_anew(tmp_path: Path) -> None:
+def test_row_groups_are_renumbered(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     alter(path, _number)
     positions = [*range(100), *range(250, 400)]
@@ -349,7 +349,7 @@ def test_a_type_that_would_be_stored_otherwise_is_written_as_a_whole(tmp_path: P
     assert same(read(new), Edit([1], rows).in_memory(table))
 
 
-def test_such_a_type_is_no_matter_in_a_column_that_stays(tmp_path: Path) -> None:
+def test_such_a_type_does_not_matter_in_a_column_that_stays(tmp_path: Path) -> None:
     path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
     table = _wide_decimals(path)
     rows = table.slice(1, 1).set_column(0, "id", pa.array([99]))
