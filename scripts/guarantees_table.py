@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of
+from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "guarantees.md"
 TABLE = re.compile(r"(<!-- guarantees: .*? -->\n)(.*?)(<!-- end of guarantees -->)", re.DOTALL)

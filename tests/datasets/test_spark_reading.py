@@ -73,7 +73,7 @@ def test_types_that_spark_does_not_have_are_read(spark: SparkSession, tmp_path: 
 def test_the_package_for_workers_holds_every_module() -> None:
     with zipfile.ZipFile(session._zipped()) as archive:
         names = archive.namelist()
-    assert "fsspeckit/core/rewrite/rewrite.py" in names
+    assert "fsspeckit/core/rewrite/rewriter.py" in names
     assert not [name for name in names if not name.endswith(".py")]
 
 

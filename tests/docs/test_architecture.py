@@ -76,6 +76,5 @@ def test_every_step_of_a_merge_is_traced(traced: trace_merge.Trace) -> None:
     assert traced.module_hops >= traced.package_hops > 0
 
 
-@pytest.mark.xfail(reason="modules that a merge passes are still being joined")
 def test_a_merge_passes_few_modules(traced: trace_merge.Trace) -> None:
     assert len(traced.modules) <= trace_merge.MAX_MODULES

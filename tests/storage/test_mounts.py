@@ -23,7 +23,7 @@ from tests.storage.scenario import FLAT, PARTITIONED, fresh, run_commit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import CommitIncompleteError, LostFileError
 from fsspeckit.storage import history, open_storage, pending_numbers, recover
-from fsspeckit.storage.commit import trash
+from fsspeckit.storage.commit import publish as publish_module
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def test_a_replaced_file_that_stays_is_an_error(tmp_path: Path) -> None:
     """Whatever the reason: success is reported only if its rows are no longer there."""
     root = fresh(FLAT, str(tmp_path / "x"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trash, "_move_to_trash", lambda *_: True)
+        patch.setattr(publish_module, "_move_to_trash", lambda *_: True)
         with pytest.raises(CommitIncompleteError, match=r"still there: 'f0\.parquet'"):
             run_commit(FLAT, root, publish="plain")
     assert pending_numbers(open_storage(root))[1] == [1]

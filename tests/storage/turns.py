@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.storage import listing, open_backend, snapshot
-from fsspeckit.storage.commit import finalize
+from fsspeckit.storage.commit import recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,4 +162,4 @@ def step_listings(monkeypatch: pytest.MonkeyPatch, turns: Callable[[], Turns | N
         return entries_below(*arguments)
 
     monkeypatch.setattr(snapshot, "list_files", list_in_turn)
-    monkeypatch.setattr(finalize, "entries_below", walk_in_turn)
+    monkeypatch.setattr(recovery, "entries_below", walk_in_turn)

@@ -16,8 +16,8 @@ from fsspeckit.storage.commit.recovery import (
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
 from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
+from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
-from fsspeckit.storage.fs.capabilities import Capabilities
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
     naming_failure,

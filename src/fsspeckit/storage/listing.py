@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsspec import AbstractFileSystem
 
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
-from fsspeckit.storage.fs.capabilities import capabilities_of, file_status
+from fsspeckit.storage.fs.attributes import capabilities_of, file_status
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fsspeckit.storage.fs.capabilities import FileStatus
+    from fsspeckit.storage.fs.attributes import FileStatus
     from fsspeckit.storage.roots import Root
 
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")

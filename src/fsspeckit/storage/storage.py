@@ -35,8 +35,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError, add_mentions
+from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.fs.backends import Backend, open_backend
-from fsspeckit.storage.fs.capabilities import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
 

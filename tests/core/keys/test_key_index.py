@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import canonical_keys, key_column
-from fsspeckit.core.keys.key_index import KeyIndex, winning_rows
+from fsspeckit.core.keys.source import KeyIndex, winning_rows
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
 from fsspeckit.testing.model import merge_rows, values_of
 from fsspeckit.testing.strategies import KEY_TYPES, DatasetSchema, tables, values

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 
 from fsspeckit.core.incremental import confirm_affected_files
 from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.matching.key_scan import prefilter_for, scan_keys
+from fsspeckit.core.matching.positions import prefilter_for, scan_keys
 from fsspeckit.core.parquet.format.layout import FILE_SPEC
 from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode, encode
 from fsspeckit.core.parquet.format.values import struct

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import key_column
-from fsspeckit.core.matching.key_scan import prefilter_for
+from fsspeckit.core.matching.positions import prefilter_for
 from fsspeckit.core.parquet.patch.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,

@@ -21,7 +21,7 @@ from fsspeckit.core.planning.footers import (
     RowGroup,
     read_footers,
 )
-from fsspeckit.core.planning.key_ranges import (
+from fsspeckit.core.planning.pruning import (
     ColumnBounds,
     constant_bounds,
     inexact_row_groups,

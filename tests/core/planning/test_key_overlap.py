@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import canonical_keys, key_column
-from fsspeckit.core.planning.key_ranges import ColumnBounds, KeyOverlap, _sorted
+from fsspeckit.core.planning.pruning import ColumnBounds, KeyOverlap, _sorted
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn

@@ -13,7 +13,7 @@ from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import Edit, read, same
 
-from fsspeckit.core.rewrite import splice
+from fsspeckit.core.rewrite import rewriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +96,7 @@ def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
 def test_deletions_do_not_leave_ever_smaller_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_MIN_GROUP_ROWS", GROUP)
+    monkeypatch.setattr(rewriter, "_MIN_GROUP_ROWS", GROUP)
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(2), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
     for _ in range(MERGES):

@@ -33,7 +33,7 @@ from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
 from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
-from fsspeckit.core.rewrite import Replacement, rewrite, splice
+from fsspeckit.core.rewrite import Replacement, rewrite, rewriter
 from fsspeckit.core.rewrite.diff import Costs
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
@@ -273,7 +273,7 @@ def test_small_row_groups_are_joined(tmp_path: Path) -> None:
 def test_row_groups_of_some_size_are_not_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splice, "_MIN_GROUP_ROWS", 0)
+    monkeypatch.setattr(rewriter, "_MIN_GROUP_ROWS", 0)
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
     Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)

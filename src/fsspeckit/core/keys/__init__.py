@@ -19,8 +19,9 @@ from fsspeckit.core.keys.canonical import (
     plain_values,
     python_value,
 )
-from fsspeckit.core.keys.key_index import DuplicatePolicy, KeyIndex, winning_rows
 from fsspeckit.core.keys.source import (
+    DuplicatePolicy,
+    KeyIndex,
     NullPolicy,
     SourceKeys,
     different_rows,
@@ -31,6 +32,7 @@ from fsspeckit.core.keys.source import (
     validate_no_null_keys,
     validate_partition_column_immutability,
     value_kinds,
+    winning_rows,
 )
 
 __all__ = [

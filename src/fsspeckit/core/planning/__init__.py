@@ -6,12 +6,6 @@ from typing import TYPE_CHECKING
 
 from fsspeckit.core.planning.footer_cache import FooterCache
 from fsspeckit.core.planning.footers import FileFooter, raw_footer, read_footer, read_footers
-from fsspeckit.core.planning.key_ranges import (
-    ColumnBounds,
-    KeyOverlap,
-    constant_bounds,
-    statistics_bounds,
-)
 from fsspeckit.core.planning.plan import (
     FilePlan,
     IncrementalRewritePlan,
@@ -20,7 +14,15 @@ from fsspeckit.core.planning.plan import (
     plan_files,
     plan_incremental_rewrite,
 )
-from fsspeckit.core.planning.pruning import PartitionValues, key_bounds, trusted_overlap
+from fsspeckit.core.planning.pruning import (
+    ColumnBounds,
+    KeyOverlap,
+    PartitionValues,
+    constant_bounds,
+    key_bounds,
+    statistics_bounds,
+    trusted_overlap,
+)
 from fsspeckit.core.planning.target import (
     PartitionDirectories,
     Target,

@@ -30,7 +30,7 @@ from fsspeckit.core.planning.footers import (
     gc_disabled,
     raw_footer,
 )
-from fsspeckit.core.planning.key_ranges import inexact_row_groups
+from fsspeckit.core.planning.pruning import inexact_row_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

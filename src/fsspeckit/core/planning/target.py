@@ -28,8 +28,7 @@ from fsspeckit.core.keys import (
     python_value,
 )
 from fsspeckit.core.planning.footers import FileFooter, read_footers
-from fsspeckit.core.planning.key_ranges import statistics_bounds
-from fsspeckit.core.planning.pruning import PartitionValues
+from fsspeckit.core.planning.pruning import PartitionValues, statistics_bounds
 from fsspeckit.core.schema_conform import resolve_null_type, resolve_null_types
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage import is_hidden
@@ -249,15 +248,15 @@ def check_partition_value(
         SchemaMismatchError: If the value is not valid for the column's type, or the file also
             stores the column with another value.
     """
-    shown = root.to_user_path(footer.file.path)
+    user_path = root.to_user_path(footer.file.path)
     if value is None:
         raise SchemaMismatchError(
-            f"the partition value {part.name}={text!r} of {shown!r} is not a valid {part.type}.\n"
+            f"the partition value {part.name}={text!r} of {user_path!r} is not a valid {part.type}.\n"
             f"Hint: give the source's column {part.name!r} the type of the directories."
         )
     if part.name in footer.leaves and not _stores_only(root, footer, part, value):
         raise SchemaMismatchError(
-            f"{shown!r} holds other values of {part.name!r} than its path says.\nHint: readers "
+            f"{user_path!r} holds other values of {part.name!r} than its path says.\nHint: readers "
             "disagree about such a file; move it to the right directory or drop the column."
         )
 
@@ -475,9 +474,9 @@ class PartitionDirectories:
             components = [_component(column.name, array[0]) for column, array in typed]
             directory = "/".join(components)
             if self._values_of(directory) != wanted:
-                shown = ", ".join(repr(python_value(value)) for value in values)
+                listed = ", ".join(repr(python_value(value)) for value in values)
                 raise InvalidArgumentError(
-                    f"the partition values {shown} cannot be read back from the name of a "
+                    f"the partition values {listed} cannot be read back from the name of a "
                     f"directory ({directory!r}).\nHint: partition by columns of simpler values."
                 )
             self._known[wanted] = directory

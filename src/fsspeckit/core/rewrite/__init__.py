@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten
 from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
-from fsspeckit.core.rewrite.rewrite import read_file_properties, rewrite
+from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 
 __all__ = [
     "FileLimits",

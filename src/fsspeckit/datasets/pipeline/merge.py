@@ -111,15 +111,15 @@ def _once(
 ) -> CommitOutcome:
     """Work on the files of a plan, or refuse if they have changed since or change meanwhile."""
     assert plan.snapshot is not None
-    shown = storage.root.display_path
+    display_path = storage.root.display_path
     snapshot = take_snapshot(storage)
     if difference := plan.snapshot.compare(snapshot):
-        raise StalePlanError.changed(shown, difference)
+        raise StalePlanError.changed(display_path, difference)
     try:
         return run(snapshot)
     except FileNotFoundError as error:
         if difference := snapshot.compare(list_snapshot(storage)[0]):
-            raise StalePlanError.changed(shown, difference) from error
+            raise StalePlanError.changed(display_path, difference) from error
         raise
 
 

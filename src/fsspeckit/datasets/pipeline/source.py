@@ -627,8 +627,8 @@ def _check_objects(name: Any, values: Iterable[Any]) -> None:
     types = set(map(type, values)) - {type(None)}
     if len(types) < 2 and types <= _PLAIN:
         return  # as nearly all columns are
-    held = [value for value in values if not _is_missing(value)]
-    scalars = [value for value in held if isinstance(value, _SCALARS)]
+    present = [value for value in values if not _is_missing(value)]
+    scalars = [value for value in present if isinstance(value, _SCALARS)]
     if len(kinds := value_kinds(scalars)) > 1:
         raise SchemaMismatchError(
             f"column {name!r} mixes {' and '.join(sorted(kinds))}, which no type of Parquet holds "
@@ -640,10 +640,10 @@ def _check_objects(name: Any, values: Iterable[Any]) -> None:
             "lost.\nHint: convert it first, for example with pandas.to_datetime or "
             "pandas.to_timedelta."
         )
-    lists = [_elements(value) for value in held if isinstance(value, _LISTS)]
+    lists = [_elements(value) for value in present if isinstance(value, _LISTS)]
     if lists:
         _check_objects(name, chain.from_iterable(lists))
-    dicts = [value for value in held if isinstance(value, Mapping)]
+    dicts = [value for value in present if isinstance(value, Mapping)]
     for key in dict.fromkeys(chain.from_iterable(dicts)):
         _check_objects(name, [each[key] for each in dicts if key in each])
 

@@ -224,10 +224,12 @@ class _NewRows:
         if self._held is None or window != self._window:
             self._held = None  # before the next one is there
             wanted = self.source_rows[start:end]
-            held = self.load(window, wanted).select(self.columns)
-            if held.num_rows != len(wanted):
-                raise RuntimeError(f"{held.num_rows} rows were routed for {len(wanted)} positions.")
-            self._window, self._held = window, held
+            loaded = self.load(window, wanted).select(self.columns)
+            if loaded.num_rows != len(wanted):
+                raise RuntimeError(
+                    f"{loaded.num_rows} rows were routed for {len(wanted)} positions."
+                )
+            self._window, self._held = window, loaded
         return take_rows(self._held, pa.array(pairs - start))
 
 

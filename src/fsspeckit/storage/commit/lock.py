@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fsspeckit.errors import ConcurrentModificationError, LockTimeoutError
 from fsspeckit.storage.commit.log import timestamp
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.capabilities import mount_points
+from fsspeckit.storage.fs.attributes import mount_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,6 @@ from fsspeckit.errors import (
     LockTimeoutError,
     mark_committed,
 )
-from fsspeckit.storage.commit.finalize import complete, publish, try_build_swap
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     Add,
@@ -39,7 +38,13 @@ from fsspeckit.storage.commit.log import (
     write_record,
 )
 from fsspeckit.storage.commit.publish import check_writable, discard_swap
-from fsspeckit.storage.commit.recovery import settled_snapshot, wait_for_completion
+from fsspeckit.storage.commit.recovery import (
+    complete,
+    publish,
+    settled_snapshot,
+    try_build_swap,
+    wait_for_completion,
+)
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspeckit.storage.fs import syscalls
-from fsspeckit.storage.fs.capabilities import capabilities_of, file_status
+from fsspeckit.storage.fs.attributes import capabilities_of, file_status
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-    from fsspeckit.storage.fs.capabilities import Capabilities
+    from fsspeckit.storage.fs.attributes import Capabilities
     from fsspeckit.storage.fs.reads import Action
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root

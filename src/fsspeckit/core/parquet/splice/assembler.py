@@ -89,7 +89,7 @@ class Splicer:
 
     def __init__(self, original: Original, layout: FileLayout, sink: Sink) -> None:
         self._original = original
-        self._anatomy = layout
+        self._layout = layout
         self._sink = sink
         self._pending: Range | None = None
         self._groups: list[Struct] = []
@@ -139,7 +139,7 @@ class Splicer:
         self._write_column_indexes()
         self._write_offset_indexes()
         self._number_groups()
-        footer = self._anatomy.footer.copy()
+        footer = self._layout.footer.copy()
         set_field(footer, 3, self.rows, I64)
         footer.values[4] = self._groups
         data = encode(footer)
@@ -227,7 +227,7 @@ class Splicer:
 
     def _number_groups(self) -> None:
         """Number all row groups or none: some readers refuse a file that has both."""
-        had_all = all(_ORDINAL in group.struct.kinds for group in self._anatomy.groups)
+        had_all = all(_ORDINAL in group.struct.kinds for group in self._layout.groups)
         if not had_all or len(self._groups) > _MAX_ORDINAL:
             for struct in self._groups:
                 drop_fields(struct, [_ORDINAL])
