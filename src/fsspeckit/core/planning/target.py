@@ -251,8 +251,9 @@ def check_partition_value(
     user_path = root.to_user_path(footer.file.path)
     if value is None:
         raise SchemaMismatchError(
-            f"the partition value {part.name}={text!r} of {user_path!r} is not a valid {part.type}.\n"
-            f"Hint: give the source's column {part.name!r} the type of the directories."
+            f"the partition value {part.name}={text!r} of {user_path!r} is not a valid "
+            f"{part.type}.\nHint: give the source's column {part.name!r} the type of the "
+            "directories."
         )
     if part.name in footer.leaves and not _stores_only(root, footer, part, value):
         raise SchemaMismatchError(
