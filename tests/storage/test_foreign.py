@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,19 @@ from tests.storage.scenario import (
 )
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
-from fsspeckit.storage import open_storage, recover, recover_storage
+from fsspeckit.storage import (
+    DataFile,
+    open_storage,
+    recover,
+    recover_storage,
+    stable_files,
+)
+from fsspeckit.storage.commit.log import Remove
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
     from tests.storage.scenario import Scenario
@@ -176,6 +185,48 @@ def test_a_file_replaced_at_every_step(
         rows = sorted([*expected.items(), (900, "theirs"), (901, "theirs")])
         assert read_plainly(root) == rows
         count(f"foreign replacement at every step, {publish}", tried=1, losses=0, **_state(done))
+
+
+def test_a_foreign_file_that_got_the_inode_of_a_replaced_one_is_kept(tmp_path: Path) -> None:
+    """Disks give a number that is free again to the next file, which may have the same size."""
+    root = Path(fresh(FLAT, str(tmp_path / "x")))
+    path = root / "f0.parquet"
+    inode, size = path.stat().st_ino, path.stat().st_size
+
+    def refuse_removals(call: Call) -> AbstractContextManager[None]:
+        if str(path) in call.paths:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return nullcontext()
+
+    with pytest.raises(CommitPendingError), syscalls.observed(refuse_removals):
+        run_commit(FLAT, str(root), publish="plain")
+    theirs = THEIRS.ljust(size, b"\0")[:size]
+    for _ in range(50):
+        replace_file(str(path), theirs)
+        if path.stat().st_ino == inode:
+            break
+    else:
+        pytest.skip("this disk does not use the number of a deleted file again soon")
+    assert str(path) in {pinned.file.path for pinned in stable_files(open_storage(root)).files}
+    recover_storage(open_storage(root))
+    assert path.read_bytes() == theirs
+
+
+@pytest.mark.parametrize(
+    ("found", "still"),
+    [
+        (DataFile("x", 9, 5, 1, birth_ns=2), True),
+        (DataFile("x", 9, 6, 1, birth_ns=2), True),  # touched
+        (DataFile("x", 9, 5, 7, birth_ns=8), True),  # restored from a copy
+        (DataFile("x", 9, 5, 1, birth_ns=8), True),  # copied by an overlay filesystem
+        (DataFile("x", 9, 6, 1, birth_ns=8), False),  # another file that got the inode
+        (DataFile("x", 9, 6, 7, birth_ns=8), False),
+        (DataFile("x", 8, 5, 1, birth_ns=2), False),
+        (DataFile("x", 9, 6, 1), True),  # no times of creation here: the inode decides
+    ],
+)
+def test_how_a_file_is_recognised_that_a_commit_removes(found: DataFile, still: bool) -> None:
+    assert Remove("x", 9, 5, 1, birth_ns=2).is_still(found) is still
 
 
 @BOTH

@@ -74,21 +74,24 @@ class Remove:
     mtime_ns: int | None = None
     inode: int | None = None
     etag: str | None = None
+    birth_ns: int | None = None
 
     def is_still(self, file: DataFile) -> bool:
         """Whether a file under that name is still the one that the plan saw.
 
-        A file that replaced it has neither its number nor its time. The file itself may have
-        another number, if it was restored from a copy, or another time, if it was touched; and
-        another time of creation, if an overlay filesystem has copied it to move it.
+        The file itself may have another inode, if it was restored from a copy, another time of
+        creation, if an overlay filesystem has copied it to move it, or another time of
+        modification, if it was touched. A file that replaced it may have got its inode, which was
+        free again, but then neither of its times.
         """
         if self.size != file.size:
             return False
         if self.etag is not None and file.etag is not None:
             return self.etag == file.etag
-        if self.inode is not None and self.inode == file.inode:
+        if self.mtime_ns is not None and self.mtime_ns == file.mtime_ns:
             return True
-        return self.mtime_ns is not None and self.mtime_ns == file.mtime_ns
+        is_other = None not in (self.birth_ns, file.birth_ns) and self.birth_ns != file.birth_ns
+        return self.inode is not None and self.inode == file.inode and not is_other
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,9 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
             raise InvalidArgumentError(
                 f"{path!r} cannot be removed: it is not a data file of the snapshot."
             )
-        removes[relative] = Remove(relative, file.size, file.mtime_ns, file.inode, file.etag)
+        removes[relative] = Remove(
+            relative, file.size, file.mtime_ns, file.inode, file.etag, file.birth_ns
+        )
     return tuple(removes.values())
 
 
