@@ -66,7 +66,7 @@ class Call:
 def _python_literal(value: object) -> str:
     if value is ...:
         return "[...]"
-    return str(value) if isinstance(value, bool) else json.dumps(value)
+    return str(value) if isinstance(value, bool) else json.dumps(value, ensure_ascii=False)
 
 
 class FsspeckitError(Exception):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.cli.errors import explain, to_cli_terms
+from fsspeckit.cli.errors import advice_in_cli_terms, explain, to_cli_terms
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.errors import Argument, Call
 
@@ -141,3 +141,8 @@ def test_a_file_in_the_way(run: Run, source: Path, tmp_path: Path) -> None:
     ran = run("merge", source, "file/data", "-k", "id", *PYARROW)
     assert ran.code == 1
     assert "Traceback" not in ran.err
+
+
+def test_advice_names_options_for_columns_of_any_alphabet() -> None:
+    advice = 'write with bloom_columns=["größe"].'
+    assert advice_in_cli_terms(advice, ["größe"]) == "write with --bloom größe."

@@ -232,7 +232,7 @@ class _Transaction:
         if completion.abandoned:
             raise ConcurrentModificationError(
                 f"commit {record.number} of {self._storage.root.display_path!r} was abandoned by "
-                "another writer's recover(abandon=True) while it was published. None of its "
+                "another writer's recovery while it was published. None of its "
                 "changes are in the dataset.\nHint: repeat the call."
             )
         return self._outcome(record, completion)
