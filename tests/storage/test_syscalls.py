@@ -42,7 +42,7 @@ _CHANGING = (
     "shutil.",
     "tempfile.",
 )
-SOURCES = sorted(Path(fsspeckit.storage.__path__[0]).glob("*.py"))
+SOURCES = sorted(Path(fsspeckit.storage.__path__[0]).rglob("*.py"))
 
 
 class Watch:
