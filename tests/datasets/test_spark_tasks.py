@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from fsspeckit import errors
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.planning.footers import FileFooter, RowGroup
 from fsspeckit.core.planning.target import read_target
+from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.inserting import (
     InsertShare,
     PartitionPieces,
@@ -665,6 +667,8 @@ class TestTiers:
         [
             ({}, "driver", "at most driver_max_source_bytes=16,777,216"),
             ({"source_bytes": 1 << 25}, "broadcast", "more than driver_max_source_bytes="),
+            ({"source_bytes": sys.maxsize}, "broadcast", "a source on disk: more than driver_max"),
+            ({"source_rows": 65_537}, "broadcast", "65,537 rows of the source: more than"),
             ({"target_bytes": 1 << 26}, "broadcast", "67,108,864 bytes of the target: more than"),
             ({"target_files": 33}, "broadcast", "33 files of the target: more than"),
             ({"key_bytes": 1 << 25}, "broadcast", "at most broadcast_max_key_bytes=33,554,432"),
@@ -674,7 +678,7 @@ class TestTiers:
     def test_the_first_limit_that_is_exceeded_decides(
         self, sizes: dict[str, int], tier: str, reason: str
     ) -> None:
-        given: dict[str, Any] = {"source_bytes": 1, "key_bytes": None, **sizes}
+        given: dict[str, Any] = {"source_bytes": 1, "source_rows": 1, "key_bytes": None, **sizes}
         choice = choose_tier(LIMITS, **given)
         assert choice.metrics["tier"] == tier
         assert reason in choice.metrics["tier_reason"]
@@ -685,3 +689,8 @@ class TestTiers:
             SparkLimits(driver_max_files=value)
         with pytest.raises(errors.InvalidArgumentError, match="task_max_bytes must be >= 1"):
             SparkLimits(task_max_bytes=0)
+
+    @pytest.mark.parametrize("limits", [None, {"driver_max_files": 1}, 3])
+    def test_limits_are_checked_before_a_session_is_opened(self, limits: Any) -> None:
+        with pytest.raises(errors.InvalidArgumentError, match="limits must be SparkLimits, got"):
+            SparkDatasetIO(limits=limits)

@@ -33,7 +33,8 @@ class SparkDatasetIO(DatasetIO):
     """Reads, writes and merges datasets with PySpark, on classic and on Connect sessions.
 
     A merge runs in one of three tiers: ``driver``, ``broadcast`` or ``shuffle``. The metrics of its
-    result name it as ``tier``, and the size that decided as ``tier_reason``.
+    result name it as ``tier``, and the size that decided as ``tier_reason``; with an empty
+    source they have neither.
 
     Args:
         spark: A session; None for the active one, or a new one in local mode.
@@ -46,6 +47,7 @@ class SparkDatasetIO(DatasetIO):
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is missing or too old.
+        InvalidArgumentError: If ``limits`` are not ``SparkLimits``.
     """
 
     def __init__(
@@ -59,6 +61,12 @@ class SparkDatasetIO(DatasetIO):
         lock_timeout: float = 30.0,
         limits: SparkLimits = DEFAULT_LIMITS,
     ) -> None:
+        if not isinstance(limits, SparkLimits):
+            raise InvalidArgumentError(
+                f"limits must be SparkLimits, got {limits!r}.\n"
+                "Hint: pass SparkLimits(driver_max_files=8), for example.",
+                argument="limits",
+            )
         self.jobs = Jobs(open_session(spark))
         """The session, and the jobs that run on it."""
         engine = SparkEngine(self.jobs, filesystem, limits)

@@ -199,8 +199,11 @@ class SparkEngine:
             )
         limits = self._limits
         wanted = key_and_order_columns(target, request, source.schema.names)
-        is_given = source.num_rows <= limits.broadcast_max_given_keys
-        if is_given or source.bytes <= limits.driver_max_source_bytes:
+        is_small = (
+            source.bytes <= limits.driver_max_source_bytes
+            and source.num_rows <= limits.driver_max_source_rows
+        )
+        if is_small or source.num_rows <= limits.broadcast_max_given_keys:
             found = index_keys(source.columns(wanted), target, request)
             return DriverKeys(found.keys, found.index, found.chosen, request=request)
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
@@ -283,7 +286,12 @@ class SparkEngine:
     ) -> TierChoice:
         """Choose the tier of a merge from what its plan leaves to read and rewrite."""
         if isinstance(keys, ResolvedKeys):
-            return choose_tier(self._limits, source_bytes=source.bytes, key_bytes=keys.weight)
+            return choose_tier(
+                self._limits,
+                source_bytes=source.bytes,
+                source_rows=source.num_rows,
+                key_bytes=keys.weight,
+            )
         work = [(number, file.row_groups) for number, file in files]
         if _rewrites(keys.request):
             every = keys.request.rewrite_all
@@ -292,6 +300,7 @@ class SparkEngine:
         return choose_tier(
             self._limits,
             source_bytes=source.bytes,
+            source_rows=source.num_rows,
             key_bytes=None,
             target_bytes=row_group_bytes(target, work),
             target_files=len(work),
@@ -525,7 +534,9 @@ class SparkEngine:
         self, source: SparkSource, matches: Matches[Any] | None, new_files: NewFiles
     ) -> list[NewFile]:
         """Write rows into new files: the driver writes those of a small source."""
-        choice = choose_tier(self._limits, source_bytes=source.bytes, key_bytes=None)
+        choice = choose_tier(
+            self._limits, source_bytes=source.bytes, source_rows=source.num_rows, key_bytes=None
+        )
         found = None if matches is None else matches.positions
         if isinstance(found, _TaskPositions):
             shares: Sequence[InsertShare] = found.unmatched

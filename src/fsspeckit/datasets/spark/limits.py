@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -32,8 +33,9 @@ class SparkLimits:
     """Every limit of the Spark engine; bytes are counted before compression.
 
     A merge takes one of three tiers, which `choose_tier` picks from the limits ``driver_…`` and
-    ``broadcast_…``; ``result.metrics`` has it as ``tier``, with its ``tier_reason``. The limits
-    ``task_…`` and ``insert_…`` say how the work of the other tiers is cut into tasks.
+    ``broadcast_…``; ``result.metrics`` has it as ``tier``, with its ``tier_reason``, unless the
+    source is empty. The limits ``task_…`` and ``insert_…`` say how the work of the other tiers is
+    cut into tasks.
 
     Raises:
         InvalidArgumentError: If a limit is not a whole number >= 0, or >= 1 for those of tasks.
@@ -41,6 +43,9 @@ class SparkLimits:
 
     driver_max_source_bytes: int = 16 * _MB
     """A larger source is never merged, nor are its rows inserted, by the driver."""
+
+    driver_max_source_rows: int = 65_536
+    """A source of more rows is not either: few bytes of a file may be many in memory."""
 
     driver_max_target_bytes: int = 32 * _MB
     """The driver merges only if the files to read or rewrite have at most so many bytes."""
@@ -129,6 +134,7 @@ def choose_tier(
     limits: SparkLimits,
     *,
     source_bytes: int,
+    source_rows: int,
     key_bytes: int | None,
     target_bytes: int = 0,
     target_files: int = 0,
@@ -141,13 +147,15 @@ def choose_tier(
 
     Args:
         limits: The limits.
-        source_bytes: The bytes of the source.
+        source_bytes: The bytes of the source; ``sys.maxsize`` if it was spilled to disk.
+        source_rows: Its rows.
         key_bytes: The bytes of keys that tasks resolved; None if the driver holds the keys.
         target_bytes: The bytes of the target to read or rewrite.
         target_files: How many files these are.
     """
     sizes = {
         "driver_max_source_bytes": ("bytes of the source", source_bytes),
+        "driver_max_source_rows": ("rows of the source", source_rows),
         "driver_max_target_bytes": ("bytes of the target", target_bytes),
         "driver_max_files": ("files of the target", target_files),
     }
@@ -158,7 +166,8 @@ def choose_tier(
         sizes = {"broadcast_max_key_bytes": ("bytes of keys", key_bytes)}
     for name, (what, size) in sizes.items():
         if size > (limit := getattr(limits, name)):
-            return TierChoice(large, f"{size:,} {what}: more than {name}={limit:,}")
+            found = "a source on disk" if size == sys.maxsize else f"{size:,} {what}"
+            return TierChoice(large, f"{found}: more than {name}={limit:,}")
     found = ", ".join(
         f"{size:,} {what} (at most {name}={getattr(limits, name):,})"
         for name, (what, size) in sizes.items()
