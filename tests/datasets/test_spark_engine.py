@@ -391,9 +391,16 @@ class TestLargeSources:
         assert plan.source_rows == 50
 
 
-@pytest.mark.parametrize("limits", [{}, {"driver_max_files": 0}, {"driver_max_source_bytes": 0}])
+@pytest.mark.parametrize(
+    ("limits", "tier"),
+    [
+        ({"driver_max_source_rows": 200_000}, "driver"),
+        ({"driver_max_source_rows": 200_000, "driver_max_files": 0}, "broadcast"),
+        ({}, "broadcast"),
+    ],
+)
 def test_many_new_rows_beside_some_that_match(
-    spark: SparkSession, tmp_path: Path, limits: dict[str, int]
+    spark: SparkSession, tmp_path: Path, limits: dict[str, int], tier: str
 ) -> None:
     """More keys than are given to tasks, and more new rows than one list of them holds.
 
@@ -409,7 +416,7 @@ def test_many_new_rows_beside_some_that_match(
     source = pa.table({"id": ids, "v": ["new"] * len(ids)})
     result = io.merge(source, str(tmp_path / "data"), "upsert", ["id"])
     assert (result.updated, result.inserted) == (100, 139_900)
-    assert result.metrics["tier"] == ("broadcast" if limits else "driver")
+    assert result.metrics["tier"] == tier
     found = pq.read_table(tmp_path / "data")
     assert sorted(found["id"].to_pylist()) == list(range(140_000))
     assert set(found["v"].to_pylist()) == {"new"}
