@@ -8,8 +8,9 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
-from tests.cli.running import content, tree
+from tests.cli.running import content, rows, tree
 from tests.cli.terminal import Terminal
 
 from fsspeckit.storage.commit.recovery import recover
@@ -198,6 +199,7 @@ def test_ctrl_c_once_lets_the_commit_complete(dataset: Path, source: Path) -> No
 @pytest.mark.spark
 @pytest.mark.slow
 def test_ctrl_c_while_spark_works(dataset: Path, source: Path) -> None:
+    pq.write_table(rows(*range(70_000), v="new"), source)  # too many rows for the driver alone
     before = tree(dataset)
     words = ("merge", source, dataset, "-k", "id", "--engine", "spark")
     variables = {"TMPDIR": str(dataset.parent)}
