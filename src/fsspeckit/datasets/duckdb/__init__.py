@@ -93,12 +93,7 @@ class DuckDBDatasetIO(DatasetIO):
 class DuckDBParquetHandler(DuckDBDatasetIO):
     """A :class:`DuckDBDatasetIO` with an own connection, constructed from a filesystem.
 
-    Args:
-        storage_options: What fsspec needs to open the filesystem of a URL.
-        filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
-        control_dir: Where staging, records and lock live, if not beside the dataset.
-        publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
-        lock_timeout: How many seconds to wait for another writer.
+    The arguments are those of :class:`DuckDBDatasetIO`, in another order.
 
     Examples:
         >>> import pyarrow as pa
