@@ -52,8 +52,8 @@ class DatasetIO:
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
-        publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds new
-            files first and removes old ones then.
+        publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds the
+            new files first, then removes the old ones.
         lock_timeout: How many seconds to wait for another writer.
     """
 

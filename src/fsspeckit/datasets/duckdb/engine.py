@@ -62,8 +62,8 @@ class DuckDBEngine(ArrowEngine):
     """One machine; keys are joined by DuckDB.
 
     Args:
-        connection: The caller's connection, which is never closed nor changed; None for an own
-            one, opened when it is first needed.
+        connection: The caller's connection, which is never closed nor changed; None to open one
+            when it is first needed.
         filesystem: The filesystem of source paths.
         limits: How much of a source may be in memory.
     """
@@ -87,7 +87,7 @@ class DuckDBEngine(ArrowEngine):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the connection, if it is an own one; the next merge would open another."""
+        """Close the connection, unless it is the caller's; the next merge would open another."""
         with self._lock:
             if self._own is not None:
                 self._own.close()

@@ -402,7 +402,7 @@ def _pruning(
 
 
 def _probes(bounds: Sequence[ColumnBounds]) -> pa.Table:
-    """Keys at the low ends of row groups, some hundred of them."""
+    """Return keys at the low ends of row groups, at most ``_MAX_PROBES``."""
     known = np.logical_and.reduce([np.asarray(each.low.is_valid()) for each in bounds])
     groups = np.flatnonzero(known)
     if len(groups) > _MAX_PROBES:

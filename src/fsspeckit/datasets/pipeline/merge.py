@@ -179,7 +179,7 @@ def _release_in(process: int, release: Callable[[], None]) -> None:
     if os.getpid() == process:
         release()
     else:
-        _inherited_releases.append(release)  # if it were forgotten, it would clean up all the same
+        _inherited_releases.append(release)  # without a reference it would run after all
 
 
 def _no_planned_merge() -> None:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
-_NULL_POLICIES = ("error", "match")
+_POLICIES = {"null_keys": ("error", "match"), "duplicate_keys": ("error", "first", "last")}
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
-_DUPLICATE_POLICIES = ("error", "first", "last")
 
 _DEFAULT_ROW_GROUP_ROWS = 500_000
 """A row group has to fit into memory, so it has a limit even if the caller sets none."""
@@ -198,12 +197,9 @@ class MergeOptions:
                 raise InvalidArgumentError(
                     f"{name} must be True or False, got {getattr(self, name)!r}."
                 )
-        if self.null_keys not in _NULL_POLICIES:
-            raise InvalidArgumentError.choice("null_keys", self.null_keys, _NULL_POLICIES)
-        if self.duplicate_keys not in _DUPLICATE_POLICIES:
-            raise InvalidArgumentError.choice(
-                "duplicate_keys", self.duplicate_keys, _DUPLICATE_POLICIES
-            )
+        for name, policies in _POLICIES.items():
+            if getattr(self, name) not in policies:
+                raise InvalidArgumentError.choice(name, getattr(self, name), policies)
 
     @property
     def duplicates(self) -> DuplicatePolicy:

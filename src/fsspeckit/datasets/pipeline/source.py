@@ -263,7 +263,7 @@ def _as_table(data: Any) -> pa.Table | None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
+    """Convert what cannot be taken or written: views, and NULL among the values of a dictionary."""
     table = widen_dictionary_indices(without_views(table))
     if not any(map(pa.types.is_dictionary, table.schema.types)):
         return table
@@ -271,7 +271,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column whose dictionaries, if it has some, hold no NULL."""
+    """Encode a column again if NULL is a value of its dictionaries."""
     kind = column.type
     if not pa.types.is_dictionary(kind) or not any(c.dictionary.null_count for c in column.chunks):
         return column
@@ -364,7 +364,7 @@ class SourcePath:
         return str(os.fspath(self.path))
 
     def root(self) -> Root:
-        """Where it is."""
+        """Return where the path is."""
         scheme, separator, _ = str(self).partition("://")
         if separator and scheme not in _protocols(self.filesystem):
             return open_root(self.path, None, self.storage_options)
@@ -430,7 +430,7 @@ def _batches(dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
 
 
 def _as_schema(rows: Rows, schema: pa.Schema) -> Rows:
-    """The columns of a schema, which knows types where the rows have none."""
+    """Return rows with the columns and types of a schema."""
     columns = [(rows.column(field.name), field.type) for field in schema]
     cast = [cast_values(values, kind) for values, kind in columns]
     return type(rows).from_arrays(cast, schema=schema)
