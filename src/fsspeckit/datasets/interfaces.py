@@ -72,13 +72,9 @@ class DatasetHandler(Protocol):
     explained where they are implemented, in :class:`~fsspeckit.datasets.base.DatasetIO`.
     """
 
-    def __enter__(self) -> Self:
-        """Use the handler in a ``with`` statement."""
-        ...
+    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the handler, whether or not something was raised."""
-        ...
+    def __exit__(self, *exception: object) -> None: ...
 
     def close(self) -> None:
         """Release what the handler opened, and nothing that the caller opened."""
@@ -147,8 +143,8 @@ class DatasetHandler(Protocol):
     ) -> WriteDatasetResult:
         """Write data as new files with names that no file had before.
 
-        ``"append"`` leaves every file that is there. ``"overwrite"`` removes data files only, and
-        those not before the new ones are safe.
+        ``"append"`` leaves every existing file. ``"overwrite"`` removes only data files, and only
+        once the new ones are safe.
         """
         ...
 

@@ -72,6 +72,13 @@ class ColumnBounds:
     evidence: str = "statistics"
     """What the bounds come from: ``statistics`` or ``partition``."""
 
+    def ends(self) -> pa.Array | None:
+        """Return least and greatest value, if every row group that has values has bounds."""
+        needed = self.may_contain_values
+        if not needed.any() or not np.asarray(self.low.is_valid())[needed].all():
+            return None
+        return pa.array([pc.min(self.low).as_py(), pc.max(self.high).as_py()], self.low.type)
+
 
 def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> ColumnBounds:
     """Return the bounds of a stored column in every row group of the files, in order."""

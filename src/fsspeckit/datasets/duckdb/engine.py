@@ -31,6 +31,7 @@ from fsspeckit.core.matching import (
     prefilter_for,
     row_group_starts,
 )
+from fsspeckit.datasets.pipeline import DEFAULT_SOURCE_LIMITS
 from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
 from fsspeckit.errors import InvalidArgumentError
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress
+    from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress, SourceLimits
 
     Piece = tuple[int, tuple[int, ...]]
     """The number of a file, and some of its row groups."""
@@ -61,17 +62,21 @@ class DuckDBEngine(ArrowEngine):
     """One machine; keys are joined by DuckDB.
 
     Args:
-        connection: The caller's connection, which is never closed nor changed; None for an own
-            one, opened when it is first needed.
+        connection: The caller's connection, which is never closed nor changed; None to open one
+            when it is first needed.
         filesystem: The filesystem of source paths.
+        limits: How much of a source may be in memory.
     """
 
     name = "duckdb"
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        filesystem: Any = None,
+        limits: SourceLimits = DEFAULT_SOURCE_LIMITS,
     ) -> None:
-        super().__init__(filesystem)
+        super().__init__(filesystem, limits)
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
             raise InvalidArgumentError(
                 f"connection must be a DuckDB connection, got {connection!r}.\n"
@@ -82,7 +87,7 @@ class DuckDBEngine(ArrowEngine):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the connection, if it is an own one; the next merge would open another."""
+        """Close the connection, unless it is the caller's; the next merge would open another."""
         with self._lock:
             if self._own is not None:
                 self._own.close()

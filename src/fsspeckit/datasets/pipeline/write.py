@@ -30,15 +30,12 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from fsspeckit.core.planning import FooterReader, Target
-    from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import Snapshot, StagedFile, Storage
+    from fsspeckit.storage import Snapshot, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -116,8 +113,8 @@ def _write(
         check_mergeable(snapshot.listing, storage.root)
         footers = partial(engine.footers, stage=stage)
         target = _write_target(storage, snapshot, source.schema, options, footers)
-    files = new_files(storage, stage, target, source.schema, options.files)
-    with phases.timed("insert"), files as writer:
+    writing = new_files(storage, stage, target, source.schema, options.files)
+    with phases.timed("insert"), writing as writer:
         written = engine.insert(source, None, writer)
         if not source.num_rows and not target.footers:
             writer.write_empty()
@@ -138,7 +135,16 @@ def _write(
         with phases.timed("commit"):
             retries = _MAX_COMMIT_RETRIES
             commit(storage, snapshot, stage(), first, facts, replan=change, retries=retries)
-    return _write_result(storage, written, adds, options)
+    files = [
+        FileWriteMetadata(
+            storage.root.to_user_path(storage.path(file.final)),
+            new.rows,
+            file.size,
+            new.partition_values,
+        )
+        for new, file in zip(written, adds, strict=True)
+    ]
+    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)
 
 
 def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
@@ -191,21 +197,3 @@ def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) ->
             f"{missing!r}; it has {schema.names!r}.\nHint: {hint}"
         )
     return parts
-
-
-def _write_result(
-    storage: Storage,
-    written: Sequence[NewFile],
-    adds: Sequence[StagedFile],
-    options: WriteOptions,
-) -> WriteDatasetResult:
-    files = [
-        FileWriteMetadata(
-            storage.root.to_user_path(storage.path(file.final)),
-            new.rows,
-            file.size,
-            new.partition_values,
-        )
-        for new, file in zip(written, adds, strict=True)
-    ]
-    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)

@@ -23,7 +23,12 @@ from fsspeckit.core.matching import (
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline import ArrowSource, open_source, stored_columns
+from fsspeckit.datasets.pipeline import (
+    DEFAULT_SOURCE_LIMITS,
+    ArrowSource,
+    open_source,
+    stored_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import MergeOptions, Progress
+    from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
     from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
@@ -63,14 +68,17 @@ class ArrowEngine:
 
     name = "pyarrow"
 
-    def __init__(self, filesystem: Any = None) -> None:
+    def __init__(
+        self, filesystem: Any = None, limits: SourceLimits = DEFAULT_SOURCE_LIMITS
+    ) -> None:
         self._filesystem = filesystem
+        self._limits = limits
 
     def take(
         self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
     ) -> ArrowSource:
         """Take the data: as it is if in memory and not to be kept, else read once."""
-        return open_source(data, stage, self._filesystem, schema, keep=keep)
+        return open_source(data, stage, self._filesystem, schema, keep=keep, limits=self._limits)
 
     def footers(
         self,
