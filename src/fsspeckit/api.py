@@ -49,9 +49,30 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
 ) -> MergeResult:
     """Merge data into a dataset, rewriting only the files in which a value changes.
 
-    See :meth:`fsspeckit.datasets.base.DatasetIO.merge` for what it takes, returns and raises.
-    ``engine`` is ``"spark"``, ``"duckdb"`` or ``"pyarrow"``, and ``storage_options`` are what
-    fsspec needs to open the filesystem of the path.
+    Args:
+        data: The source, as for :meth:`fsspeckit.datasets.base.DatasetIO.merge`.
+        path: The dataset's directory, path or URL.
+        strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+        key_columns: The key columns: rows with equal keys are the same row. A single name may be
+            given as a string, here and wherever columns are named.
+        partition_columns: The hive partition columns; by default those of the dataset.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        compression: The codec of new files; None to compress nothing.
+        max_rows_per_file: No new file gets more rows; None for no limit.
+        row_group_size: No row group of a new file gets more rows; None for 500,000.
+        partition_by: Another name for ``partition_columns``.
+        schema: The schema that the source is converted to first.
+        null_keys: ``"error"``, or ``"match"`` to make NULL equal NULL.
+        duplicate_keys: ``"error"``, ``"first"`` or ``"last"``.
+        order_by: Of rows with one key keep the one with the greatest value of these columns.
+        trust_partitions: Do not look for keys in partitions that the source has no rows for.
+        allow_empty: Let ``full_merge`` delete every row.
+        bloom_columns: The columns that get bloom filters in new files.
+        max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+        max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+        progress: True for a bar on standard error, or a function of phase, done and total.
+        engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
+        storage_options: What fsspec needs to open the filesystem of the path.
 
     Examples:
         >>> import pyarrow as pa
