@@ -240,6 +240,10 @@ def _default(root: Root) -> ControlDirectory | None:
 
 
 def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
+    if not str(os.fspath(control_dir)).strip():
+        raise InvalidArgumentError(
+            f"control_dir must name a directory, got {control_dir!r}.", argument="control_dir"
+        )
     _check_same_filesystem(root, str(os.fspath(control_dir)))
     path = open_root(control_dir, root.filesystem).path
     if f"{path}/".startswith(f"{root.path}/"):
