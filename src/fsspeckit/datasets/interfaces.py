@@ -39,7 +39,11 @@ def parameters_of(model: Callable[_P, object]) -> Callable[[Callable[..., _T]], 
     def share(function: Callable[..., _T]) -> Callable[_P, _T]:
         @wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            return function(**signature.bind(*args, **kwargs).arguments)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:  # which does not say whose arguments these are
+                raise TypeError(f"{function.__qualname__}() {error}") from None
+            return function(**bound.arguments)
 
         returned = inspect.signature(function).return_annotation
         call.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]

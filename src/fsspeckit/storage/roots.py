@@ -19,7 +19,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import Argument, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,8 @@ def check_credentials(url: str) -> None:
             f"path {redacted!r} has an '@' after a ':' and one of '/', '?', '#', '[', ']' or a "
             "space: it is unclear where a password ends.\n"
             "Hint: pass user and password in storage_options, or write such characters as %2F and "
-            "so on, and an '@' of the path as %40."
+            "so on, and an '@' of the path as %40.",
+            mentions=(Argument("storage_options"),),
         )
     if scheme not in _USER_SCHEMES:
         raise _unsupported_credentials(redacted, scheme)
@@ -104,7 +105,8 @@ def _is_port(scheme: str, password: str | None) -> bool:
 def _unsupported_credentials(redacted: str, scheme: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"path {redacted!r} has a user or a password, which {scheme!r} does not take from a URL.\n"
-        "Hint: pass them in storage_options, as the filesystem names them: key and secret for s3."
+        "Hint: pass them in storage_options, as the filesystem names them: key and secret for s3.",
+        mentions=(Argument("storage_options"),),
     )
 
 

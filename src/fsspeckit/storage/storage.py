@@ -201,6 +201,10 @@ def _claim(root: Root, backend: Backend, control: ControlDirectory) -> None:
 
 def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
     """Return the path of a control directory that the caller gave, checked."""
+    if not str(os.fspath(control_dir)).strip():
+        raise InvalidArgumentError(
+            f"control_dir must name a directory, got {control_dir!r}.", argument="control_dir"
+        )
     scheme, separator, _ = str(os.fspath(control_dir)).partition("://")
     known = root.filesystem.protocol
     own = {known} if isinstance(known, str) else set(known)

@@ -11,7 +11,6 @@ not in the file.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cached_property, partial
@@ -30,6 +29,7 @@ from fsspeckit.core.parquet import (
     header_and_bitset_length,
 )
 from fsspeckit.core.planning.footers import gc_disabled, raw_footer
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import SchemaMismatchError
 from fsspeckit.storage import read_range
 
@@ -707,7 +707,7 @@ def excluded_by_bloom(
     """Return for each probe the columns that rule out every key; none if a key may be there."""
     if root.is_local or len(probes) <= 1:
         return [probe.excluded_by(root, columns) for probe in probes]
-    with ThreadPoolExecutor(_BLOOM_WORKERS, thread_name_prefix="fsspeckit-blooms") as pool:
+    with ThreadPool(_BLOOM_WORKERS, "fsspeckit-blooms") as pool:
         return list(pool.map(lambda probe: probe.excluded_by(root, columns), probes))
 
 

@@ -19,7 +19,7 @@ from fsspeckit.display import (
     shortened,
     size,
 )
-from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+from fsspeckit.errors import Argument, InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage import (
     CommitFacts,
     FileChanges,
@@ -181,7 +181,8 @@ def _write_target(
 
 def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
     """Return the partition columns of a dataset that is overwritten without naming others."""
-    hint = "pass partition_by to name the partition columns, partition_by=[] for none."
+    named = Argument("partition_by", (..., []))
+    hint = f"name the partition columns, if there are to be any, with {named}."
     try:
         parts = detect_partition_columns(
             storage.root.relative(f.path) for f in snapshot.listing.files
@@ -189,11 +190,13 @@ def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) ->
     except UnsupportedLayoutError as error:
         what = str(error).partition("\nHint:")[0]
         raise InvalidArgumentError(
-            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}"
+            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}",
+            mentions=(named,),
         ) from error
     if missing := [name for name in parts if name not in schema.names]:
         raise InvalidArgumentError(
             f"the dataset is partitioned by {list(parts)!r}, but the data lacks the columns "
-            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}"
+            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}",
+            mentions=(named,),
         )
     return parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from fsspeckit.core.matching import (
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
@@ -130,7 +130,7 @@ class ArrowEngine:
         """
         found: dict[int, Positions] = {}
         prefilter = prefilter_for(keys.keys, target.key_columns)
-        with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
+        with ThreadPool(SCAN_WORKERS, "fsspeckit-scan") as pool:
             scans = pool.map(
                 lambda item: find_positions(target, keys, prefilter, *item), work.items()
             )
@@ -169,7 +169,7 @@ class ArrowEngine:
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
         workers = max(1, min(_REWRITE_WORKERS, at_once))
         written: dict[str, Rewritten] = {}
-        with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-rewrite") as pool:
+        with ThreadPool(workers, "fsspeckit-rewrite") as pool:
             for path, new in zip(files, pool.map(rewrite_file, files), strict=True):
                 written[path] = new
                 progress("rewrite", len(written), len(files))
