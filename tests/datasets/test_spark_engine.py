@@ -422,6 +422,19 @@ def test_many_new_rows_beside_some_that_match(
     assert set(found["v"].to_pylist()) == {"new"}
 
 
+def test_a_file_that_several_tasks_scan_gets_all_its_changes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each of them knows its own matches only, so none may rewrite the file."""
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+    path = sixteen_files(tmp_path / "data")
+    io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=0, task_max_bytes=1))
+    result = io.merge(numbers(*range(0, 1600, 10), v="new"), path, "upsert", ["id"])
+    assert (result.updated, result.metrics["tier"]) == (160, "broadcast")
+    assert Counter(pq.read_table(path)["v"].to_pylist())["new"] == 160
+
+
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("null_keys", ["error", "match"])
 def test_a_server_joins_too(spark_connect: SparkSession, null_keys: str, joined: bool) -> None:
@@ -440,7 +453,7 @@ def large_io(spark: SparkSession, *, joined: bool = True) -> SparkDatasetIO:
     """An engine that never merges in the driver: tasks read all keys, or Spark joins them."""
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
-    limits = SparkLimits(driver_max_source_bytes=0, broadcast_max_given_keys=0)
+    limits = SparkLimits(driver_max_source_bytes=0, broadcast_max_given_keys=0, route_min_bytes=0)
     if joined:
         limits = replace(limits, broadcast_max_key_bytes=0)
     return SparkDatasetIO(spark, limits=limits)

@@ -40,7 +40,6 @@ __all__ = [
     "task_rows",
 ]
 
-_MAX_LISTED_ROWS = 65_536
 _MAX_HELD_BYTES = 64 * 1024 * 1024
 
 
@@ -60,15 +59,15 @@ class InsertShare:
         return self.count if self.pairs else self.end - self.start
 
 
-def insert_shares(source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
-    """Make shares of the rows to insert, which ascend: inline up to a limit, else in files."""
+def insert_shares(limits: SparkLimits, source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
+    """Make shares of the rows to insert, which ascend: inline if it is one, else in files."""
     if not len(rows):
         return ()
     stage = source.stage()
     root, directory = stage.storage.root, stage.path
-    cuts = range(0, len(rows), _MAX_LISTED_ROWS)
-    some = [rows[start : start + _MAX_LISTED_ROWS] for start in cuts]
-    inline = _MAX_LISTED_ROWS if len(some) == 1 else 0
+    size = limits.task_min_rows
+    some = [rows[start : start + size] for start in range(0, len(rows), size)]
+    inline = size if len(some) == 1 else 0
     pairs = [RowPairs.of(root, directory, np.arange(len(one)), one, inline) for one in some]
     return tuple(
         InsertShare(int(one[0]), int(one[-1]) + 1, (listed,), len(one))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     ScanWork = Sequence[tuple[int, tuple[int, ...]]]
 
 __all__ = [
+    "MAX_SAMPLES",
     "CountRows",
     "FoundFile",
     "MatchFiles",
@@ -60,12 +61,9 @@ __all__ = [
     "unpack_flags",
 ]
 
-# Where there are many keys there may be many files, and what is inline goes through the driver.
-_MAX_INLINE_PAIRS = 64
 _MAX_PAIRS = 1_048_576
-_MAX_SAMPLES = 5
-_MAX_SOURCE_READS = 4
-_MIN_ROUTED_READS = 32
+MAX_SAMPLES = 5
+"""How many keys an error message shows."""
 
 
 def subset(target: Target, numbers: Sequence[int]) -> Target:
@@ -88,7 +86,7 @@ def row_group_bytes(target: Target, work: ScanWork) -> int:
 
 
 def pack_scans(
-    limits: SparkLimits, target: Target, work: ScanWork, tasks: int, min_bytes: int = 0
+    limits: SparkLimits, target: Target, work: ScanWork, tasks: int
 ) -> list[list[tuple[int, tuple[int, ...]]]]:
     """Pack row groups to scan into tasks: small files together, large ones apart."""
     units: list[tuple[tuple[int, tuple[int, ...]], int]] = []
@@ -103,7 +101,7 @@ def pack_scans(
                 size, members = 0, []
         if members:
             units.append(((number, tuple(members)), size))
-    return pack_by_size(limits, units, tasks, min_bytes)
+    return pack_by_size(limits, units, tasks)
 
 
 @dataclass(frozen=True)
@@ -151,14 +149,20 @@ class MatchFiles:
     target: Target
     keys: IndexedKeys | StagedKeys
     directory: str
-    rewriter: RewriteFiles | None = None
-    """Rewrites a file in the same task, where both together stay below a limit."""
-
-    windows: Mapping[int, Rows] = field(default_factory=dict)
+    windows: Mapping[int, Rows]
     """By the number of a file, the first positions of its windows."""
 
-    starts: Rows | None = None
+    starts: Rows | None
     """The first rows of the source's row groups; None where rows are never routed."""
+
+    inline: int
+    """How many matches of a file are sent to the driver; more are staged."""
+
+    rewriter: RewriteFiles | None = None
+    """Rewrites a file in the task that has scanned all of it."""
+
+    split: frozenset[int] = frozenset()
+    """Files that several tasks scan: none of them knows all matches, so none rewrites."""
 
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to read."""
@@ -172,15 +176,16 @@ class MatchFiles:
             known[found.keys] = True
             moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
             rows = keys.source_rows(found.keys)
-            inline = {} if self.starts is None else {"inline": _MAX_INLINE_PAIRS}
-            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows, **inline)
             path = self.target.footers[number].file.path
-            done = None
-            if self.rewriter is not None and len(rows):
-                ((_, done),) = self.rewriter([RewriteFile(path, (pairs,))])
+            positions, done = found.positions, None
+            if self.rewriter is not None and number not in self.split and len(rows):
+                ((_, done),) = self.rewriter([RewriteFile(path, (RowPairs.held(positions, rows),))])
+                pairs = RowPairs.held(positions[:0], rows[:0])  # nobody needs them any more
+            else:
+                pairs = RowPairs.of(self.target.root, self.directory, positions, rows, self.inline)
             reads = 0
             if self.starts is not None:
-                reads = source_reads(self.windows[number], self.starts, found.positions, rows)
+                reads = source_reads(self.windows[number], self.starts, positions, rows)
             files.append(FoundFile(path, len(rows), found.row_groups, pairs, done, reads))
         yield Scanned(tuple(files), pack_flags(known), pack_flags(moved))
 
@@ -263,7 +268,7 @@ class WritePairs:
         starts = row_group_starts(self.target.footers[route])
         groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
         reads = source_reads(self.windows[route], self.starts, positions, rows)
-        samples = tuple(np.unique(rows[moved])[:_MAX_SAMPLES].tolist())
+        samples = tuple(np.unique(rows[moved])[:MAX_SAMPLES].tolist())
         return PairsMessage(
             route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads
         )
@@ -310,7 +315,7 @@ def _united(route: int, parts: Sequence[PairsMessage]) -> PairsMessage:
         tuple(sorted({group for part in parts for group in part.row_groups})),
         RowPairs(pairs[0].path, tuple(group for one in pairs for group in one.row_groups)),
         sum(part.moved for part in parts),
-        tuple(row for part in parts for row in part.samples)[:_MAX_SAMPLES],
+        tuple(row for part in parts for row in part.samples)[:MAX_SAMPLES],
         sum(part.reads for part in parts),
     )
 
@@ -331,15 +336,17 @@ def merge_matches(known: FileMatch | None, rows: int, row_groups: Sequence[int])
     return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
 
 
-def scattered_files(found: Sequence[FoundFile], source: SparkSource) -> frozenset[str]:
+def scattered_files(
+    limits: SparkLimits, found: Sequence[FoundFile], source: SparkSource
+) -> frozenset[str]:
     """Return the files for which the source would be read several times over."""
     rows = source.rows
     groups = max(len(rows.starts) - 1, 1)
-    per_group = rows.num_rows / groups
-    far = [f for f in found if f.reads > 2 and f.reads * per_group > _MAX_SOURCE_READS * f.rows]
+    most = limits.route_min_source_reads
+    far = [f for f in found if f.reads > 2 and f.reads * rows.num_rows > most * f.rows * groups]
     reads = sum(file.reads for file in far)
     # To route rows is to write and read them once more, in a job that takes a second itself.
-    if reads <= _MAX_SOURCE_READS * groups or reads <= _MIN_ROUTED_READS:
+    if reads <= most * groups or reads * rows.bytes <= limits.route_min_bytes * groups:
         return frozenset()
     return frozenset(file.path for file in far)
 

@@ -45,7 +45,6 @@ __all__ = [
     "RewriteFiles",
     "RewriteRouted",
     "RouteRows",
-    "RouteShare",
     "RowPairs",
     "file_windows",
     "read_pairs",
@@ -60,7 +59,6 @@ PAIRS = "position bigint, row bigint, route bigint"
 PIECES = "task int, route bigint, window bigint, path string, offset bigint, length bigint"
 """References to pieces, as Spark's schema."""
 
-_MAX_INLINE_PAIRS = 4096
 _MAX_PAIRS = 1_048_576
 _POSITION = "fsspeckit position"
 
@@ -77,17 +75,22 @@ class RowPairs:
     source_rows: Rows | None = None
 
     @classmethod
+    def held(cls, positions: Rows, source_rows: Rows) -> RowPairs:
+        """Keep pairs in memory."""
+        return cls(None, (), positions, source_rows)
+
+    @classmethod
     def of(
         cls,
         root: Root,
         directory: str,
         positions: Rows,
         source_rows: Rows,
-        inline: int = _MAX_INLINE_PAIRS,
+        inline: int,
     ) -> RowPairs:
         """Keep pairs, in a staged file if there are more than ``inline``."""
         if len(positions) <= inline:
-            return cls(None, (), positions, source_rows)
+            return cls.held(positions, source_rows)
         path = new_path(directory, "positions")
         table = pa.table({"position": positions, "row": source_rows})
         with root.filesystem.open(path, "wb") as handle:
@@ -384,27 +387,6 @@ class RouteRows:
             mine = routes == route
             windows[mine] = np.searchsorted(self.windows[route], positions[mine], "right") - 1
         return windows
-
-
-@dataclass(frozen=True)
-class RouteShare:
-    """Routes the rows of a share of the source; it reads all pairs and keeps those of its rows."""
-
-    route: RouteRows
-    pairs: ReadPairs
-    files: Sequence[tuple[int, RewriteFile]]
-
-    def __call__(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Take the number of the first row and the number after the last."""
-        mine = []
-        for batch in self.pairs(self.files):
-            row = batch.column("row").to_numpy()
-            mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
-        if not mine:
-            return
-        found = pa.Table.from_batches(mine)
-        order = np.argsort(found["row"].to_numpy(), kind="stable")
-        yield from self.route(found.take(pa.array(order)).combine_chunks().to_batches())
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
