@@ -77,7 +77,7 @@ from fsspeckit.datasets.spark.rewriting import (
     file_windows,
     rewriter_for,
 )
-from fsspeckit.datasets.spark.session import arrow_schema
+from fsspeckit.datasets.spark.session import FileCounter, arrow_schema
 from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
@@ -260,7 +260,7 @@ class SparkEngine:
             assert isinstance(keys, ResolvedKeys)
             found = self._join(source, keys, some, work)
         else:
-            found = self._look_up(source, keys, some, work)
+            found = self._look_up(source, keys, some, work, progress)
         return replace(found, metrics=choice.metrics)
 
     def _choose_tier(
@@ -298,6 +298,7 @@ class SparkEngine:
         keys: DriverKeys | ResolvedKeys,
         target: Target,
         work: ScanWork,
+        progress: Progress,
     ) -> Matches[Any]:
         """Scan files in tasks that have all keys."""
         rewriter = None
@@ -306,14 +307,14 @@ class SparkEngine:
         elif keys.count > self._limits.broadcast_max_given_keys:
             sent = keys.staged(source, KeyColumns.of(target))
         else:
-            if _rewrites(keys.options) and not keys.options.rewrite_all:
+            if _rewrites_in_scans(keys.options):
                 rewriter = rewriter_for(source, target, self._limits, not keys.options.deletes)
             # Without the options: its progress may be a function of this process only.
             sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
         found: dict[str, list[FoundFile]] = {}
-        for message in self._scan(source, sent, target, work, rewriter) if work else ():
+        for message in self._scan(source, sent, target, work, rewriter, progress):
             known |= unpack_flags(message.known, sent.count)
             moved |= unpack_flags(message.moved, sent.count)
             for file in message.files:
@@ -346,6 +347,7 @@ class SparkEngine:
         target: Target,
         work: ScanWork,
         rewriter: RewriteFiles | None,
+        progress: Progress,
     ) -> list[Scanned]:
         packed = pack_scans(self._limits, target, work, self._jobs.tasks)
         times = Counter(number for some in packed for number, _ in some)
@@ -359,7 +361,9 @@ class SparkEngine:
             rewriter,
             frozenset(number for number, count in times.items() if count > 1),
         )
-        return self._jobs.map_items("match keys of", source.stage, task, packed)
+        total = sum(map(len, packed))
+        counter = FileCounter(progress, "match", total, size=lambda message: len(message.files))
+        return self._jobs.map_items("match keys of", source.stage, task, packed, counter)
 
     def _join(
         self, source: SparkSource, keys: ResolvedKeys, target: Target, work: ScanWork
@@ -471,9 +475,11 @@ class SparkEngine:
         near = [(file, size) for file, size in work if file.path not in found.scattered]
         far = [(file, size) for file, size in work if file.path in found.scattered]
         packed = pack_by_size(self._limits, near, self._jobs.tasks)
-        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed))
+        counter = FileCounter(progress, "rewrite", len(files), len(done))
+        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed, counter))
         if far:
-            done.update(self._rewrite_routed(source, task, far))
+            counter = FileCounter(progress, "rewrite", len(files), len(done))
+            done.update(self._rewrite_routed(source, task, far, counter))
         return done
 
     def _rewrite_routed(
@@ -481,6 +487,7 @@ class SparkEngine:
         source: SparkSource,
         rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
+        counter: FileCounter,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
@@ -494,7 +501,7 @@ class SparkEngine:
         ordered = by_file.sortWithinPartitions("route", "window")
         phase = "route rows to files of"
         task = RewriteRouted(rewriter, files)
-        return self._jobs.map_partitions(phase, source.stage, ordered, task)
+        return self._jobs.map_partitions(phase, source.stage, ordered, task, counter)
 
     def _pieces(self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]]) -> DataFrame:
         """Let tasks write the rows of each file as pieces, and return references to these."""
@@ -556,3 +563,10 @@ class SparkEngine:
 def _rewrites(options: MergeOptions) -> bool:
     """Whether files of the target may be rewritten."""
     return options.updates and not options.only_plans
+
+
+def _rewrites_in_scans(options: MergeOptions) -> bool:
+    """Whether a task may rewrite what it has scanned: nothing else is to be decided before."""
+    limits = options.limits
+    is_limited = limits.max_rewrite_bytes is not None or limits.max_rewrite_fraction is not None
+    return _rewrites(options) and not options.rewrite_all and not is_limited

@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.pipeline import Progress
     from fsspeckit.storage import Root
 
 __all__ = [
     "MESSAGE",
+    "FileCounter",
     "Jobs",
     "Mailbox",
     "arrow_schema",
@@ -81,6 +83,7 @@ _TASKS_PER_CORE = 2
 _TASKS_OF_SERVER = 32
 _MAX_MESSAGE_BYTES = 32 * 1024
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
+_PLAIN = int | float | str | None
 _ready: WeakSet[Any] = WeakSet()
 
 
@@ -183,6 +186,43 @@ def java_version() -> int | None:
     return int(found.group(1)) if found else None
 
 
+@dataclass
+class FileCounter:
+    """Reports how many files are done whenever a task ends; on a server, nothing is reported.
+
+    It is the parameter of one of Spark's accumulators: the driver adds what a task has counted
+    in a thread of its own, while the caller waits for the job.
+    """
+
+    progress: Progress | None = None
+    """None in workers, and when the job is over."""
+
+    phase: str = ""
+    total: int = 0
+    done: int = 0
+    size: Callable[[Any], int] = lambda message: 1
+    """How many files a message is about."""
+
+    error: Exception | None = None
+    """What the caller's function raised: it ends the merge, not the thread of Spark."""
+
+    def zero(self, value: int) -> int:
+        """Return what a task begins with."""
+        return 0
+
+    def addInPlace(self, done: int, more: int) -> int:
+        """Add what a task has counted, and report it."""
+        if self.progress is not None and more:
+            try:
+                self.progress(self.phase, min(done + more, self.total), self.total)
+            except Exception as error:
+                self.error = error
+        return done + more
+
+    def __reduce__(self) -> tuple[type[FileCounter], tuple[()]]:
+        return FileCounter, ()
+
+
 class Jobs:
     """Runs jobs on a session; every action of the engine goes through here."""
 
@@ -212,6 +252,7 @@ class Jobs:
         stage: OpenStage,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any],
+        counter: FileCounter | None = None,
     ) -> list[Any]:
         """Run a function on each item, one task for each, and return its messages.
 
@@ -220,12 +261,13 @@ class Jobs:
             stage: Where tasks leave messages that are long.
             function: Yields messages for an item.
             work: The items.
+            counter: Reports files while tasks end.
         """
         if not work:
             return []
         self.prepare()
-        run = map_items(function, work, _mailbox(stage))
-        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
+        run = map_items(self._counted(function, counter), work, _mailbox(stage))
+        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE), counter)
 
     def map_partitions(
         self,
@@ -233,11 +275,29 @@ class Jobs:
         stage: OpenStage,
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
+        counter: FileCounter | None = None,
     ) -> list[Any]:
         """Run a function on the rows of each partition, and return its messages."""
         self.prepare()
-        run = map_partitions(function, _mailbox(stage))
-        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
+        run = map_partitions(self._counted(function, counter), _mailbox(stage))
+        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE), counter)
+
+    def _counted(
+        self, function: Callable[[Any], Iterable[Any]], counter: FileCounter | None
+    ) -> Callable[[Any], Iterable[Any]]:
+        """Let a function count the files of its messages."""
+        if counter is None or is_connect(self.spark):
+            return function
+        param: Any = counter
+        found = self.spark.sparkContext.accumulator(counter.done, param)
+        size = counter.size
+
+        def counted(given: Any) -> Iterator[Any]:
+            for message in function(given):
+                yield message
+                found.add(size(message))
+
+        return counted
 
     def map_partitions_to_rows(
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
@@ -255,7 +315,9 @@ class Jobs:
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
-    def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
+    def _collect(
+        self, phase: str, stage: OpenStage, frame: DataFrame, counter: FileCounter | None
+    ) -> list[Any]:
         """Run an action and return its messages; an error among them is raised."""
         self.actions += 1
         mailbox = _mailbox(stage)
@@ -269,6 +331,11 @@ class Jobs:
             if carried is not None:
                 raise carried from error
             raise
+        finally:
+            if counter is not None:
+                counter.progress = None
+        if counter is not None and counter.error is not None:
+            raise counter.error
         for message in found:
             if isinstance(message, BaseException):
                 raise message
@@ -543,12 +610,13 @@ def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Itera
 
 
 def serialize_error(error: Exception) -> str:
-    """Return an error's type and arguments as text; text may come from anywhere, so no pickle."""
+    """Return an error's type, arguments and plain fields as text, which is never unpickled."""
     arguments = list(error.args)
     if isinstance(error, OSError) and error.filename is not None:
         arguments = [error.errno, error.strerror, error.filename]
-    plain = [one if isinstance(one, int | float | str | None) else str(one) for one in arguments]
-    return base64.b64encode(json.dumps([type(error).__name__, plain]).encode()).decode()
+    plain = [one if isinstance(one, _PLAIN) else str(one) for one in arguments]
+    fields = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    return base64.b64encode(json.dumps([type(error).__name__, plain, fields]).encode()).decode()
 
 
 def deserialize_error(text: str) -> BaseException | None:
@@ -557,10 +625,14 @@ def deserialize_error(text: str) -> BaseException | None:
     if found is None:
         return None
     try:
-        name, arguments = json.loads(base64.b64decode(found.group(1)))
+        name, arguments, fields = json.loads(base64.b64decode(found.group(1)))
         modules = (builtins, pa.lib, errors)
         kind: Any = next((vars(one)[name] for one in modules if name in vars(one)), None)
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
-        return kind(*arguments) if is_error else None
+        if not is_error:
+            return None
+        error: BaseException = kind(*arguments)
+        vars(error).update(fields)
+        return error
     except (ValueError, TypeError):  # not our words, or not all that its type asks for
         return None
