@@ -636,13 +636,13 @@ def test_errors_of_tasks_are_what_they_were() -> None:
 
 
 def test_errors_of_tasks_keep_their_fields() -> None:
-    from fsspeckit.datasets.spark.session import deserialize_error, map_items_to_rows
+    from fsspeckit.datasets.spark.session import carrying_errors, deserialize_error, make_task
 
     def fail(item: int) -> Iterator[pa.RecordBatch]:
         raise errors.InvalidArgumentError("wrong", argument="columns")
 
     with pytest.raises(RuntimeError) as caught:
-        list(map_items_to_rows(fail, [1])([pa.RecordBatch.from_pydict({"id": [0]})]))
+        list(make_task(carrying_errors, fail, [1])([pa.RecordBatch.from_pydict({"id": [0]})]))
     found = deserialize_error(str(caught.value))
     assert isinstance(found, errors.InvalidArgumentError)
     assert (str(found), found.argument) == ("wrong", "columns")

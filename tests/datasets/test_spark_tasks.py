@@ -63,11 +63,9 @@ from fsspeckit.datasets.spark.rewriting import (
 )
 from fsspeckit.datasets.spark.session import (
     Mailbox,
+    carrying_errors,
     deserialize_error,
-    map_items,
-    map_items_to_rows,
-    map_partitions,
-    map_partitions_to_rows,
+    make_task,
     messages,
 )
 from fsspeckit.datasets.spark.source import Part, SourceRows, StageBatches, stage_part
@@ -144,7 +142,7 @@ class TestMessages:
 
         told = [
             pickle.loads(batch.column(0)[0].as_py())
-            for batch in map_items(refuse, ["only"])(task_batches(0))
+            for batch in make_task(messages, refuse, ["only"])(task_batches(0))
         ]
         assert told[0] == 1
         assert isinstance(told[1], errors.InvalidArgumentError)
@@ -155,22 +153,22 @@ class TestMessages:
             raise PermissionError(13, "Permission denied", "/x")
             yield
 
-        run = map_items_to_rows(fail, [None]) if kind == "items" else map_partitions_to_rows(fail)
+        run = make_task(carrying_errors, fail, [None] if kind == "items" else None)
         with pytest.raises(RuntimeError) as caught:
             list(run(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, PermissionError)
         assert found.filename == "/x"
 
-    @pytest.mark.parametrize("task", [map_items, map_items_to_rows])
-    def test_errors_before_the_first_answer_travel_too(self, task: Any) -> None:
+    @pytest.mark.parametrize("send", [messages, carrying_errors])
+    def test_errors_before_the_first_answer_travel_too(self, send: Any) -> None:
         """Of a function that works at once and gives an iterator afterwards."""
 
         def fail(item: str) -> Iterator[Any]:
             raise FileNotFoundError(2, "No such file", item)
 
         with pytest.raises(RuntimeError) as caught:
-            list(task(fail, ["x.parquet"])(task_batches(0)))
+            list(make_task(send, fail, ["x.parquet"])(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, FileNotFoundError)
         assert found.filename == "x.parquet"
@@ -180,8 +178,8 @@ class TestMessages:
             raise errors.ConcurrentModificationError("the source has changed.\nHint: again.")
 
         for run in (
-            map_partitions_to_rows(fail)([]),
-            map_items_to_rows(fail, [1])(task_batches(0)),
+            make_task(carrying_errors, fail)([]),
+            make_task(carrying_errors, fail, [1])(task_batches(0)),
         ):
             with pytest.raises(RuntimeError) as caught:
                 list(run)
@@ -197,9 +195,11 @@ class TestMessages:
         [
             pickle.dumps(OSError("code of somebody else")),
             b'["OSError"]',
-            b'["print", ["no error"]]',
-            b'["UnicodeDecodeError", ["too little"]]',
-            b'[3, ["no name"]]',
+            b'["OSError", ["no fields"]]',
+            b'["print", ["no error"], {}]',
+            b'["UnicodeDecodeError", ["too little"], {}]',
+            b'[3, ["no name"], {}]',
+            b'["OSError", ["no names of fields"], [1]]',
         ],
     )
     def test_a_text_that_only_looks_like_an_error(self, words: bytes) -> None:
@@ -211,7 +211,7 @@ class TestMessages:
             raise pa.ArrowInvalid("too wide")
 
         with pytest.raises(RuntimeError) as caught:
-            list(map_items(fail, ["only"])(task_batches(0)))
+            list(make_task(messages, fail, ["only"])(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, pa.ArrowInvalid)
         assert str(found) == "too wide"
@@ -221,7 +221,7 @@ class TestMessages:
         assert (unpack_flags(pack_flags(flags), 21) == flags).all()
 
     def test_map_partitions(self) -> None:
-        (told,) = map_partitions(CountRows())(task_batches(1, 2, 3))
+        (told,) = make_task(messages, CountRows())(task_batches(1, 2, 3))
         assert pickle.loads(told.column(0)[0].as_py()) == 3
 
 

@@ -231,11 +231,12 @@ class SparkEngine:
         check_facts(source, facts, options)
         return ResolvedKeys(
             pa.concat_tables([no_keys(target).keys, *(one.representative_keys for one in facts)]),
-            sum(one.part.rows for one in facts if one.part is not None),
-            tuple(one.part for one in facts if one.part is not None),
-            columns,
+            StagedKeys(
+                tuple(one.part for one in facts if one.part is not None),
+                columns,
+                sum(one.bytes for one in facts),
+            ),
             options.null_keys == "match",
-            sum(one.bytes for one in facts),
         )
 
     def match(
@@ -276,7 +277,7 @@ class SparkEngine:
                 self._limits,
                 source_bytes=source.bytes,
                 source_rows=source.num_rows,
-                key_bytes=keys.weight,
+                key_bytes=keys.staged.weight,
             )
         work = [(number, file.row_groups) for number, file in files]
         if _rewrites(keys.options):
@@ -303,7 +304,7 @@ class SparkEngine:
         """Scan files in tasks that have all keys."""
         rewriter = None
         if isinstance(keys, ResolvedKeys):
-            sent: IndexedKeys | StagedKeys = StagedKeys(keys.parts, keys.columns, keys.weight)
+            sent: IndexedKeys | StagedKeys = keys.staged
         elif keys.count > self._limits.broadcast_max_given_keys:
             sent = keys.staged(source, KeyColumns.of(target))
         else:
@@ -372,7 +373,9 @@ class SparkEngine:
         bucket = self._limits.insert_max_rows
         joined = self._joined(keys, target, work, bucket)
         parts = {n: file_windows(target.footers[n], self._limits) for n, _ in work}
-        task = WritePairs(target, keys.columns, source.stage().path, parts, source.rows.starts)
+        task = WritePairs(
+            target, keys.staged.columns, source.stage().path, parts, source.rows.starts
+        )
         found: list[PairsMessage] = self._jobs.map_partitions(
             "match keys of", source.stage, joined, task
         )
@@ -415,9 +418,9 @@ class SparkEngine:
     def _joined(self, keys: ResolvedKeys, target: Target, work: ScanWork, bucket: int) -> DataFrame:
         """Return every key with the positions that have it, in the order of files and positions."""
         F = self._jobs.functions
-        columns = keys.columns
+        columns = keys.staged.columns
         ours = self._jobs.map_items_to_rows(
-            ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint"
+            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p')}, row bigint"
         )
         theirs = self._jobs.map_items_to_rows(
             ScanFiles(target),

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import canonical_keys, key_column
-from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, read_pairs, read_piece
+from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, gather, read_pairs, read_piece
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
@@ -155,8 +155,10 @@ class SplitByPartition:
         """Yield what was written, partition by partition."""
         found: dict[tuple[Any, ...], list[Piece]] = {}
         with PieceWriter(self.root, self.directory) as writer:
-            for table in _joined(insertable(self.root, self.source, share)):
-                for partition, rows in self._split(table):
+            tables = insertable(self.root, self.source, share)
+            # Each table makes a piece of every partition, so they are joined as far as is possible.
+            for some in gather(tables, "nbytes", _MAX_HELD_BYTES):
+                for partition, rows in self._split(pa.concat_tables(some)):
                     found.setdefault(partition, []).append(writer.add(rows))
         yield [PartitionPieces(values, tuple(pieces)) for values, pieces in found.items()]
 
@@ -168,18 +170,6 @@ class SplitByPartition:
         for group in numbered.group_by(names).aggregate([("row", "list")]).to_pylist():
             rows = take_rows(table, pa.array(sorted(group["row_list"])))
             yield tuple(group[name] for name in names), rows
-
-
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join tables as far as a task may hold them: each makes a piece of every partition."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(one.nbytes for one in waiting) >= _MAX_HELD_BYTES:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
 
 
 def pack_pieces(

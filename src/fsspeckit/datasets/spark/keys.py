@@ -155,23 +155,13 @@ class KeyFacts:
 class ResolvedKeys(SourceKeys):
     """The keys of a source that one process does not hold; ``keys`` stand for all of them."""
 
-    total: int
-    parts: tuple[Part, ...]
-    columns: KeyColumns
+    staged: StagedKeys
     null_safe: bool
-    bytes: int
-    """What the keys take in memory."""
 
     @property
     def count(self) -> int:
         """How many keys there are."""
-        return self.total
-
-    @property
-    def weight(self) -> int:
-        """What the keys and their index take in memory."""
-        is_number = len(self.columns.keys) == 1 and self.columns.ddl("k").endswith("bigint")
-        return self.bytes if is_number else _INDEX_BYTES_PER_BYTE * self.bytes
+        return self.staged.count
 
     @property
     def is_complete(self) -> bool:
@@ -201,8 +191,14 @@ class StagedKeys:
 
     parts: tuple[Part, ...]
     columns: KeyColumns
-    weight: int
-    """What they and their index take in memory."""
+    bytes: int
+    """What the keys take in memory."""
+
+    @property
+    def weight(self) -> int:
+        """What the keys and their index take in memory."""
+        is_number = len(self.columns.keys) == 1 and self.columns.ddl("k").endswith("bigint")
+        return self.bytes if is_number else _INDEX_BYTES_PER_BYTE * self.bytes
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,7 @@ __all__ = [
     "RouteRows",
     "RowPairs",
     "file_windows",
+    "gather",
     "read_pairs",
     "read_piece",
     "rewriter_for",
@@ -61,6 +62,7 @@ PIECES = "task int, route bigint, window bigint, path string, offset bigint, len
 
 _MAX_PAIRS = 1_048_576
 _POSITION = "fsspeckit position"
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -352,8 +354,8 @@ class RouteRows:
         """Take pairs in the order of source rows, and yield references to pieces."""
         written: list[tuple[int, int, Piece]] = []
         with PieceWriter(self.root, self.directory) as writer:
-            for pairs in _gathered(batches):
-                written += self._write(writer, pairs)
+            for some in gather(batches, "num_rows", _MAX_PAIRS):
+                written += self._write(writer, pa.Table.from_batches(some))
         if written:
             yield self._references(written)
 
@@ -389,15 +391,16 @@ class RouteRows:
         return windows
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _MAX_PAIRS:
-            yield pa.Table.from_batches(waiting)
+def gather(items: Iterable[_Item], size: str, limit: int) -> Iterator[list[_Item]]:
+    """Yield items together until their sizes, which an attribute has, reach a limit."""
+    waiting: list[_Item] = []
+    for item in items:
+        waiting.append(item)
+        if sum(getattr(one, size) for one in waiting) >= limit:
+            yield waiting
             waiting = []
     if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield waiting
 
 
 def _cuts(*columns: Rows) -> list[int]:

@@ -60,11 +60,9 @@ __all__ = [
     "Jobs",
     "Mailbox",
     "arrow_schema",
+    "carrying_errors",
     "deserialize_error",
-    "map_items",
-    "map_items_to_rows",
-    "map_partitions",
-    "map_partitions_to_rows",
+    "make_task",
     "messages",
     "open_session",
 ]
@@ -265,9 +263,7 @@ class Jobs:
         """
         if not work:
             return []
-        self.prepare()
-        run = map_items(self._counted(function, counter), work, _mailbox(stage))
-        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE), counter)
+        return self._collect(phase, stage, self._numbers(work), function, work, counter)
 
     def map_partitions(
         self,
@@ -278,9 +274,7 @@ class Jobs:
         counter: FileCounter | None = None,
     ) -> list[Any]:
         """Run a function on the rows of each partition, and return its messages."""
-        self.prepare()
-        run = map_partitions(self._counted(function, counter), _mailbox(stage))
-        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE), counter)
+        return self._collect(phase, stage, frame, function, None, counter)
 
     def _counted(
         self, function: Callable[[Any], Iterable[Any]], counter: FileCounter | None
@@ -303,29 +297,41 @@ class Jobs:
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
     ) -> DataFrame:
         """Return a frame of the rows that a function makes of each partition; nothing runs yet."""
-        return frame.mapInArrow(map_partitions_to_rows(function), schema)
+        return frame.mapInArrow(make_task(carrying_errors, function), schema)
 
     def map_items_to_rows(
         self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
     ) -> DataFrame:
         """Return a frame of the rows that a function yields for each item; nothing runs yet."""
         self.prepare()
-        return self._numbers(work).mapInArrow(map_items_to_rows(function, work), schema)
+        return self._numbers(work).mapInArrow(make_task(carrying_errors, function, work), schema)
 
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
     def _collect(
-        self, phase: str, stage: OpenStage, frame: DataFrame, counter: FileCounter | None
+        self,
+        phase: str,
+        stage: OpenStage,
+        frame: DataFrame,
+        function: Callable[[Any], Iterable[Any]],
+        work: Sequence[Any] | None,
+        counter: FileCounter | None,
     ) -> list[Any]:
         """Run an action and return its messages; an error among them is raised."""
+        self.prepare()
         self.actions += 1
-        mailbox = _mailbox(stage)
+        mailbox = Mailbox(stage().storage.root, stage().path)
+        counted = self._counted(function, counter)
+        run = make_task(partial(messages, mailbox=mailbox), counted, work)
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
             with self._described(what):
-                found = [mailbox.open(bytes(row.message)) for row in frame.collect()]
+                found = [
+                    mailbox.open(bytes(row.message))
+                    for row in frame.mapInArrow(run, MESSAGE).collect()
+                ]
         except PySparkException as error:
             carried = deserialize_error(str(error))
             if carried is not None:
@@ -412,10 +418,6 @@ class Jobs:
             raise unfit_worker(str(error)) from None
         found: dict[str, Any] = pickle.loads(row.message)
         return found
-
-
-def _mailbox(stage: OpenStage) -> Mailbox:
-    return Mailbox(stage().storage.root, stage().path)
 
 
 def _about(phase: str, stage: OpenStage) -> str:
@@ -528,40 +530,18 @@ class _LongMessage:
     digest: bytes
 
 
-def map_items(
-    function: Callable[[Any], Iterable[Any]], work: Sequence[Any], mailbox: Mailbox | None = None
-) -> Any:
-    """Make a task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
-    return _task(partial(messages, mailbox=mailbox), function, work)
-
-
-def map_partitions(
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]], mailbox: Mailbox | None = None
-) -> Any:
-    """Make a task for ``mapInArrow`` on rows: the function on all rows of a partition."""
-    return _task(partial(messages, mailbox=mailbox), function)
-
-
-def map_items_to_rows(
-    function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]
-) -> Any:
-    """Like :func:`map_items`, for a function that yields rows for Spark and not messages."""
-    return _task(_carrying_errors, function, work)
-
-
-def map_partitions_to_rows(
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-) -> Any:
-    """Like :func:`map_partitions`, for a function that yields rows for Spark and not messages."""
-    return _task(_carrying_errors, function)
-
-
-def _task(
+def make_task(
     send: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
     function: Callable[[Any], Iterable[Any]],
     work: Sequence[Any] | None = None,
 ) -> Any:
-    """Make a task that sends what a function yields for its partition, or for numbered items."""
+    """Make a task for ``mapInArrow``: a function on all rows of a partition, or on numbered items.
+
+    Args:
+        send: :func:`messages`, or :func:`carrying_errors` for a function that yields rows.
+        function: Yields messages or rows for a partition or an item.
+        work: The items, whose numbers are the rows of the partition; None for a partition.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if work is None:
@@ -581,7 +561,7 @@ def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterato
     repeats it, and travel inside the error's text if they fail it for good.
     """
     try:
-        for message in _carrying_errors(produced, FsspeckitError):
+        for message in carrying_errors(produced, FsspeckitError):
             yield _message(message, mailbox)
     except FsspeckitError as error:
         yield _message(error)
@@ -599,7 +579,7 @@ def _called(function: Callable[[Any], Iterable[Any]], item: Any) -> Iterator[Any
     yield from function(item)
 
 
-def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
+def carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
     """Yield what is produced; an error, except others, becomes one whose text carries it."""
     try:
         yield from produced
