@@ -54,11 +54,10 @@ from fsspeckit.datasets.spark.limits import (
 from fsspeckit.datasets.spark.matching import (
     MAX_SAMPLES,
     CountRows,
-    FoundFile,
+    FoundRows,
     MatchFiles,
     ScanFiles,
     WritePairs,
-    merge_matches,
     pack_scans,
     row_group_bytes,
     sample_keys_of,
@@ -85,6 +84,8 @@ from fsspeckit.storage import WorkerStage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
@@ -92,10 +93,12 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts
     from fsspeckit.datasets.spark.limits import SparkLimits, TierChoice
-    from fsspeckit.datasets.spark.matching import PairsMessage, Scanned, ScanWork
+    from fsspeckit.datasets.spark.matching import Scanned, ScanWork
     from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.storage import DataFile, Root, StagedFile
+
+    Rows = NDArray[np.int64]
 
 __all__ = ["SparkEngine"]
 
@@ -314,30 +317,49 @@ class SparkEngine:
             sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
-        found: dict[str, list[FoundFile]] = {}
+        found: list[FoundRows] = []
         for message in self._scan(source, sent, target, work, rewriter, progress):
             known |= unpack_flags(message.known, sent.count)
             moved |= unpack_flags(message.moved, sent.count)
-            for file in message.files:
-                found.setdefault(file.path, []).append(file)
-        every = [file for files in found.values() for file in files]
-        matches: dict[str, FileMatch] = {}
-        for file in every:
-            matches[file.path] = merge_matches(matches.get(file.path), file.rows, file.row_groups)
+            found += message.files
         unmatched = np.sort(sent.rows[~known]) if not known.all() else np.empty(0, np.int64)
         some = sent.rows[np.flatnonzero(moved)[:MAX_SAMPLES]] if moved.any() else unmatched[:0]
+        shares = insert_shares(self._limits, source, unmatched)
+        is_routed = isinstance(sent, StagedKeys)
+        return self._matches(
+            source, target, work, found, shares, (int(moved.sum()), some), is_routed
+        )
+
+    def _matches(
+        self,
+        source: SparkSource,
+        target: Target,
+        work: ScanWork,
+        found: Sequence[FoundRows],
+        unmatched: Sequence[InsertShare],
+        moved: tuple[int, Rows],
+        is_routed: bool = True,
+    ) -> Matches[Any]:
+        """Bring together what tasks found; ``moved`` is a number of keys, and rows of some."""
+        paths = {number: target.footers[number].file.path for number, _ in work}
+        files = {path: FileMatch(0, ()) for path in paths.values()}
+        pairs: dict[str, tuple[RowPairs, ...]] = {}
+        for one in found:
+            path, known = paths[one.route], files[paths[one.route]]
+            groups = tuple(sorted({*known.row_groups, *one.row_groups}))
+            files[path] = FileMatch(known.rows + one.rows, groups)
+            pairs[path] = (*pairs.get(path, ()), one.pairs)
+        scattered = scattered_files(self._limits, found, source) if is_routed else ()
         return Matches(
-            matches,
-            int((~known).sum()),
-            int(moved.sum()),
-            sample_keys_of(source, [c.name for c in target.key_columns], some),
+            files,
+            sum(map(len, unmatched)),
+            moved[0],
+            sample_keys_of(source, [c.name for c in target.key_columns], moved[1]),
             _TaskPositions(
-                {path: tuple(file.pairs for file in files) for path, files in found.items()},
-                insert_shares(self._limits, source, unmatched),
-                {file.path: file.rewritten for file in every if file.rewritten},
-                scattered_files(self._limits, every, source)
-                if isinstance(sent, StagedKeys)
-                else frozenset(),
+                pairs,
+                tuple(unmatched),
+                {paths[one.route]: one.rewritten for one in found if one.rewritten},
+                frozenset(paths[number] for number in scattered),
             ),
         )
 
@@ -376,35 +398,20 @@ class SparkEngine:
         task = WritePairs(
             target, keys.staged.columns, source.stage().path, parts, source.rows.starts
         )
-        found: list[PairsMessage] = self._jobs.map_partitions(
+        found: list[FoundRows] = self._jobs.map_partitions(
             "match keys of", source.stage, joined, task
         )
-        paths = [footer.file.path for footer in target.footers]
-        files: dict[str, FileMatch] = {paths[n]: FileMatch(0, ()) for n, _ in work}
-        pairs: dict[str, tuple[RowPairs, ...]] = {}
         hits = [message for message in found if message.route >= 0]
-        for message in hits:
-            path = paths[message.route]
-            files[path] = merge_matches(files[path], message.rows, message.row_groups)
-            pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in found if m.route < 0), key=lambda message: -message.route)
-        shares = tuple(
+        shares = [
             InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, (m.pairs,), m.rows)
             for m in without
-        )
-        moved = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
-        files_found = [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits]
-        return Matches(
-            files,
-            sum(message.rows for message in without),
-            self._count_moved(source, target, hits),
-            sample_keys_of(source, [c.name for c in target.key_columns], moved[:MAX_SAMPLES]),
-            _TaskPositions(pairs, shares, {}, scattered_files(self._limits, files_found, source)),
-        )
+        ]
+        some = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
+        moved = self._count_moved(source, target, hits), some[:MAX_SAMPLES]
+        return self._matches(source, target, work, hits, shares, moved)
 
-    def _count_moved(
-        self, source: SparkSource, target: Target, hits: Sequence[PairsMessage]
-    ) -> int:
+    def _count_moved(self, source: SparkSource, target: Target, hits: Sequence[FoundRows]) -> int:
         """Count the source keys that the target has in another partition, each once."""
         work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
         if not work:

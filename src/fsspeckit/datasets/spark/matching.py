@@ -22,7 +22,6 @@ from fsspeckit.core.matching import (
     row_group_starts,
 )
 from fsspeckit.core.planning import PartitionValues
-from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark.limits import pack_by_size
 from fsspeckit.datasets.spark.rewriting import RewriteFile, RowPairs, source_reads
 from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
@@ -45,13 +44,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_SAMPLES",
     "CountRows",
-    "FoundFile",
+    "FoundRows",
     "MatchFiles",
-    "PairsMessage",
     "ScanFiles",
     "Scanned",
     "WritePairs",
-    "merge_matches",
     "pack_flags",
     "pack_scans",
     "row_group_bytes",
@@ -105,25 +102,33 @@ def pack_scans(
 
 
 @dataclass(frozen=True)
-class FoundFile:
-    """The matches in one file."""
+class FoundRows:
+    """The matches that a task has found in one file, or rows that have none."""
 
-    path: str
+    route: int
+    """The number of the file; negative for rows without a match."""
+
     rows: int
     row_groups: tuple[int, ...]
     pairs: RowPairs
-    rewritten: Rewritten | None = None
-    """How the file was rewritten, if the same task has done it."""
+    moved: int = 0
+    """How many of the pairs have a source row that belongs to another partition."""
+
+    samples: tuple[int, ...] = ()
+    """Some of these source rows, for an error message."""
 
     reads: int = 0
     """Reads of source row groups where each window of the file reads its own rows."""
+
+    rewritten: Rewritten | None = None
+    """How the file was rewritten, if the same task has done it."""
 
 
 @dataclass(frozen=True)
 class Scanned:
     """The message of a task that has scanned files."""
 
-    files: tuple[FoundFile, ...]
+    files: tuple[FoundRows, ...]
     known: bytes
     """For each source key, whether one of the files has it."""
 
@@ -186,7 +191,9 @@ class MatchFiles:
             reads = 0
             if self.starts is not None:
                 reads = source_reads(self.windows[number], self.starts, positions, rows)
-            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done, reads))
+            files.append(
+                FoundRows(number, len(rows), found.row_groups, pairs, reads=reads, rewritten=done)
+            )
         yield Scanned(tuple(files), pack_flags(known), pack_flags(moved))
 
 
@@ -207,26 +214,6 @@ class ScanFiles:
 
 
 @dataclass(frozen=True)
-class PairsMessage:
-    """Pairs of one file of the target, or of rows without a match."""
-
-    route: int
-    """The number of the file; negative for rows without a match."""
-
-    rows: int
-    row_groups: tuple[int, ...]
-    pairs: RowPairs
-    moved: int = 0
-    """How many of the pairs have a source row that belongs to another partition."""
-
-    samples: tuple[int, ...] = ()
-    """Some of these source rows, for an error message."""
-
-    reads: int = 0
-    """Reads of source row groups where each window of the file reads its own rows."""
-
-
-@dataclass(frozen=True)
 class WritePairs:
     """Writes which position has which source row, file by file."""
 
@@ -239,11 +226,11 @@ class WritePairs:
     starts: Rows
     """The first rows of the source's row groups."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PairsMessage]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FoundRows]:
         """Write the pairs of a partition, which are in the order of files and positions."""
         path = new_path(self.directory, "positions")
         schema = pa.schema([("position", pa.int64()), ("row", pa.int64()), ("moved", pa.bool_())])
-        found: dict[int, list[PairsMessage]] = {}
+        found: dict[int, list[FoundRows]] = {}
         group = 0
         with (
             self.target.root.filesystem.open(path, "wb") as handle,
@@ -261,15 +248,15 @@ class WritePairs:
 
     def _message(
         self, route: int, table: pa.Table, pairs: RowPairs, moved: NDArray[np.bool_]
-    ) -> PairsMessage:
+    ) -> FoundRows:
         if route < 0:
-            return PairsMessage(route, table.num_rows, (), pairs)
+            return FoundRows(route, table.num_rows, (), pairs)
         positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
         starts = row_group_starts(self.target.footers[route])
         groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
         reads = source_reads(self.windows[route], self.starts, positions, rows)
         samples = tuple(np.unique(rows[moved])[:MAX_SAMPLES].tolist())
-        return PairsMessage(
+        return FoundRows(
             route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads
         )
 
@@ -307,9 +294,9 @@ def _by_route(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table
         yield current, pa.Table.from_batches(waiting)
 
 
-def _united(route: int, parts: Sequence[PairsMessage]) -> PairsMessage:
+def _united(route: int, parts: Sequence[FoundRows]) -> FoundRows:
     pairs = [part.pairs for part in parts]
-    return PairsMessage(
+    return FoundRows(
         route,
         sum(part.rows for part in parts),
         tuple(sorted({group for part in parts for group in part.row_groups})),
@@ -329,17 +316,10 @@ class CountRows:
         yield sum(batch.num_rows for batch in batches)
 
 
-def merge_matches(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
-    """Add what one more task found in a file to what is known of it."""
-    if known is None:
-        return FileMatch(rows, tuple(row_groups))
-    return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
-
-
 def scattered_files(
-    limits: SparkLimits, found: Sequence[FoundFile], source: SparkSource
-) -> frozenset[str]:
-    """Return the files for which the source would be read several times over."""
+    limits: SparkLimits, found: Sequence[FoundRows], source: SparkSource
+) -> frozenset[int]:
+    """Return the numbers of files for which the source would be read several times over."""
     rows = source.rows
     groups = max(len(rows.starts) - 1, 1)
     most = limits.route_min_source_reads
@@ -348,7 +328,7 @@ def scattered_files(
     # To route rows is to write and read them once more, in a job that takes a second itself.
     if reads <= most * groups or reads * rows.bytes <= limits.route_min_bytes * groups:
         return frozenset()
-    return frozenset(file.path for file in far)
+    return frozenset(file.route for file in far)
 
 
 def sample_keys_of(
