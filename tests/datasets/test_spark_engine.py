@@ -400,6 +400,8 @@ class TestLargeSources:
         ({"driver_max_source_rows": 200_000}, "driver"),
         ({"driver_max_source_rows": 200_000, "driver_max_files": 0}, "broadcast"),
         ({}, "broadcast"),
+        ({"broadcast_max_key_bytes": 1_000_000}, "shuffle"),
+        ({"broadcast_max_key_bytes": 1_000_000, "insert_max_rows": 30_000}, "shuffle"),
     ],
 )
 def test_many_new_rows_beside_some_that_match(
@@ -407,7 +409,7 @@ def test_many_new_rows_beside_some_that_match(
 ) -> None:
     """More keys than are given to tasks, and more new rows than one list of them holds.
 
-    The driver merges, stages the keys for tasks, or lets them resolve the keys.
+    The driver merges, stages the keys for tasks, or lets them resolve the keys and Spark join them.
     """
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
