@@ -30,15 +30,11 @@ class FaultyJobs(Jobs):
 
     fault: Fault | None = None
 
-    def map_items(
-        self, phase: str, stage: Any, function: Any, work: Any, counter: Any = None
-    ) -> list[Any]:
-        return super().map_items(phase, stage, self._faulty(function), work, counter)
+    def map_items(self, phase: str, stage: Any, function: Any, work: Any) -> list[Any]:
+        return super().map_items(phase, stage, self._faulty(function), work)
 
-    def map_partitions(
-        self, phase: str, stage: Any, frame: Any, function: Any, counter: Any = None
-    ) -> list[Any]:
-        return super().map_partitions(phase, stage, frame, self._faulty(function), counter)
+    def map_partitions(self, phase: str, stage: Any, frame: Any, function: Any) -> list[Any]:
+        return super().map_partitions(phase, stage, frame, self._faulty(function))
 
     def map_partitions_to_rows(self, frame: Any, function: Any, schema: str) -> Any:
         return super().map_partitions_to_rows(frame, self._faulty(function), schema)

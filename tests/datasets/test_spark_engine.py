@@ -6,11 +6,9 @@ import datetime as dt
 import os
 import re
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +18,6 @@ import pytest
 from benchmarks.spark_counts import Counts, count, start_workers
 
 from fsspeckit import errors
-from fsspeckit.storage import open_root
 from fsspeckit.testing.conformance import open_store
 from fsspeckit.testing.conformance.target import Target, lines, numbers
 from fsspeckit.testing.model import STRATEGIES
@@ -453,76 +450,6 @@ def test_limits_of_what_is_rewritten_are_checked_before_tasks_rewrite(
     io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=0))
     with pytest.raises(errors.RewriteLimitError):
         io.merge(numbers(1, v="new"), path, "upsert", ["id"], max_rewrite_bytes=0)
-
-
-class TestProgress:
-    def test_files_are_reported_before_the_last_task_ends(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """The second task waits for the report about the first."""
-        from fsspeckit.datasets.spark.session import FileCounter, Jobs
-
-        reported = tmp_path / "reported"
-        found: list[tuple[str, int, int]] = []
-
-        def note(*event: Any) -> None:
-            found.append(event)
-            reported.touch()
-
-        def work(number: int) -> Iterator[bool]:
-            for _ in range(600 if number else 0):
-                if reported.exists():
-                    break
-                time.sleep(0.1)
-            yield reported.exists()
-
-        storage = SimpleNamespace(root=open_root(str(tmp_path), None))
-        stage: Any = SimpleNamespace(storage=storage, path=str(tmp_path), name="progress")
-        counter = FileCounter(note, "rewrite", 2)
-        answers = Jobs(spark).map_items("test", lambda: stage, work, [0, 1], counter)
-        assert answers == [False, True]
-        assert found == [("rewrite", 1, 2), ("rewrite", 2, 2)]
-
-    @pytest.mark.parametrize("max_rewrite", [None, 10**9])
-    def test_every_file_of_a_merge_is_counted(
-        self, spark: SparkSession, tmp_path: Path, max_rewrite: int | None
-    ) -> None:
-        """With a limit, files are rewritten by a job of their own."""
-        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
-
-        found: list[tuple[str, int, int]] = []
-        path = sixteen_files(tmp_path / "data")
-        limits = SparkLimits(driver_max_files=0, task_min_bytes=1)
-        SparkDatasetIO(spark, limits=limits).merge(
-            numbers(*range(0, 1600, 10), v="new"),
-            path,
-            "upsert",
-            ["id"],
-            max_rewrite_bytes=max_rewrite,
-            progress=lambda *event: found.append(event),
-        )
-        for phase in ("match", "rewrite") if max_rewrite else ("match",):
-            counts = [done for name, done, total in found if name == phase and total == 16]
-            assert len(counts) > 1
-            assert counts == sorted(counts)
-            assert counts[-1] == 16
-
-    def test_an_error_of_the_function_ends_the_merge(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
-
-        def fail(phase: str, done: int, total: int) -> None:
-            if total == 16:
-                raise LookupError("no bar")
-
-        path = sixteen_files(tmp_path / "data")
-        before = rows_of(path)
-        io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=0))
-        source = numbers(*range(0, 1600, 10), v="new")
-        with pytest.raises(LookupError, match="no bar"):
-            io.merge(source, path, "upsert", ["id"], progress=fail)
-        assert rows_of(path) == before
 
 
 @pytest.mark.parametrize("joined", [True, False])

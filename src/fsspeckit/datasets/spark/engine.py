@@ -76,7 +76,7 @@ from fsspeckit.datasets.spark.rewriting import (
     file_windows,
     rewriter_for,
 )
-from fsspeckit.datasets.spark.session import FileCounter, arrow_schema
+from fsspeckit.datasets.spark.session import arrow_schema
 from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
@@ -264,7 +264,7 @@ class SparkEngine:
             assert isinstance(keys, ResolvedKeys)
             found = self._join(source, keys, some, work)
         else:
-            found = self._look_up(source, keys, some, work, progress)
+            found = self._look_up(source, keys, some, work)
         return replace(found, metrics=choice.metrics)
 
     def _choose_tier(
@@ -302,7 +302,6 @@ class SparkEngine:
         keys: DriverKeys | ResolvedKeys,
         target: Target,
         work: ScanWork,
-        progress: Progress,
     ) -> Matches[Any]:
         """Scan files in tasks that have all keys."""
         rewriter = None
@@ -318,7 +317,7 @@ class SparkEngine:
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
         found: list[FoundRows] = []
-        for message in self._scan(source, sent, target, work, rewriter, progress):
+        for message in self._scan(source, sent, target, work, rewriter):
             known |= unpack_flags(message.known, sent.count)
             moved |= unpack_flags(message.moved, sent.count)
             found += message.files
@@ -370,7 +369,6 @@ class SparkEngine:
         target: Target,
         work: ScanWork,
         rewriter: RewriteFiles | None,
-        progress: Progress,
     ) -> list[Scanned]:
         packed = pack_scans(self._limits, target, work, self._jobs.tasks)
         times = Counter(number for some in packed for number, _ in some)
@@ -384,9 +382,7 @@ class SparkEngine:
             rewriter,
             frozenset(number for number, count in times.items() if count > 1),
         )
-        total = sum(map(len, packed))
-        counter = FileCounter(progress, "match", total, size=lambda message: len(message.files))
-        return self._jobs.map_items("match keys of", source.stage, task, packed, counter)
+        return self._jobs.map_items("match keys of", source.stage, task, packed)
 
     def _join(
         self, source: SparkSource, keys: ResolvedKeys, target: Target, work: ScanWork
@@ -485,11 +481,9 @@ class SparkEngine:
         near = [(file, size) for file, size in work if file.path not in found.scattered]
         far = [(file, size) for file, size in work if file.path in found.scattered]
         packed = pack_by_size(self._limits, near, self._jobs.tasks)
-        counter = FileCounter(progress, "rewrite", len(files), len(done))
-        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed, counter))
+        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed))
         if far:
-            counter = FileCounter(progress, "rewrite", len(files), len(done))
-            done.update(self._rewrite_routed(source, task, far, counter))
+            done.update(self._rewrite_routed(source, task, far))
         return done
 
     def _rewrite_routed(
@@ -497,7 +491,6 @@ class SparkEngine:
         source: SparkSource,
         rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
-        counter: FileCounter,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
@@ -511,7 +504,7 @@ class SparkEngine:
         ordered = by_file.sortWithinPartitions("route", "window")
         phase = "route rows to files of"
         task = RewriteRouted(rewriter, files)
-        return self._jobs.map_partitions(phase, source.stage, ordered, task, counter)
+        return self._jobs.map_partitions(phase, source.stage, ordered, task)
 
     def _pieces(self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]]) -> DataFrame:
         """Let tasks write the rows of each file as pieces, and return references to these."""

@@ -51,12 +51,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import Progress
     from fsspeckit.storage import Root
 
 __all__ = [
     "MESSAGE",
-    "FileCounter",
     "Jobs",
     "Mailbox",
     "arrow_schema",
@@ -184,43 +182,6 @@ def java_version() -> int | None:
     return int(found.group(1)) if found else None
 
 
-@dataclass
-class FileCounter:
-    """Reports how many files are done whenever a task ends; on a server, nothing is reported.
-
-    It is the parameter of one of Spark's accumulators: the driver adds what a task has counted
-    in a thread of its own, while the caller waits for the job.
-    """
-
-    progress: Progress | None = None
-    """None in workers, and when the job is over."""
-
-    phase: str = ""
-    total: int = 0
-    done: int = 0
-    size: Callable[[Any], int] = lambda message: 1
-    """How many files a message is about."""
-
-    error: Exception | None = None
-    """What the caller's function raised: it ends the merge, not the thread of Spark."""
-
-    def zero(self, value: int) -> int:
-        """Return what a task begins with."""
-        return 0
-
-    def addInPlace(self, done: int, more: int) -> int:
-        """Add what a task has counted, and report it."""
-        if self.progress is not None and more:
-            try:
-                self.progress(self.phase, min(done + more, self.total), self.total)
-            except Exception as error:
-                self.error = error
-        return done + more
-
-    def __reduce__(self) -> tuple[type[FileCounter], tuple[()]]:
-        return FileCounter, ()
-
-
 class Jobs:
     """Runs jobs on a session; every action of the engine goes through here."""
 
@@ -250,7 +211,6 @@ class Jobs:
         stage: OpenStage,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any],
-        counter: FileCounter | None = None,
     ) -> list[Any]:
         """Run a function on each item, one task for each, and return its messages.
 
@@ -259,11 +219,10 @@ class Jobs:
             stage: Where tasks leave messages that are long.
             function: Yields messages for an item.
             work: The items.
-            counter: Reports files while tasks end.
         """
         if not work:
             return []
-        return self._collect(phase, stage, self._numbers(work), function, work, counter)
+        return self._collect(phase, stage, self._numbers(work), function, work)
 
     def map_partitions(
         self,
@@ -271,27 +230,9 @@ class Jobs:
         stage: OpenStage,
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
-        counter: FileCounter | None = None,
     ) -> list[Any]:
         """Run a function on the rows of each partition, and return its messages."""
-        return self._collect(phase, stage, frame, function, None, counter)
-
-    def _counted(
-        self, function: Callable[[Any], Iterable[Any]], counter: FileCounter | None
-    ) -> Callable[[Any], Iterable[Any]]:
-        """Let a function count the files of its messages."""
-        if counter is None or is_connect(self.spark):
-            return function
-        param: Any = counter
-        found = self.spark.sparkContext.accumulator(counter.done, param)
-        size = counter.size
-
-        def counted(given: Any) -> Iterator[Any]:
-            for message in function(given):
-                yield message
-                found.add(size(message))
-
-        return counted
+        return self._collect(phase, stage, frame, function, None)
 
     def map_partitions_to_rows(
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
@@ -316,14 +257,12 @@ class Jobs:
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any] | None,
-        counter: FileCounter | None,
     ) -> list[Any]:
         """Run an action and return its messages; an error among them is raised."""
         self.prepare()
         self.actions += 1
         mailbox = Mailbox(stage().storage.root, stage().path)
-        counted = self._counted(function, counter)
-        run = make_task(partial(messages, mailbox=mailbox), counted, work)
+        run = make_task(partial(messages, mailbox=mailbox), function, work)
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
@@ -337,11 +276,6 @@ class Jobs:
             if carried is not None:
                 raise carried from error
             raise
-        finally:
-            if counter is not None:
-                counter.progress = None
-        if counter is not None and counter.error is not None:
-            raise counter.error
         for message in found:
             if isinstance(message, BaseException):
                 raise message
