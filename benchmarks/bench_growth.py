@@ -15,7 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     T = TypeVar("T")
-    Source = pa.Table | pa.RecordBatchReader
 
 FACTORS = (1, 4, 16)
 MAX_EXPONENT = 1.15
@@ -74,8 +73,8 @@ class Table:
                 row_group_size=max(1, self.rows // self.row_groups),
             )
 
-    def source(self) -> Source:
-        """Rows that exist, with other values than they have."""
+    def source(self) -> Any:
+        """Rows that exist, with other values than they have: a table, or a stream of batches."""
         inside = np.linspace(0, self.rows - 1, self.changed).astype(np.int64)
         files = [self.files // 2] if self.one_file else range(self.files)
         keys = np.concatenate([number * self.rows + inside for number in files])
