@@ -438,7 +438,7 @@ class _OpenFile:
     def close(self) -> None:
         with self.stack:
             self.flush()
-            self._opened(self.properties.schema.empty_table())
+            self._opened(pa.Table.from_batches([], self.properties.schema))
 
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
         """The writer; how it writes depends on the first rows."""
