@@ -125,14 +125,14 @@ class _NumberIndex:
         if len(ordered) < len(numbers) and (numbers[:-1] < numbers[1:]).all():
             # As in a file that is sorted by its key: the fewer are searched for among the more.
             found = _find(numbers, ordered)
-            places = np.flatnonzero(found >= 0)
-            places = places[np.diff(found[places], prepend=-1) > 0]  # the first of equal keys
-            positions = found[places]
+            indices = np.flatnonzero(found >= 0)
+            indices = indices[np.diff(found[indices], prepend=-1) > 0]  # the first of equal keys
+            positions = found[indices]
         else:
             found = _find(ordered, numbers)
             positions = np.flatnonzero(found >= 0)
-            places = found[positions]
-        rows = places + start
+            indices = found[positions]
+        rows = indices + start
         return positions, rows if self._order is None else self._order[rows].astype(np.int64)
 
 
