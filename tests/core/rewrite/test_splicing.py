@@ -32,7 +32,7 @@ from fsspeckit.core.parquet.format.thrift import (
 from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
 from fsspeckit.core.parquet.splice.chunk_encoder import encode_groups, page_options, writer_styles
-from fsspeckit.core.rewrite import Replacement, rewrite, rewriter
+from fsspeckit.core.rewrite import Replacement, diff, rewrite, rewriter
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -610,3 +610,50 @@ def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed:
     expected = before.to_pydict()
     expected[changed][3] = dt.datetime(1970, 1, 1, 0, 0, 0, 70)
     assert read(new).to_pydict() == expected
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("keep_others", [True, False])
+def test_large_row_groups_are_taken_one_by_one_and_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, keep_others: bool
+) -> None:
+    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    positions = [5, 101, 102, 299, 399]
+    rows = _patch(positions, n=[-1.0] * 5, s=["s1", "?", "s3", None, "?"], t=[None] * 5).rows
+    edit = Edit(positions, rows, keep_others)
+    done = edit.on_disk(path, new, keys=["id"], threads=threads)
+    assert (done.encoded_row_groups > 0, done.unchanged_rows) == (True, 0)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_a_first_change_far_behind_leaves_what_is_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    edit = _patch([5, 150, 399], n=[2.5, 75.0, -1.0])  # the first two are equal
+    done = edit.on_disk(path, new)
+    assert (done.encoded_row_groups, done.copied_row_groups, done.unchanged_rows) == (1, 3, 2)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_dictionaries_keep_only_the_values_of_their_row_group(tmp_path: Path, version: str) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    words = [None if n % 7 == 0 else f"word {n // 1000} {n % 3}" for n in range(3000)]
+    table = pa.table({"id": range(3000), "s": words})
+    options = {"write_page_index": True, "data_page_version": version, "data_page_size": 512}
+    pq.write_table(table, path, row_group_size=1000, max_rows_per_page=100, **options)
+    rows = pa.table({"id": [1, 2500], "s": ["aaa", "zzz"]})
+    edit = Edit([1, 2500], rows)
+    edit.on_disk(path, new, keys=["id"])
+    assert same(read(new), edit.in_memory(table))
+    with pq.ParquetFile(new, read_dictionary=["s"]) as file:
+        for number, more in enumerate(["aaa", None, "zzz"]):
+            (chunk,) = file.read_row_group(number).column("s").chunks
+            expected = {f"word {number} {n}" for n in range(3)} | ({more} if more else set())
+            assert set(chunk.dictionary.to_pylist()) == expected
+            found = file.metadata.row_group(number).column(1)
+            assert (found.statistics.min, found.statistics.max) == (min(expected), max(expected))
+            assert found.statistics.null_count == chunk.null_count
