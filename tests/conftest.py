@@ -86,16 +86,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         coverage.start()
 
 
-@pytest.fixture(scope="module")
-def short_row_groups_are_probed() -> Iterator[None]:
-    """Rewrite small row groups page by page, like large ones, in this process."""
-    from fsspeckit.core.parquet.patch import page_reader
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_reader, "MIN_PROBED_ROWS", 0)
-        yield
-
-
 _BESIDE_SPARK = (
     *("benchmarks", "display", "docs", "repository", "test_utils", "testing"),
     *("storage/test_interleavings.py", "storage/test_object_stores.py"),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.mark.usefixtures("short_row_groups_are_probed")
 class TestPyarrow(EngineTests):
     engine_name = "pyarrow"
 

@@ -285,17 +285,32 @@ def reinterpret_array(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 @contextmanager
-def open_data_file(root: Root, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
+def open_data_file(
+    root: Root,
+    path: str,
+    *,
+    int96_unit: str = "us",
+    metadata: pq.FileMetaData | None = None,
+    indexed: Sequence[str] = (),
+) -> Iterator[pq.ParquetFile]:
     """Open a data file for reading.
 
     INT96 timestamps are decoded to microseconds: pyarrow's default, nanoseconds, turns dates
     outside their range into other dates without an error.
+
+    Args:
+        root: The root of the dataset.
+        path: The file.
+        int96_unit: The unit of INT96 timestamps.
+        metadata: Its footer, if it was read before.
+        indexed: Columns of strings that are read as Arrow dictionaries.
 
     Raises:
         UnreadableFileError: If it is not Parquet.
         OSError: What the filesystem raised, naming the file.
     """
     options: dict[str, Any] = {"coerce_int96_timestamp_unit": int96_unit, "pre_buffer": True}
+    options |= {"metadata": metadata, "read_dictionary": [*indexed]}
     with ExitStack() as stack:
         source: Any = path
         if not root.is_local:

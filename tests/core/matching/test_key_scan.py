@@ -22,8 +22,7 @@ from fsspeckit.core.incremental import confirm_affected_files
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.matching.positions import prefilter_for, scan_keys
 from fsspeckit.core.parquet.format.layout import FILE_SPEC
-from fsspeckit.core.parquet.format.thrift import I32, STRUCT, decode, encode
-from fsspeckit.core.parquet.format.values import struct
+from fsspeckit.core.parquet.format.thrift import I32, STRUCT, Struct, decode, encode
 from fsspeckit.core.planning.footers import read_footer
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
@@ -447,8 +446,8 @@ def test_a_page_without_rows_before_the_others_is_damage(tmp_path: Path) -> None
 
 def with_page_without_rows(data: bytes) -> bytes:
     """A file of one column chunk, begun by a page that holds nothing."""
-    inside = struct({1: (0, I32), 2: (0, I32), 3: (3, I32), 4: (3, I32)})
-    page = encode(struct({1: (0, I32), 2: (0, I32), 3: (0, I32), 5: (inside, STRUCT)}))
+    inside = Struct({1: 0, 2: 0, 3: 3, 4: 3}, {}, dict.fromkeys(range(1, 5), I32))
+    page = encode(Struct({1: 0, 2: 0, 3: 0, 5: inside}, {}, {1: I32, 2: I32, 3: I32, 5: STRUCT}))
     start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     footer, _ = decode(data[start:-8], FILE_SPEC)
     metadata = footer.values[4][0].values[1][0].values[3]

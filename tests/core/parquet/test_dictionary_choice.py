@@ -13,7 +13,7 @@ import pytest
 
 from fsspeckit.core.parquet.format.layout import columns_of, parse_layout, read_footer
 from fsspeckit.core.parquet.format.thrift import drop_fields
-from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options
+from fsspeckit.core.parquet.splice.chunk_encoder import ChunkStyle
 from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def _chunks(table: pa.Table, **options: Any) -> tuple[bytes, Column, Sequence[Ch
     return data, columns_of(layout.elements)[0], layout.groups[0].chunks
 
 
-def _is_kept(column: Column, chunks: Sequence[Chunk], rows: int = ROWS) -> bool:
-    properties = WriterProperties(pa.schema([]), {})
-    return bool(chunk_options(column, chunks, properties, rows)["use_dictionary"])
+def _is_kept(column: Column, chunks: Sequence[Chunk]) -> bool:
+    lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
+    return any(ChunkStyle.of(*one).has_dictionary for one in zip(chunks, lengths, strict=True))
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,11 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
-from fsspeckit.core.rewrite.diff import Costs
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-ALWAYS = Costs(full=math.inf)
-"""Every file that can be spliced is."""
-
-NEVER = Costs(file=math.inf)
-"""Every file is written as a whole."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Edit:
         return take_rows(both, pa.array(index))
 
     def on_disk(
-        self, path: Path, new: Path, costs: Costs | None = ALWAYS, keys: Sequence[str] = ()
+        self, path: Path, new: Path, keys: Sequence[str] = (), threads: int = 1
     ) -> Rewritten:
         """Write the new file."""
         positions = np.array(self.positions, np.int64)
@@ -55,7 +47,7 @@ class Edit:
             lambda numbers: take_rows(self.rows, pa.array(numbers)),
             str(new),
             key_columns=keys,
-            costs=costs,
+            threads=threads,
         )
 
 

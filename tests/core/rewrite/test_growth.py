@@ -59,8 +59,10 @@ def _merged(directory: Path, count: int) -> Callable[[], object]:
     replacement = Replacement(np.array([1]), np.array([0]))
     layout = read_file_properties(root, path, file)
     change = FileDiff(root, path, file, layout, replacement, lambda rows: new.take(pa.array(rows)))
-    assert [one.columns for one in change.row_group_diffs()] == [(old.column_names[0],)]
-    return lambda: change.merged(0, _names(count))
+    (run,) = change.runs()
+    found = run.compare(_names(count))
+    assert found.changed == {0: {old.column_names[0]}}
+    return lambda: found.merged(_names(count))
 
 
 def test_rows_of_a_file_are_put_together_in_steps_that_grow_with_the_columns(

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.core.parquet.altered import alter, layout_of, metadata
 from tests.core.parquet.thrift_writer import footer_of
-from tests.core.rewrite.spliced import ALWAYS, NEVER, Edit, read, same
+from tests.core.rewrite.spliced import Edit, read, same
 
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Chunk, columns_of
 from fsspeckit.core.parquet.format.thrift import (
@@ -31,10 +31,8 @@ from fsspeckit.core.parquet.format.thrift import (
 )
 from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
-from fsspeckit.core.parquet.splice.chunk_encoder import chunk_options, encode_columns, page_options
-from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
-from fsspeckit.core.rewrite import Replacement, rewrite, rewriter
-from fsspeckit.core.rewrite.diff import Costs
+from fsspeckit.core.parquet.splice.chunk_encoder import encode_groups, page_options, writer_styles
+from fsspeckit.core.rewrite import Replacement, diff, rewrite, rewriter
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -197,18 +195,32 @@ def test_fields_of_a_later_format_stay_with_what_is_copied(tmp_path: Path) -> No
     assert 62 in kept.values[1][0].values[3].kinds
 
 
-@pytest.mark.parametrize(
-    ("changed", "keys", "is_sorted"),
-    [("n", [], True), ("id", [], False), ("id", ["id"], True)],
-)
-def test_a_sort_order_stays_if_it_holds(
-    tmp_path: Path, changed: str, keys: list[str], is_sorted: bool
-) -> None:
+@pytest.mark.parametrize(("changed", "is_sorted"), [("n", True), ("id", False)])
+def test_a_sort_order_stays_if_it_holds(tmp_path: Path, changed: str, is_sorted: bool) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
-    _patch([150], **{changed: [3]}).on_disk(path, new, keys=keys)
+    _patch([150], **{changed: [3]}).on_disk(path, new)
     found = pq.read_metadata(new)
     assert found.row_group(0).sorting_columns
     assert bool(found.row_group(1).sorting_columns) == is_sorted
+
+
+def test_a_key_gets_the_zero_of_the_source_and_stays_sorted(tmp_path: Path) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    table = pa.table({"k": [-1.0, 0.0, 1.0], "v": [1, 2, 3]})
+    pq.write_table(table, path, sorting_columns=[pq.SortingColumn(0)])
+    edit = Edit([1], pa.table({"k": [-0.0], "v": [2]}))
+    assert edit.on_disk(path, new, keys=["k"]).is_new
+    assert same(read(new), edit.in_memory(table))
+    assert pq.read_metadata(new).row_group(0).sorting_columns
+
+
+def test_other_keys_are_equal_and_are_copied(tmp_path: Path) -> None:
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    edit = _patch([150], n=[0.1], s=["?"], l=[None], t=[None])
+    done = edit.on_disk(path, new, keys=["id"])
+    assert (done.method, same(read(new), edit.in_memory(TABLE))) == ("column splice", True)
+    ids = [_pages(one, layout_of(one).groups[1].chunks[0]) for one in (path, new)]
+    assert ids[0] == ids[1]
 
 
 def _ordinals(path: Path) -> list[int | None]:
@@ -417,7 +429,7 @@ def test_a_codec_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     layout = layout_of(path)
     column = columns_of(layout.elements)[0]
     with pytest.raises(CannotSpliceError, match="codec 3 of 'id'"):
-        chunk_options(column, layout.groups[0].chunks[:1], WriterProperties(TABLE.schema, {}), 1)
+        writer_styles([column], layout.groups[0], lambda start, length: b"")
 
 
 def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,13 +439,13 @@ def test_more_than_one_row_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(pq, "ParquetWriter", InHalves)
     with pytest.raises(CannotSpliceError, match="more than one row group"):
-        encode_columns(pa.table({"x": [1, 2]}), {})
+        encode_groups([pa.table({"x": [1, 2]})], {})
 
 
 def test_what_pyarrow_cannot_encode_is_refused() -> None:
     with pytest.raises(CannotSpliceError, match="cannot encode"):
-        encode_columns(
-            pa.table({"x": [1.5, 2.5]}),
+        encode_groups(
+            [pa.table({"x": [1.5, 2.5]})],
             {"column_encoding": {"x": "DELTA_BYTE_ARRAY"}, "use_dictionary": False},
         )
 
@@ -486,13 +498,16 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
 
     replacement = Replacement(np.array([150]), np.array([0]))
     with pytest.raises(ConcurrentModificationError, match=r"old\.parquet"):
-        rewrite(open_root(tmp_path), str(path), replacement, touching, str(new), costs=ALWAYS)
+        rewrite(open_root(tmp_path), str(path), replacement, touching, str(new))
 
 
-@pytest.mark.parametrize("costs", [ALWAYS, NEVER])
-def test_other_filesystems(tmp_path: Path, costs: Costs) -> None:
+@pytest.mark.parametrize("method", ["column splice", "full"])
+def test_other_filesystems(tmp_path: Path, method: str) -> None:
     memory = fsspec.filesystem("memory")
-    memory.pipe("/spliced/old.parquet", _write(tmp_path, **RICH).read_bytes())
+    path = _write(tmp_path, **RICH)
+    if method == "full":
+        alter(path, FALLBACKS["old writer"][0])
+    memory.pipe("/spliced/old.parquet", path.read_bytes())
     edit = _patch([7, 150], n=[0.1, 0.2])
     done = rewrite(
         open_root("memory://spliced"),
@@ -500,29 +515,16 @@ def test_other_filesystems(tmp_path: Path, costs: Costs) -> None:
         Replacement(np.array(edit.positions), np.arange(2)),
         lambda numbers: edit.rows.take(pa.array(numbers)),
         "/spliced/new.parquet",
-        costs=costs,
     )
-    assert done.method == ("column splice" if costs is ALWAYS else "full")
+    assert done.method == method
     (tmp_path / "new.parquet").write_bytes(memory.cat_file("/spliced/new.parquet"))
     assert same(read(tmp_path / "new.parquet"), edit.in_memory(TABLE))
 
 
-def test_the_way_is_chosen_by_its_cost(tmp_path: Path) -> None:
+def test_the_reason_says_how_much_changes(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
-    edit = _patch([150], n=[0.1])
-    assert edit.on_disk(path, new, Costs(file=1.0)).method == "full"
-    assert edit.on_disk(path, new, Costs(full=1.0)).method == "column splice"
-    reason = edit.on_disk(path, new, None).reason
-    assert reason.startswith("1 of 5 columns in 1 of 4 row groups change: about ")
-
-
-def test_a_large_file_is_spliced_and_a_small_one_is_not(tmp_path: Path) -> None:
-    small, large = _write(tmp_path), tmp_path / "large.parquet"
-    table = pa.table({f"c{n}": np.random.default_rng(n).random(100_000) for n in range(8)})
-    pq.write_table(table, large, row_group_size=25_000)
-    rows = table.slice(5, 1).set_column(3, "c3", pa.array([2.0]))
-    assert Edit([5], rows).on_disk(large, tmp_path / "1", None).method == "column splice"
-    assert _patch([150], n=[0.1]).on_disk(small, tmp_path / "2", None).method == "full"
+    done = _patch([150, 250], n=[0.1, 0.1], s=["s7", "?"]).on_disk(path, new)
+    assert done.reason == "2 of 5 columns in 2 of 4 row groups change"
 
 
 def test_a_forced_rewrite_is_a_full_one(tmp_path: Path) -> None:
@@ -534,7 +536,6 @@ def test_a_forced_rewrite_is_a_full_one(tmp_path: Path) -> None:
         Replacement(nothing, nothing, force=True),
         lambda numbers: TABLE.take(pa.array(numbers)),
         str(new),
-        costs=ALWAYS,
     )
     assert (done.method, done.rows) == ("full", ROWS)
     assert same(read(new), TABLE)
@@ -609,3 +610,50 @@ def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed:
     expected = before.to_pydict()
     expected[changed][3] = dt.datetime(1970, 1, 1, 0, 0, 0, 70)
     assert read(new).to_pydict() == expected
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("keep_others", [True, False])
+def test_large_row_groups_are_taken_one_by_one_and_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, keep_others: bool
+) -> None:
+    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    positions = [5, 101, 102, 299, 399]
+    rows = _patch(positions, n=[-1.0] * 5, s=["s1", "?", "s3", None, "?"], t=[None] * 5).rows
+    edit = Edit(positions, rows, keep_others)
+    done = edit.on_disk(path, new, keys=["id"], threads=threads)
+    assert (done.encoded_row_groups > 0, done.unchanged_rows) == (True, 0)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+def test_a_first_change_far_behind_leaves_what_is_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
+    path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
+    edit = _patch([5, 150, 399], n=[2.5, 75.0, -1.0])  # the first two are equal
+    done = edit.on_disk(path, new)
+    assert (done.encoded_row_groups, done.copied_row_groups, done.unchanged_rows) == (1, 3, 2)
+    assert same(read(new), edit.in_memory(TABLE))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_dictionaries_keep_only_the_values_of_their_row_group(tmp_path: Path, version: str) -> None:
+    path, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    words = [None if n % 7 == 0 else f"word {n // 1000} {n % 3}" for n in range(3000)]
+    table = pa.table({"id": range(3000), "s": words})
+    options = {"write_page_index": True, "data_page_version": version, "data_page_size": 512}
+    pq.write_table(table, path, row_group_size=1000, max_rows_per_page=100, **options)
+    rows = pa.table({"id": [1, 2500], "s": ["aaa", "zzz"]})
+    edit = Edit([1, 2500], rows)
+    edit.on_disk(path, new, keys=["id"])
+    assert same(read(new), edit.in_memory(table))
+    with pq.ParquetFile(new, read_dictionary=["s"]) as file:
+        for number, more in enumerate(["aaa", None, "zzz"]):
+            (chunk,) = file.read_row_group(number).column("s").chunks
+            expected = {f"word {number} {n}" for n in range(3)} | ({more} if more else set())
+            assert set(chunk.dictionary.to_pylist()) == expected
+            found = file.metadata.row_group(number).column(1)
+            assert (found.statistics.min, found.statistics.max) == (min(expected), max(expected))
+            assert found.statistics.null_count == chunk.null_count

@@ -23,13 +23,11 @@ from fsspeckit.core.parquet.format.layout import (
 )
 from fsspeckit.core.parquet.format.pages import check_chunks
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
-from fsspeckit.core.parquet.patch.chunk import ColumnPatch, can_patch, patch_chunks
 from fsspeckit.core.parquet.patch.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
     prefilter_chunk,
 )
-from fsspeckit.core.parquet.patch.page_reader import IndexedPages, PageReader, PageValues
 from fsspeckit.core.parquet.splice.assembler import (
     Original,
     Splicer,
@@ -38,13 +36,12 @@ from fsspeckit.core.parquet.splice.assembler import (
     open_sink,
 )
 from fsspeckit.core.parquet.splice.chunk_encoder import (
+    ChunkStyle,
     EncodedChunk,
+    WriterStyle,
     check_encodable,
-    chunk_options,
-    encode_columns,
-    merged_options,
-    page_options,
-    shared_options,
+    encode_groups,
+    writer_styles,
 )
 from fsspeckit.core.parquet.splice.writer_properties import (
     WriterProperties,
@@ -63,44 +60,37 @@ __all__ = [
     "BloomFilter",
     "CannotSpliceError",
     "Chunk",
+    "ChunkStyle",
     "Column",
-    "ColumnPatch",
     "EncodedChunk",
     "FileLayout",
     "Group",
-    "IndexedPages",
     "KeyPrefilter",
     "Original",
-    "PageReader",
-    "PageValues",
     "PrefilteredRows",
     "Spec",
     "Splicer",
     "ThriftError",
     "WriterProperties",
+    "WriterStyle",
     "bound_exactness",
-    "can_patch",
     "check_chunks",
     "check_columns",
     "check_encodable",
     "check_spliced",
-    "chunk_options",
     "columns_of",
     "decode",
     "encode",
-    "encode_columns",
+    "encode_groups",
     "hash_values",
     "header_and_bitset_length",
-    "merged_options",
     "open_original",
     "open_sink",
-    "page_options",
     "parse_layout",
-    "patch_chunks",
     "prefilter_chunk",
     "properties_of_new_files",
     "read_footer",
     "read_writer_properties",
-    "shared_options",
     "sorting_columns",
+    "writer_styles",
 ]

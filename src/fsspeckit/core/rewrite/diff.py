@@ -1,59 +1,39 @@
-"""The difference between a file and its replacement rows, and the cheapest way to write it.
+"""The difference between a file and its replacement rows, found for several row groups at once.
 
 Old and new values are compared before anything is written, so that a file, a row group or a column
-without a change is left alone. Costs are estimated from the footer and from measured rates. Only
-their ratios decide, and these differ little between machines: encoding is by far the most expensive
-step, decoding comes next, and copying is nearly free.
+without a change is left alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from fsspeckit.core.arrow_compat import cast_table, cast_values, naming_damage, take_rows
-from fsspeckit.core.parquet import can_patch
+from fsspeckit.core.arrow_compat import cast_table, naming_damage, open_data_file, take_rows
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
-from fsspeckit.core.threads import ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet import (
-        Column,
-        FileLayout,
-        IndexedPages,
-        PageValues,
-        WriterProperties,
-    )
+    from fsspeckit.core.parquet import WriterProperties
     from fsspeckit.storage import Root
 
     Positions = NDArray[np.int64]
     RowSource = Callable[[Positions], pa.Table]
-    Probed = Mapping[str, PageValues | IndexedPages]
-    Probe = Callable[[int, Positions], Probed]
-    """Reads pages of a row group, of the columns for which that is cheaper than all of it."""
 
 Method = Literal["kept", "column splice", "splice", "full"]
 """Nothing is written; some columns of some row groups; whole row groups; the whole file."""
 
-Item = TypeVar("Item")
-
-UNIT_BYTES: Final = 4 * 1024 * 1024
-"""Columns of a row group are encoded together until they have this many bytes."""
-
-# Compared rows beyond this size are read again for writing: Spark's workers have little memory.
-_MAX_CACHED_BYTES = 48 * 1024 * 1024
-# Row groups whose pages are decoded at the same time.
-_PROBERS = 2
-# Up to this many replaced rows, the rows between them are referenced instead of copied.
-_MAX_SLICED_ROWS = 32
+MAX_RUN_BYTES = 32 * 1024 * 1024
+"""Row groups are decoded and encoded together until they have this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -121,59 +101,8 @@ class Rewritten:
         }
 
 
-@dataclass(frozen=True)
-class RowGroupDiff:
-    """The changes of one row group."""
-
-    number: int
-    rows: int
-    """The number of rows after the change."""
-
-    columns: tuple[str, ...]
-    """The columns to encode again; all of them if rows are deleted."""
-
-    loses_rows: bool = False
-    changed: frozenset[str] = frozenset()
-    """The columns in which a value of a remaining row changes."""
-
-
-@dataclass(frozen=True)
-class ComparedRows:
-    """The replaced rows of a row group, old and new."""
-
-    old: pa.Table
-    new: pa.Table
-    pages: Probed
-    """The pages that hold them, of the columns whose other pages can stay."""
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in memory."""
-        pages = sum(one.nbytes for one in self.pages.values())
-        return int(pages + self.old.nbytes + self.new.nbytes)
-
-
-class _Cache(Generic[Item]):
-    """One item for each of some row groups, and their size."""
-
-    def __init__(self) -> None:
-        self._items: dict[int, tuple[Item, int]] = {}
-        self.nbytes = 0
-
-    def keep(self, number: int, item: Item, size: int) -> None:
-        self.forget(number)
-        self._items[number] = (item, size)
-        self.nbytes += size
-
-    def get(self, number: int) -> Item | None:
-        return self._items.get(number, (None, 0))[0]
-
-    def forget(self, number: int) -> None:
-        self.nbytes -= self._items.pop(number, (None, 0))[1]
-
-
 class FileDiff:
-    """A file and its replacement rows, compared row group by row group."""
+    """A file and its replacement rows."""
 
     def __init__(
         self,
@@ -183,165 +112,157 @@ class FileDiff:
         properties: WriterProperties,
         replacement: Replacement,
         rows: RowSource,
-        probe: Probe = lambda number, positions: {},
+        key_columns: Collection[str] = (),
     ) -> None:
         self.root = root
         self.path = path
         self.file = file
         self.properties = properties
+        self.keeps_others = replacement.keep_others
         self._replacement = replacement
         self._rows = rows
-        self._probe = probe
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        self._sizes = [group.total_byte_size for group in groups]
+        self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._cuts = np.searchsorted(replacement.positions, self._starts)
-        self._old: _Cache[pa.Table] = _Cache()
-        self._new: _Cache[pa.Table] = _Cache()
-        self._compared: _Cache[ComparedRows] = _Cache()
-        self.unchanged_rows = 0
-
-    @property
-    def groups(self) -> range:
-        """The numbers of all row groups."""
-        return range(self.file.num_row_groups)
-
-    def row_group_diffs(self) -> list[RowGroupDiff]:
-        """Compare old and new values; returns the row groups that change."""
-        found = [self._row_group_diff(number, probed) for number, probed in self._all_probed()]
-        return [diff for diff in found if diff is not None]
-
-    def _all_probed(self) -> Iterator[tuple[int, Probed]]:
-        """The row groups with a match, and their pages; some are decoded ahead."""
-        touched = [number for number in self.groups if self._is_touched(number)]
-        if len(touched) == 1:  # a thread would cost more than it saves
-            yield touched[0], self._probed(touched[0])
-            return
-        with ThreadPool(_PROBERS, "fsspeckit-probe") as pool:
-            yield from zip(touched, pool.map(self._probed, touched, _PROBERS), strict=True)
-
-    def _probed(self, number: int) -> Probed:
-        positions = self._positions(number)
-        return self._probe(number, positions) if len(positions) else {}
+        # Keys are equal; only those of 0.0 may have another sign, and those of NaN other bits.
+        self.compared = [
+            field.name
+            for field in properties.schema
+            if field.name not in key_columns or pa.types.is_floating(field.type)
+        ]
 
     def rows_of(self, number: int) -> int:
         """The number of rows of a row group before the change."""
         return int(self._starts[number + 1] - self._starts[number])
 
-    def _is_touched(self, number: int) -> bool:
-        holds_match = bool(self._cuts[number] < self._cuts[number + 1])
-        return holds_match or (not self._replacement.keep_others and self.rows_of(number) > 0)
+    def matches_of(self, number: int) -> int:
+        """The number of rows of a row group that are replaced."""
+        return int(self._cuts[number + 1] - self._cuts[number])
 
-    def _row_group_diff(self, number: int, probed: Probed) -> RowGroupDiff | None:
-        matches = int(self._cuts[number + 1] - self._cuts[number])
-        loses_rows = not self._replacement.keep_others and matches < self.rows_of(number)
-        names = tuple(self.properties.schema.names)
-        if not matches:
-            return RowGroupDiff(number, 0, names, loses_rows=True)
-        compared = self._compare(number, probed)
-        different = self._different(compared.old, compared.new)
-        if loses_rows:
-            return RowGroupDiff(number, matches, names, loses_rows=True, changed=different)
-        if not different:
-            self.forget(number)
-            return None
-        columns = tuple(name for name in names if name in different)
-        if compared.pages:
-            self._remember(self._compared, number, compared, compared.nbytes)
-        return RowGroupDiff(number, self.rows_of(number), columns, changed=different)
+    def rows_after(self, number: int) -> int:
+        """The number of rows of a row group after the change."""
+        return self.rows_of(number) if self.keeps_others else self.matches_of(number)
 
-    def _compare(self, number: int, probed: Probed) -> ComparedRows:
-        """The replaced rows of a row group, old and new."""
-        positions, new = self._positions(number), self._new_rows(number)
-        types = dict(zip(new.schema.names, new.schema.types, strict=True))
-        pages = {
-            name: found
-            for name, found in probed.items()
-            if _means_the_same(found.type, types[name])
-        }
-        values = {name: cast_values(found.rows, types[name]) for name, found in pages.items()}
-        others = [name for name in new.column_names if name not in pages]
-        if others:
-            old = self._old_rows(number, others)
-            self._remember(self._old, number, old, old.nbytes)
-            replaced = take_rows(old, pa.array(positions))
-            values.update(zip(others, replaced.columns, strict=True))
-        replaced = pa.table([values[name] for name in new.column_names], schema=new.schema)
-        useful = {name: found for name, found in pages.items() if can_patch(found)}
-        return ComparedRows(replaced, new, useful)
+    def runs(self) -> Iterator[Run]:
+        """The row groups with a match, or that lose rows, in parts that fit into memory."""
+        run: list[int] = []
+        size = 0
+        for number, own in enumerate(self._sizes):
+            if not self.matches_of(number) and self.rows_after(number) == self.rows_of(number):
+                continue
+            if run and size + own > MAX_RUN_BYTES:
+                yield Run(self, tuple(run))
+                run, size = [], 0
+            run.append(number)
+            size += own
+        if run:
+            yield Run(self, tuple(run))
 
-    def _different(self, old: pa.Table, new: pa.Table) -> frozenset[str]:
-        """The columns in which a matching row changes; counts the unchanged rows."""
-        differs = np.zeros(new.num_rows, bool)
-        found = set()
-        for name, one, other in zip(new.column_names, old.columns, new.columns, strict=True):
-            different = different_values(one.combine_chunks(), other.combine_chunks())
-            if different.any():
-                found.add(name)
-                differs |= different
-        self.unchanged_rows += int((~differs).sum())
-        return frozenset(found)
+    def positions(self, numbers: Sequence[int]) -> Positions:
+        """The replaced rows of some row groups, counted from the first row of the first of them."""
+        found = [np.empty(0, np.int64)]
+        before = 0
+        for number in numbers:
+            cut = slice(self._cuts[number], self._cuts[number + 1])
+            found.append(self._replacement.positions[cut] - self._starts[number] + before)
+            before += self.rows_of(number)
+        return np.concatenate(found)
 
-    def _remember(self, cache: _Cache[Item], number: int, item: Item, size: int) -> None:
-        used = sum(one.nbytes for one in (self._old, self._new, self._compared))
-        if used + size <= _MAX_CACHED_BYTES:
-            cache.keep(number, item, size)
-
-    def compared(self, number: int) -> ComparedRows | None:
-        """The replaced rows of a row group, if they are in memory."""
-        return self._compared.get(number)
-
-    def forget(self, number: int) -> None:
-        """Free the memory of a row group."""
-        for cache in (self._old, self._new, self._compared):
-            cache.forget(number)
-
-    def merged(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one row group after the merge, with all or some columns."""
-        names = list(self.properties.schema.names if columns is None else columns)
-        if not self._is_touched(number):
-            return self._old_rows(number, names)
-        new = self._new_rows(number).select(names)
-        if not self._replacement.keep_others or new.num_rows == self.rows_of(number):
-            return new
-        return with_rows(self._known_rows(number, names), new, self._positions(number))
-
-    def _known_rows(self, number: int, names: list[str]) -> pa.Table:
-        """Old rows; only columns that are not in memory are read."""
-        known = self._old.get(number)
-        if known is None:
-            return self._old_rows(number, names)
-        columns = dict(zip(known.column_names, known.columns, strict=True))
-        missing = [name for name in names if name not in columns]
-        if missing:
-            read = self._old_rows(number, missing)
-            columns.update(zip(missing, read.columns, strict=True))
-        schema = pa.schema([self.properties.schema.field(name) for name in names])
-        return pa.table([columns[name] for name in names], schema=schema)
-
-    def _positions(self, number: int) -> Positions:
-        start, end = self._cuts[number], self._cuts[number + 1]
-        positions: Positions = self._replacement.positions[start:end] - self._starts[number]
-        return positions
-
-    def _old_rows(self, number: int, names: list[str]) -> pa.Table:
-        schema = pa.schema([self.properties.schema.field(name) for name in names])
-        with naming_damage(self.root, self.path):
-            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
-            old = self.file.read_row_group(number, columns=names).select(names)
-        return cast_table(old, schema)
-
-    def _new_rows(self, number: int) -> pa.Table:
-        start, end = int(self._cuts[number]), int(self._cuts[number + 1])
-        if start == end:
+    def new_rows(self, numbers: Sequence[int]) -> pa.Table:
+        """The rows of the source for the positions of some row groups, as the file stores them."""
+        cuts = [slice(self._cuts[number], self._cuts[number + 1]) for number in numbers]
+        if not sum(cut.stop - cut.start for cut in cuts):
             return self.properties.schema.empty_table()
-        known = self._new.get(number)
-        if known is not None:
-            return known
-        source = self._rows(self._replacement.source_rows[start:end])
+        source = self._rows(np.concatenate([self._replacement.source_rows[cut] for cut in cuts]))
         check_same_columns(source.column_names, self.properties.schema.names, "file")
-        rows = stored_rows(source, self.properties)
-        self._remember(self._new, number, rows, rows.nbytes)
-        return rows
+        return stored_rows(source, self.properties)
+
+    def old_rows(
+        self, numbers: Sequence[int], names: Sequence[str], indexed: Collection[str] = ()
+    ) -> pa.Table:
+        """Columns of some row groups; those in ``indexed`` as dictionaries, for fewer bytes."""
+        names = list(names)
+        wanted = [name for name in names if name in indexed]
+        unit, metadata = self.properties.unit, self.file.metadata
+        # A reader of its own: threads must not share one.
+        with (
+            open_data_file(
+                self.root, self.path, int96_unit=unit, metadata=metadata, indexed=wanted
+            ) as file,
+            naming_damage(self.root, self.path),
+        ):
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            old = file.read_row_groups(list(numbers), columns=names, use_threads=False)
+        schema = pa.schema([_indexed(self.properties.schema.field(n), n in wanted) for n in names])
+        return cast_table(old.select(names), schema)
+
+    def merged(self, number: int) -> pa.Table:
+        """The rows of one row group after the merge."""
+        new = self.new_rows([number])
+        if not self.keeps_others:
+            return new
+        old = self.old_rows([number], self.properties.schema.names)
+        return with_rows(old, new, self.positions([number])) if new.num_rows else old
+
+
+@dataclass(frozen=True)
+class Run:
+    """Row groups that are decoded together."""
+
+    diff: FileDiff
+    numbers: tuple[int, ...]
+
+    @cached_property
+    def matched(self) -> tuple[int, ...]:
+        """The row groups with a match; others lose all their rows."""
+        return tuple(number for number in self.numbers if self.diff.matches_of(number))
+
+    @cached_property
+    def new(self) -> pa.Table:
+        """The new rows, in the order of their positions."""
+        return self.diff.new_rows(self.matched)
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The positions of the new rows among the rows of the run."""
+        return self.diff.positions(self.matched)
+
+    def compare(self, names: Sequence[str], indexed: Collection[str] = ()) -> ColumnsDiff:
+        """Compare old and new values of some columns."""
+        old = self.diff.old_rows(self.matched, names, indexed).unify_dictionaries()
+        new = self.new.select(names)
+        before = take_rows(old, pa.array(self.positions))
+        cuts = np.cumsum([0, *map(self.diff.matches_of, self.matched)])
+        differs = np.zeros(new.num_rows, bool)
+        changed: dict[int, set[str]] = {number: set() for number in self.numbers}
+        for name, one, other in zip(names, before.columns, new.columns, strict=True):
+            different = different_values(one.combine_chunks(), other.combine_chunks())
+            counts = np.concatenate([[0], np.cumsum(different)])[cuts]
+            for at in np.flatnonzero(np.diff(counts)).tolist():
+                changed[self.matched[at]].add(name)
+            differs |= different
+        return ColumnsDiff(self, old, changed, differs)
+
+
+@dataclass(frozen=True)
+class ColumnsDiff:
+    """Columns of a run, compared."""
+
+    run: Run
+    old: pa.Table
+    changed: dict[int, set[str]]
+    """For each row group, the columns in which a value changes."""
+
+    differs: NDArray[np.bool_]
+    """For each new row, whether it differs in one of the columns."""
+
+    def merged(self, names: Sequence[str]) -> pa.Table:
+        """The rows of the run after the merge."""
+        new = self.run.new.select(names)
+        if not self.run.diff.keeps_others:
+            return new
+        return with_rows(self.old.select(names), new, self.run.positions)
 
 
 def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:
@@ -351,38 +272,32 @@ def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:
 
 def with_rows(old: pa.Table, new: pa.Table, positions: Positions) -> pa.Table:
     """Replace the rows at some positions."""
-    if len(positions) <= _MAX_SLICED_ROWS and not any(
-        any(dictionaries_in(kind)) for kind in old.schema.types
-    ):
-        return _patched(old, new, positions)
     index = np.arange(old.num_rows)
     index[positions] = old.num_rows + np.arange(len(positions))
-    new = cast_table(new, old.schema)  # the metadata of the schema aside, they are the same
+    new = cast_table(new, old.schema)
     both = pa.concat_tables([old, new]).unify_dictionaries()
     return take_rows(both, pa.array(index))
 
 
-def _patched(old: pa.Table, new: pa.Table, positions: Positions) -> pa.Table:
-    columns = []
-    for one, other in zip(old.columns, new.columns, strict=True):
-        chunks, end = [], 0
-        for number, position in enumerate(positions.tolist()):
-            chunks += one.slice(end, position - end).chunks + other.slice(number, 1).chunks
-            end = position + 1
-        chunks += one.slice(end).chunks
-        columns.append(pa.chunked_array(chunks, type=one.type))
-    return pa.table(columns, schema=old.schema)
+def _indexed(field: pa.Field, is_indexed: bool) -> pa.Field:
+    return field.with_type(pa.dictionary(pa.int32(), field.type)) if is_indexed else field
 
 
-def _means_the_same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast to the type that the file is read as keeps the values."""
-    if pa.types.is_dictionary(wanted):
-        wanted = wanted.value_type
-    if found.equals(wanted):
-        return True
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
-        return bool(found.unit == wanted.unit and bool(found.tz) == bool(wanted.tz))
-    return {found, wanted} in ({pa.string(), pa.large_string()}, {pa.binary(), pa.large_binary()})
+def compact_dictionaries(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """Leave out the dictionary values that no row of the table has."""
+    columns = [
+        _compacted(column.combine_chunks()) if name in names else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _compacted(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    used = values.indices.unique().drop_null()
+    if len(used) == len(values.dictionary):
+        return values
+    indices = pc.index_in(values.indices, value_set=used)
+    return pa.DictionaryArray.from_arrays(indices, values.dictionary.take(used))
 
 
 def dictionaries_in(data_type: pa.DataType) -> Iterator[pa.DictionaryType]:
@@ -392,128 +307,3 @@ def dictionaries_in(data_type: pa.DataType) -> Iterator[pa.DictionaryType]:
     elif pa.types.is_nested(data_type):
         for number in range(data_type.num_fields):
             yield from dictionaries_in(data_type.field(number).type)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds on one machine; only their ratios matter, see `benchmarks/bench_splice.py`."""
-
-    encode: float = 6.0e-9
-    """For each encoded byte, before compression."""
-
-    decode: float = 1.5e-9
-    """For each decoded byte, after decompression."""
-
-    copy: float = 0.4e-9
-    """For each copied byte."""
-
-    unit: float = 2.5e-3
-    """For each separate encoding of some columns of a row group: options, threads, cutting out."""
-
-    group: float = 4.0e-4
-    """For each row group of a full rewrite."""
-
-    chunk: float = 5.0e-5
-    """For each column chunk whose entry in the footer is parsed, moved, written and checked."""
-
-    file: float = 1.5e-3
-    """For a splice: a second file handle, a footer, the check of the new file."""
-
-    full: float = 0.0
-    """For a full rewrite."""
-
-
-COSTS = Costs()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How a file is rewritten, and why."""
-
-    method: Method
-    reason: str
-
-
-def choose(
-    layout: FileLayout,
-    columns: Sequence[Column],
-    diffs: Sequence[RowGroupDiff],
-    workers: int,
-    costs: Costs | None = None,
-) -> Choice:
-    """Choose how to rewrite a file.
-
-    Args:
-        layout: The file.
-        columns: Its top-level columns.
-        diffs: The row groups that change.
-        workers: The number of threads that encode; a full rewrite has one.
-        costs: The costs; by default `COSTS`.
-    """
-    costs = costs or COSTS
-    wanted = _SpliceEstimate.of(layout, columns, diffs)
-    total = sum(chunk.raw_bytes for group in layout.groups for chunk in group.chunks)
-    parallel = max(1, min(workers, wanted.bytes // UNIT_BYTES))
-    encoding = wanted.bytes * costs.encode / parallel + wanted.units * costs.unit
-    splice = (
-        encoding
-        + wanted.bytes * costs.decode
-        + wanted.copied * costs.copy
-        + wanted.chunks * costs.chunk
-        + costs.file
-    )
-    full = total * (costs.encode + costs.decode) + len(layout.groups) * costs.group + costs.full
-    reason = f"{wanted}: about {splice:.3g} s by splicing, {full:.3g} s by writing all of it"
-    if splice >= full:
-        return Choice("full", reason)
-    return Choice("column splice" if wanted.is_partial else "splice", reason)
-
-
-@dataclass(frozen=True)
-class _SpliceEstimate:
-    """The work of a splice."""
-
-    groups: int
-    total_groups: int
-    columns: int
-    total_columns: int
-    units: int
-    chunks: int
-    bytes: int
-    copied: int
-    is_partial: bool
-
-    @classmethod
-    def of(
-        cls, layout: FileLayout, columns: Sequence[Column], diffs: Sequence[RowGroupDiff]
-    ) -> _SpliceEstimate:
-        numbers = {column.name: column.numbers for column in columns}
-        encoded_bytes, copied_bytes = 0, 0
-        by_group = {diff.number: diff for diff in diffs}
-        for number, group in enumerate(layout.groups):
-            diff = by_group.get(number)
-            names = diff.columns if diff is not None and diff.rows else ()
-            encoded = {leaf for name in names for leaf in numbers[name]}
-            for leaf, chunk in enumerate(group.chunks):
-                if leaf in encoded:
-                    encoded_bytes += chunk.raw_bytes
-                elif diff is None or diff.rows:
-                    copied_bytes += chunk.data.length
-        kept = [diff for diff in diffs if diff.rows]
-        return cls(
-            groups=len(diffs),
-            total_groups=len(layout.groups),
-            columns=len({name for diff in kept for name in diff.columns}),
-            total_columns=len(columns),
-            units=max(len(kept), encoded_bytes // UNIT_BYTES),
-            chunks=sum(len(group.chunks) for group in layout.groups),
-            bytes=encoded_bytes,
-            copied=copied_bytes,
-            is_partial=any(len(diff.columns) < len(columns) for diff in kept),
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"{self.columns} of {self.total_columns} columns in {self.groups} of "
-            f"{self.total_groups} row groups change"
-        )

@@ -1,93 +1,63 @@
 """Rewrites one data file with some of its rows replaced, at their positions.
 
-What does not change is copied as bytes where the file allows it and where that is cheaper.
-Otherwise the file is rewritten row group by row group, so that memory is bounded by one of them. A
-file in which no value changes is left alone.
-
-A spliced file is copied as bytes where nothing changes. Decoding happens in this thread, in which
-pyarrow uses its own threads, encoding in others; copying and writing go in the order of the file.
-Memory is bounded by a limit of decoded bytes.
+Row groups and columns in which nothing changes are copied as bytes. The others are decoded at once,
+get their new rows, and are encoded at once, as many as a limit of bytes allows. A file that cannot
+be spliced is rewritten as a whole, row group by row group. A file in which no value changes is left
+alone.
 """
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import Unit, finest_unit, has_nanoseconds, open_data_file
 from fsspeckit.core.parquet import (
     CannotSpliceError,
-    ColumnPatch,
-    IndexedPages,
-    PageReader,
+    ChunkStyle,
     Splicer,
     WriterProperties,
     check_chunks,
     check_columns,
     check_encodable,
     check_spliced,
-    chunk_options,
     columns_of,
-    encode_columns,
-    merged_options,
+    encode_groups,
     open_original,
     open_sink,
-    page_options,
     parse_layout,
-    patch_chunks,
     read_footer,
     read_writer_properties,
-    shared_options,
     sorting_columns,
+    writer_styles,
 )
+from fsspeckit.core.rewrite import diff as diffs
 from fsspeckit.core.rewrite.diff import (
-    UNIT_BYTES,
     FileDiff,
     Replacement,
     Rewritten,
-    choose,
+    compact_dictionaries,
     dictionaries_in,
-    with_rows,
 )
 from fsspeckit.core.schema_conform import resolve_null_types
-from fsspeckit.core.threads import Task, ThreadPool
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
-    from fsspeckit.core.parquet import (
-        Chunk,
-        Column,
-        EncodedChunk,
-        FileLayout,
-        Group,
-        Original,
-        PageValues,
-        Read,
-    )
-    from fsspeckit.core.rewrite.diff import (
-        Choice,
-        ComparedRows,
-        Costs,
-        Positions,
-        Probe,
-        Probed,
-        RowGroupDiff,
-        RowSource,
-    )
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.parquet import Column, EncodedChunk, FileLayout, Original, WriterStyle
+    from fsspeckit.core.rewrite.diff import ColumnsDiff, RowSource, Run
     from fsspeckit.storage import Root
-
-ENCODERS = min(4, os.cpu_count() or 1)
-"""The number of threads that encode."""
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
 # a quarter of the largest, or of this many rows: many small deletions would otherwise leave many
@@ -95,9 +65,6 @@ ENCODERS = min(4, os.cpu_count() or 1)
 _SMALL_SHARE = 4
 _MIN_GROUP_ROWS = 10_000
 _MIN_INDEX_BITS = 32
-_MAX_DECODED_BYTES = 32 * 1024 * 1024
-# The options of pages from which values for a dictionary are cut out.
-_PLAIN = {"column_encoding": None, "data_page_version": "1.0", "write_page_checksum": False}
 
 
 @dataclass(frozen=True)
@@ -108,78 +75,6 @@ class Spliceable:
     original: Original
     layout: FileLayout
     columns: list[Column]
-
-    def probe(self, number: int, positions: Positions) -> dict[str, PageValues | IndexedPages]:
-        """Read the pages of a row group that hold some rows; see `PageReader.probe`."""
-        if not self.root.is_local:  # every page would be a request
-            return {}
-        return self._prober.probe(number, positions)
-
-    @cached_property
-    def _prober(self) -> PageReader:
-        return PageReader(self.layout, self.columns, self.original.read)
-
-    def check_names(self, schema: pa.Schema) -> None:
-        """Raise `CannotSpliceError` if pyarrow reads other columns than the footer names."""
-        if [column.name for column in self.columns] != schema.names:
-            raise CannotSpliceError("pyarrow finds other columns than the footer names")
-
-    def check(self, diff: FileDiff, groups: Sequence[RowGroupDiff]) -> None:
-        """Raise `CannotSpliceError` if a column that changes cannot be encoded."""
-        check_chunks(self.layout, self.original.read)
-        names = {name for one in groups if one.rows for name in one.columns}
-        changed = [column for column in self.columns if column.name in names]
-        for column in changed:
-            # The Arrow schema in the footer stays; its dictionaries must have room for new values.
-            found = dictionaries_in(diff.file.schema_arrow.field(column.name).type)
-            if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in found):
-                raise CannotSpliceError(
-                    f"the dictionary of {column.name!r} may get too many values"
-                )
-        check_encodable(changed, diff.properties.schema, self.layout, diff.properties)
-
-    def write(
-        self,
-        diff: FileDiff,
-        groups: Sequence[RowGroupDiff],
-        choice: Choice,
-        destination: str,
-        ordered: Collection[str] = (),
-    ) -> Rewritten:
-        """Write the new file.
-
-        Args:
-            diff: The file and its replacement rows.
-            groups: The row groups that change.
-            choice: The method, for the result.
-            destination: The path of the new file.
-            ordered: Columns whose values stay equal, so that a sort order by them holds.
-
-        Raises:
-            CannotSpliceError: If that fails; the new file must not be used.
-        """
-        with (
-            open_sink(self.root, destination, self.original) as sink,
-            ThreadPool(ENCODERS, "fsspeckit-encode") as pool,
-        ):
-            splicer = Splicer(self.original, self.layout, sink)
-            writer = _RowGroupWriter(self, diff, splicer, pool, frozenset(ordered))
-            for step in _steps(self.layout, groups):
-                writer.add(step)
-            writer.finish()
-            splicer.finish()
-        self.original.check_unchanged()
-        check_spliced(self.root, destination, self.layout, writer.rows, splicer.indexes)
-        return Rewritten(
-            splicer.rows,
-            diff.unchanged_rows,
-            writer.encoded_groups,
-            method=choice.method,
-            reason=choice.reason,
-            copied_row_groups=len(writer.rows) - writer.encoded_groups,
-            encoded_bytes=writer.encoded_bytes,
-            copied_bytes=splicer.copied_bytes,
-        )
 
 
 @contextmanager
@@ -193,255 +88,266 @@ def open_spliceable(root: Root, path: str) -> Iterator[Spliceable]:
         yield Spliceable(root, original, layout, columns)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Step:
     """One row group of the new file: an old one kept, or made from one or more that change."""
 
     numbers: tuple[int, ...]
     rows: int
-    diff: RowGroupDiff | None = None
+    loses_rows: bool = False
+    changed: set[str] = field(default_factory=set)
+    """The columns in which a value of a remaining row changes."""
+
+    encoded: dict[int, EncodedChunk] = field(default_factory=dict)
+    """The new chunks by the number of their leaf column."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is copied as it is."""
+        return not self.loses_rows and not self.encoded
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it loses all its rows."""
+        return self.loses_rows and not self.rows
 
 
-def _steps(layout: FileLayout, groups: Sequence[RowGroupDiff]) -> list[_Step]:
-    """The row groups of the new file, in order."""
-    by_number = {diff.number: diff for diff in groups}
-    largest = max((group.rows for group in layout.groups), default=0)
-    steps: list[_Step] = []
-    for number, group in enumerate(layout.groups):
-        diff = by_number.get(number)
-        if diff is None:
-            steps.append(_Step((number,), group.rows))
-        elif diff.rows:
-            last = steps[-1] if steps else None
-            if last is not None and _should_join(last, diff, largest):
-                numbers = (*last.numbers, number)
-                steps[-1] = _Step(numbers, last.rows + diff.rows, diff)
-            else:
-                steps.append(_Step((number,), diff.rows, diff))
-    return steps
-
-
-def _should_join(last: _Step, diff: RowGroupDiff, largest: int) -> bool:
-    if last.diff is None or not (last.diff.loses_rows and diff.loses_rows):
-        return False
-    wanted = max(largest, _MIN_GROUP_ROWS)
-    is_small = min(last.rows, diff.rows) * _SMALL_SHARE < wanted
-    return is_small and last.rows + diff.rows <= wanted
-
-
-@dataclass
-class _Waiting:
-    """A row group whose columns are being encoded."""
-
-    step: _Step
-    patched: dict[str, EncodedChunk] = field(default_factory=dict)
-    units: list[tuple[list[Column], Task[list[EncodedChunk]]]] = field(default_factory=list)
-
-
-class _RowGroupWriter:
-    """Encodes row groups in threads and writes them in order."""
+class _Splice:
+    """Writes one file from byte ranges of the old one and new column chunks."""
 
     def __init__(
-        self,
-        source: Spliceable,
-        diff: FileDiff,
-        splicer: Splicer,
-        pool: ThreadPool,
-        ordered: frozenset[str],
+        self, source: Spliceable, diff: FileDiff, ordered: Collection[str], threads: int
     ) -> None:
         self._source = source
         self._diff = diff
-        self._splicer = splicer
-        self._pool = pool
         self._ordered = ordered
+        self._threads = threads
         self._columns = {column.name: column for column in source.columns}
-        self._waiting: deque[_Waiting] = deque()
-        self._encoding: deque[tuple[int, Task[list[EncodedChunk]]]] = deque()
-        self.rows: list[int] = []
-        self.encoded_groups = 0
-        self.encoded_bytes = 0
+        self._checked: set[str] = set()
+        self.unchanged_rows = 0
+        if [*self._columns] != diff.properties.schema.names:
+            raise CannotSpliceError("pyarrow finds other columns than the footer names")
+        check_chunks(source.layout, source.original.read)
 
-    def add(self, step: _Step) -> None:
-        """Begin a row group of the new file."""
-        waiting = _Waiting(step)
-        if step.diff is not None:
-            self._begin(waiting)
-        self._waiting.append(waiting)
-        while self._waiting and all(future.done() for _, future in self._waiting[0].units):
-            self._write(self._waiting.popleft())
+    def write(self, destination: str) -> Rewritten:
+        """Write the new file, unless nothing changes.
 
-    def finish(self) -> None:
-        """Wait for all row groups."""
-        while self._waiting:
-            self._write(self._waiting.popleft())
+        Raises:
+            CannotSpliceError: If that fails; the new file must not be used.
+        """
+        steps, before = self._steps(), []
+        for step in steps:
+            before.append(step)
+            if not step.is_kept:
+                break
+        else:
+            return Rewritten(self._diff.file.metadata.num_rows, self.unchanged_rows, 0)
+        source, done = self._source, _Written()
+        with open_sink(source.root, destination, source.original) as sink:
+            splicer = Splicer(source.original, source.layout, sink)
+            for step in chain(before, steps):
+                self._add(step, splicer, done)
+            splicer.finish()
+        source.original.check_unchanged()
+        check_spliced(source.root, destination, source.layout, done.rows, splicer.indexes)
+        total_columns, total_groups = len(self._columns), len(source.layout.groups)
+        return Rewritten(
+            splicer.rows,
+            self.unchanged_rows,
+            done.encoded_groups,
+            method="column splice" if done.is_partial else "splice",
+            reason=f"{len(done.columns)} of {total_columns} columns in {done.groups} of "
+            f"{total_groups} row groups change",
+            copied_row_groups=len(done.rows) - done.encoded_groups,
+            encoded_bytes=done.encoded_bytes,
+            copied_bytes=splicer.copied_bytes,
+        )
 
-    def _begin(self, waiting: _Waiting) -> None:
-        step = waiting.step
-        assert step.diff is not None
+    def _add(self, step: _Step, splicer: Splicer, done: _Written) -> None:
         group = self._source.layout.groups[step.numbers[0]]
-        waiting.patched = self._patched(step)
-        names = [name for name in step.diff.columns if name not in waiting.patched]
-        for columns, options in self._units(group, names, step.rows):
-            size = sum(group.chunks[n].raw_bytes for column in columns for n in column.numbers)
-            size *= len(step.numbers)
-            self._make_room(size)
-            table = pa.concat_tables(
-                [self._diff.merged(n, [one.name for one in columns]) for n in step.numbers]
-            )
-            future = self._pool.submit(encode_columns, table, options)
-            waiting.units.append((columns, future))
-            self._encoding.append((size, future))
-            del table
-        for number in step.numbers:
-            self._diff.forget(number)
-
-    def _patched(self, step: _Step) -> dict[str, EncodedChunk]:
-        """New chunks of the columns of which only some pages change."""
-        assert step.diff is not None
-        compared = None if step.diff.loses_rows else self._diff.compared(step.diff.number)
-        if compared is None:
-            return {}
-        read = self._source.original.read
-        return patched_columns(step.diff.columns, compared, self._diff.properties, read)
-
-    def _make_room(self, size: int) -> None:
-        """Wait until there is memory for ``size`` bytes that are decoded and not yet encoded."""
-        while self._encoding and (
-            len(self._encoding) > ENCODERS
-            or size + sum(size for size, _ in self._encoding) > _MAX_DECODED_BYTES
-        ):
-            self._encoding.popleft()[1].result()
-
-    def _units(
-        self, group: Group, names: Sequence[str], rows: int
-    ) -> Iterator[tuple[list[Column], dict[str, Any]]]:
-        """Columns that are encoded together, with the options for them."""
-        properties = self._diff.properties
-        unit: list[Column] = []
-        found: list[dict[str, Any]] = []
-        size = 0
-        for name in names:
-            column = self._columns[name]
-            chunks = [group.chunks[number] for number in column.numbers]
-            options = chunk_options(column, chunks, properties, rows)
-            differs = found and shared_options(found[0]) != shared_options(options)
-            if unit and (size >= UNIT_BYTES or differs):
-                yield unit, self._complete(group, unit, found)
-                unit, found, size = [], [], 0
-            unit.append(column)
-            found.append(options)
-            size += sum(chunk.raw_bytes for chunk in chunks)
-        if unit:
-            yield unit, self._complete(group, unit, found)
-
-    def _complete(
-        self, group: Group, columns: list[Column], found: list[dict[str, Any]]
-    ) -> dict[str, Any]:
-        options = merged_options(found)
-        chunks = [group.chunks[number] for column in columns for number in column.numbers]
-        return {**options, **page_options(chunks, self._source.original.read)}
-
-    def _write(self, waiting: _Waiting) -> None:
-        step = waiting.step
-        groups = self._source.layout.groups
-        self.rows.append(step.rows)
-        if step.diff is None:
-            self._splicer.keep(groups[step.numbers[0]])
+        if not step.is_kept:
+            done.groups += len(step.numbers)
+        if step.is_dropped:
             return
-        chunks: list[Chunk | EncodedChunk] = list(groups[step.numbers[0]].chunks)
-        for name, patched in waiting.patched.items():
-            chunks[self._columns[name].first_leaf] = patched
-            self.encoded_bytes += patched.encoded_bytes
-        for columns, future in waiting.units:
-            leaves = [number for column in columns for number in column.numbers]
-            for number, encoded in zip(leaves, future.result(), strict=True):
-                chunks[number] = encoded
-                self.encoded_bytes += encoded.encoded_bytes
-        unsorted = self._unsorted(step)
-        self._splicer.change(groups[step.numbers[0]], step.rows, chunks, unsorted)
-        self.encoded_groups += 1
+        done.rows.append(step.rows)
+        if step.is_kept:
+            splicer.keep(group)
+            return
+        chunks = [step.encoded.get(number, chunk) for number, chunk in enumerate(group.chunks)]
+        splicer.change(group, step.rows, chunks, self._unsorted(step))
+        done.encoded_groups += 1
+        done.encoded_bytes += sum(len(chunk.pages) for chunk in step.encoded.values())
+        done.columns |= set(self._columns) if step.loses_rows else step.changed
+        done.is_partial |= len(step.encoded) < len(chunks)
+        step.encoded.clear()  # its bytes are written
 
     def _unsorted(self, step: _Step) -> set[int]:
         """The leaf columns that may have lost their sort order."""
-        assert step.diff is not None
         if len(step.numbers) > 1:
             return set(range(sum(column.leaves for column in self._source.columns)))
-        changed = step.diff.changed - self._ordered
+        changed = step.changed.difference(self._ordered)
         return {number for name in changed for number in self._columns[name].numbers}
 
+    def _steps(self) -> Iterator[_Step]:
+        """The row groups of the new file, in order, encoded run by run."""
+        start = 0
+        for run in self._diff.runs():
+            end = run.numbers[-1] + 1
+            steps = self._plan(range(start, end))
+            touched = set(run.matched)
+            self._encode(run, [step for step in steps if step.numbers[0] in touched])
+            yield from steps
+            start = end
+        yield from self._plan(range(start, len(self._source.layout.groups)))
 
-def patched_columns(
-    names: Iterable[str], compared: ComparedRows, properties: WriterProperties, read: Read
-) -> dict[str, EncodedChunk]:
-    """Make new chunks for columns of which some pages change.
+    def _plan(self, numbers: range) -> list[_Step]:
+        largest = max((group.rows for group in self._source.layout.groups), default=0)
+        steps: list[_Step] = []
+        dropped: list[_Step] = []
+        for number in numbers:
+            rows = self._diff.rows_after(number)
+            step = _Step((number,), rows, rows < self._diff.rows_of(number))
+            if step.is_dropped:
+                dropped.append(step)
+            elif steps and _should_join(steps[-1], step, largest):
+                steps[-1].numbers += step.numbers
+                steps[-1].rows += rows
+            else:
+                steps.append(step)
+        return [*dropped, *steps]
 
-    Args:
-        names: The columns that change.
-        compared: The rows that change, and the pages that hold them.
-        properties: How the file was written.
-        read: Reads bytes of the file.
+    def _encode(self, run: Run, steps: list[_Step]) -> None:
+        """Compare and encode the columns of a run."""
+        if not run.new.num_rows:
+            return
+        indexed = self._indexed(run)
+        differs = np.zeros(run.new.num_rows, bool)
 
-    Returns:
-        The chunks by column; columns that must be encoded as a whole are left out.
+        def work(names: list[str]) -> NDArray[np.bool_]:
+            return self._encode_columns(run, steps, names, indexed)
 
-    Raises:
-        CannotSpliceError: If new pages cannot be made.
-    """
-    found: dict[str, EncodedChunk] = {}
-    pages = [compared.pages[name] for name in names if name in compared.pages]
-    for together, options in _units(pages, properties, read):
-        schema = pa.schema([_plain(properties.schema.field(one.column.name)) for one in together])
-        patches = [_patch(one, compared, schema.field(one.column.name)) for one in together]
-        chunks = patch_chunks(patches, schema, options, read)
-        for name, chunk in zip(schema.names, chunks, strict=True):
-            if chunk is not None:
-                found[name] = chunk
-    return found
+        units = list(self._units(run))
+        if len(units) == 1 or self._threads == 1:
+            for found in map(work, units):
+                differs |= found
+        else:
+            with ThreadPool(self._threads, "fsspeckit-encode") as pool:
+                for found in pool.map(work, units):
+                    differs |= found
+        self.unchanged_rows += int((~differs).sum())
+
+    def _units(self, run: Run) -> Iterator[list[str]]:
+        """Columns that are decoded and encoded together: as many as memory and threads allow."""
+        names = self._diff.compared if self._diff.keeps_others else [*self._columns]
+        sizes = {name: self._size(run, name) for name in names}
+        limit = min(diffs.MAX_RUN_BYTES, sum(sizes.values()) / self._threads)
+        unit: list[str] = []
+        size = 0
+        for name in names:
+            if unit and size + sizes[name] / 2 > limit:
+                yield unit
+                unit, size = [], 0
+            unit.append(name)
+            size += sizes[name]
+        if unit:
+            yield unit
+
+    def _size(self, run: Run, name: str) -> int:
+        groups = (self._source.layout.groups[number] for number in run.numbers)
+        numbers = self._columns[name].numbers
+        return sum(group.chunks[number].raw_bytes for group in groups for number in numbers)
+
+    def _indexed(self, run: Run) -> frozenset[str]:
+        """The columns of strings that are decoded as dictionaries, and written as such."""
+        groups = [self._source.layout.groups[number] for number in run.numbers]
+        return frozenset(
+            name
+            for name, column in self._columns.items()
+            if self._diff.properties.schema.field(name).type in (pa.string(), pa.binary())
+            and all(_is_indexed(ChunkStyle.of(g.chunks[column.first_leaf])) for g in groups)
+        )
+
+    def _encode_columns(
+        self, run: Run, steps: list[_Step], names: list[str], indexed: frozenset[str]
+    ) -> NDArray[np.bool_]:
+        """Compare and encode some columns; returns which of the new rows differ in them."""
+        compared = [name for name in names if name in self._diff.compared]
+        found = run.compare(compared, indexed)
+        work: dict[WriterStyle, list[_Step]] = {}
+        for step in steps:
+            changed = set[str]().union(*(found.changed[number] for number in step.numbers))
+            step.changed |= changed
+            wanted = [self._columns[n] for n in names if step.loses_rows or n in changed]
+            group = self._source.layout.groups[step.numbers[0]]
+            if wanted:
+                for style in writer_styles(wanted, group, self._source.original.read):
+                    work.setdefault(style, []).append(step)
+        self._check({column.name for style in work for column in style.columns})
+        for style, some in work.items():
+            self._write_columns(found, style, some, indexed)
+        return found.differs
+
+    def _write_columns(
+        self, found: ColumnsDiff, style: WriterStyle, steps: list[_Step], indexed: frozenset[str]
+    ) -> None:
+        names = [column.name for column in style.columns]
+        merged = found.merged(names)
+        numbers = found.run.matched
+        starts = np.cumsum([0, *map(self._diff.rows_after, numbers)])
+        offsets = dict(zip(numbers, starts.tolist(), strict=False))
+        indexed = indexed & {f.name for f in merged.schema if pa.types.is_dictionary(f.type)}
+        tables = []
+        for step in steps:
+            table = merged.slice(offsets[step.numbers[0]], step.rows)
+            tables.append(compact_dictionaries(table, indexed))
+        options = style.options(self._diff.properties, max(step.rows for step in steps))
+        leaves = [number for column in style.columns for number in column.numbers]
+        for step, chunks in zip(steps, encode_groups(tables, options), strict=True):
+            step.encoded.update(zip(leaves, chunks, strict=True))
+
+    def _check(self, names: set[str]) -> None:
+        """Raise `CannotSpliceError` if a column cannot be encoded."""
+        new = [column for name, column in self._columns.items() if name in names - self._checked]
+        for column in new:
+            # The Arrow schema in the footer stays; its dictionaries must have room for new values.
+            found = dictionaries_in(self._diff.file.schema_arrow.field(column.name).type)
+            if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in found):
+                raise CannotSpliceError(
+                    f"the dictionary of {column.name!r} may get too many values"
+                )
+        properties = self._diff.properties
+        check_encodable(new, properties.schema, self._source.layout, properties)
+        self._checked |= names
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    """A field without Arrow dictionary, so that its statistics are those of its values."""
-    is_dictionary = pa.types.is_dictionary(field.type)
-    return field.with_type(field.type.value_type) if is_dictionary else field
+@dataclass
+class _Written:
+    """What a splice wrote."""
+
+    rows: list[int] = field(default_factory=list)
+    """The rows of each row group."""
+
+    groups: int = 0
+    """The old row groups that change."""
+
+    encoded_groups: int = 0
+    encoded_bytes: int = 0
+    columns: set[str] = field(default_factory=set)
+    is_partial: bool = False
+    """Whether a chunk of a row group that changes was copied."""
 
 
-def _patch(
-    pages: PageValues | IndexedPages, compared: ComparedRows, field: pa.Field
-) -> ColumnPatch:
-    old, new = (table.column(field.name).cast(field.type) for table in (compared.old, compared.new))
-    if isinstance(pages, IndexedPages):
-        return ColumnPatch(pages, old, new)
-    schema = pa.schema([field])
-    before = pa.table([pages.values.cast(field.type)], schema=schema)
-    after = with_rows(before, pa.table([new], schema=schema), pages.inside)
-    return ColumnPatch(pages, old, new, after.column(0))
+def _should_join(last: _Step, step: _Step, largest: int) -> bool:
+    if not (last.loses_rows and step.loses_rows):
+        return False
+    wanted = max(largest, _MIN_GROUP_ROWS)
+    is_small = min(last.rows, step.rows) * _SMALL_SHARE < wanted
+    return is_small and last.rows + step.rows <= wanted
 
 
-def _units(
-    pages: Sequence[PageValues | IndexedPages], properties: WriterProperties, read: Read
-) -> list[tuple[list[PageValues | IndexedPages], dict[str, Any]]]:
-    """Columns whose pages hold the same rows and have the same options."""
-    units: dict[object, tuple[list[PageValues | IndexedPages], list[dict[str, Any]]]] = {}
-    for one in pages:
-        options = _options(one, properties, read)
-        # Pages of dictionary indices are not encoded again.
-        spans = () if isinstance(one, IndexedPages) else one.spans
-        alike = (spans, shared_options(options))
-        together, found = units.setdefault(alike, ([], []))
-        together.append(one)
-        found.append(options)
-    return [(together, merged_options(found)) for together, found in units.values()]
-
-
-def _options(
-    pages: PageValues | IndexedPages, properties: WriterProperties, read: Read
-) -> dict[str, Any]:
-    chunk = pages.chunk
-    known = chunk_options(pages.column, [chunk], properties, 1)
-    known |= {"use_dictionary": False, "write_statistics": [chunk.path]}
-    if isinstance(pages, IndexedPages):
-        return {**known, **_PLAIN, "compression": {chunk.path: "NONE"}}
-    return {**known, **page_options([chunk], read)}
+def _is_indexed(style: ChunkStyle) -> bool:
+    # What pyarrow puts into the bloom filter of a dictionary is not known.
+    return style.has_dictionary and not style.has_bloom
 
 
 def rewrite(
@@ -453,7 +359,7 @@ def rewrite(
     *,
     key_columns: Collection[str] = (),
     types: pa.Schema | None = None,
-    costs: Costs | None = None,
+    threads: int = 1,
 ) -> Rewritten:
     """Write a file with some rows replaced, unless no value changes and nothing forces it.
 
@@ -463,9 +369,10 @@ def rewrite(
         replacement: The rows to replace.
         rows: Returns source rows by their numbers, in that order.
         destination: The path of the new file.
-        key_columns: The columns whose values stay equal, so that a sort order by them holds.
+        key_columns: The columns by which rows match: they keep their values, and the sort order by
+            them holds.
         types: The types of columns that the file stores without one, because it has only NULL.
-        costs: The costs by which the method is chosen; by default measured ones.
+        threads: How many threads decode and encode columns.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
@@ -478,18 +385,17 @@ def rewrite(
     ):
         if types is not None:
             properties = properties.with_types(resolve_null_types(properties.schema, types))
-        diff = FileDiff(root, path, file, properties, replacement, rows, _probe_of(source))
-        groups = diff.row_group_diffs()
-        diff.properties = _with_kept_order(diff, groups, key_columns)
-        if replacement.force:
-            return _rewrite_all(diff, destination, "every file is rewritten")
-        if not groups:
-            return Rewritten(file.metadata.num_rows, diff.unchanged_rows, 0)
-        try:
-            return _splice(source, diff, groups, destination, key_columns, costs)
-        except CannotSpliceError as error:
-            # Whatever was begun is overwritten.
-            return _rewrite_all(diff, destination, f"cannot be spliced: {error}")
+        diff = FileDiff(root, path, file, properties, replacement, rows, key_columns)
+        reason = "every file is rewritten"
+        if not replacement.force:
+            try:
+                if isinstance(source, CannotSpliceError):
+                    raise source
+                return _Splice(source, diff, key_columns, threads).write(destination)
+            except CannotSpliceError as error:
+                # Whatever was begun is overwritten.
+                reason = f"cannot be spliced: {error}"
+        return _rewrite_all(diff, destination, key_columns, reason, force=replacement.force)
 
 
 @contextmanager
@@ -508,57 +414,33 @@ def _try_open_spliceable(root: Root, path: str) -> Iterator[Spliceable | CannotS
         yield source
 
 
-def _probe_of(source: Spliceable | CannotSpliceError) -> Probe:
-    def probe(number: int, positions: Positions) -> Probed:
-        if isinstance(source, CannotSpliceError):
-            return {}
-        try:
-            return source.probe(number, positions)
-        except CannotSpliceError:
-            return {}
-
-    return probe
-
-
-def _splice(
-    source: Spliceable | CannotSpliceError,
-    diff: FileDiff,
-    groups: Sequence[RowGroupDiff],
-    destination: str,
-    key_columns: Collection[str],
-    costs: Costs | None,
+def _rewrite_all(
+    diff: FileDiff, destination: str, key_columns: Collection[str], reason: str, *, force: bool
 ) -> Rewritten:
-    if isinstance(source, CannotSpliceError):
-        raise source
-    source.check_names(diff.properties.schema)
-    choice = choose(source.layout, source.columns, groups, ENCODERS, costs)
-    if choice.method == "full":
-        return _rewrite_all(diff, destination, choice.reason)
-    source.check(diff, groups)
-    return source.write(diff, groups, choice, destination, key_columns)
-
-
-def _rewrite_all(diff: FileDiff, destination: str, reason: str) -> Rewritten:
     """Rewrite the whole file, row group by row group."""
+    changed: set[str] = set()
+    unchanged_rows, loses_rows = 0, False
+    for run in diff.runs():
+        loses_rows |= any(diff.rows_after(n) < diff.rows_of(n) for n in run.numbers)
+        if run.new.num_rows:
+            found = run.compare(diff.compared)
+            changed.update(*found.changed.values())
+            unchanged_rows += int((~found.differs).sum())
+    if not (changed or loses_rows or force):
+        return Rewritten(diff.file.metadata.num_rows, unchanged_rows, 0)
+    unsorted = changed.difference(key_columns)
+    kept = sorting_columns(diff.file.metadata, {*diff.properties.schema.names} - unsorted)
+    options = {**diff.properties.options, "sorting_columns": kept}
     rows = 0
-    with open_writer(diff.root, destination, diff.properties) as writer:
-        for number in diff.groups:
+    with open_writer(diff.root, destination, replace(diff.properties, options=options)) as writer:
+        for number in range(diff.file.num_row_groups):
             table = diff.merged(number)
-            diff.forget(number)
             # A row group that loses all its rows goes; one that never had any stays.
             if table.num_rows or not diff.rows_of(number):
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
                 rows += table.num_rows
-    return Rewritten(rows, diff.unchanged_rows, len(diff.groups), method="full", reason=reason)
-
-
-def _with_kept_order(
-    diff: FileDiff, groups: Sequence[RowGroupDiff], key_columns: Collection[str]
-) -> WriterProperties:
-    """The properties of a file that is sorted by the columns in which nothing changes."""
-    changed = {name for one in groups for name in one.changed} - {*key_columns}
-    kept = sorting_columns(diff.file.metadata, {*diff.properties.schema.names} - changed)
-    return replace(diff.properties, options={**diff.properties.options, "sorting_columns": kept})
+    groups = diff.file.num_row_groups
+    return Rewritten(rows, unchanged_rows, groups, method="full", reason=reason)
 
 
 @contextmanager

@@ -163,11 +163,12 @@ class ArrowEngine:
                 files[path].path,
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
+                threads=max(1, _REWRITE_WORKERS // workers),
             )
 
         largest = max((group.bytes for f in footers for group in f.row_groups), default=0)
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
-        workers = max(1, min(_REWRITE_WORKERS, at_once))
+        workers = max(1, min(_REWRITE_WORKERS, at_once, len(files)))
         written: dict[str, Rewritten] = {}
         with ThreadPool(workers, "fsspeckit-rewrite") as pool:
             for path, new in zip(files, pool.map(rewrite_file, files), strict=True):

@@ -73,15 +73,6 @@ class Range:
         return self.start + self.length
 
 
-Part = bytes | memoryview | Range
-"""Bytes of a new file: in memory, or a range of the old one."""
-
-
-def length_of(parts: Iterable[Part]) -> int:
-    """The number of bytes of parts."""
-    return sum(part.length if isinstance(part, Range) else len(part) for part in parts)
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One column of one row group."""

@@ -1,4 +1,4 @@
-"""Pages of a column chunk: their headers, levels and dictionary indices, read and written.
+"""Pages of a column chunk: their headers, levels, values and dictionary indices.
 
 Columns are not nested here, so a value is either present or NULL, and its definition level is one
 bit. Bytes are untrusted: a page that is not what its header says is a `CannotSpliceError`.
@@ -6,7 +6,6 @@ bit. Bytes are untrusted: a page that is not what its header says is a `CannotSp
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,17 +17,12 @@ import pyarrow as pa
 from fsspeckit.core.parquet.format.layout import CannotSpliceError, Range
 from fsspeckit.core.parquet.format.thrift import (
     BOOL,
-    I32,
     INT,
     Spec,
     Struct,
     ThriftError,
     decode,
-    drop_fields,
-    encode,
     read_varint,
-    set_field,
-    varint,
 )
 
 if TYPE_CHECKING:
@@ -63,9 +57,6 @@ class Page:
     kind: int
     values: int
     """The number of values, NULL included; 0 for a dictionary."""
-
-    raw_bytes: int = 0
-    """The size of header and uncompressed body."""
 
     encoding: int | None = None
     has_checksum: bool = False
@@ -117,7 +108,6 @@ def _read_page(start: int, end: int, read: Read) -> Page:
         Range(start, length + values[_SIZE]),
         values.get(1, -1),
         sum(counts),
-        length + values.get(_RAW_SIZE, 0),
         next(encodings, None),
         _CHECKSUM in header.kinds,
     )
@@ -214,26 +204,6 @@ class RleBitPacked:
         unpacked: Integers = (found & np.uint64((1 << self.width) - 1)).astype(np.int64)
         return unpacked
 
-    def replaced(self, positions: Integers, values: Integers) -> bytes | None:
-        """Return the bytes with other values at some positions.
-
-        None if a value needs more bits, or if one of an RLE run would change.
-        """
-        run, bits = self._find(positions)
-        if (self.bits[run] == _REPEATED).any() or int(values.max()) >> self.width:
-            return None
-        shift = (bits & 7).astype(np.uint64)
-        masks = np.uint64((1 << self.width) - 1) << shift
-        shifted = values.astype(np.uint64) << shift
-        out = np.frombuffer(bytearray(self.data), np.uint8)
-        for number in range((self.width + 14) // 8):
-            down = np.uint64(8 * number)
-            at = np.minimum((bits >> 3) + number, len(out) - 1)
-            # Two values may share a byte, so every change must see the one before.
-            np.bitwise_and.at(out, at, ~(masks >> down).astype(np.uint8))
-            np.bitwise_or.at(out, at, (shifted >> down).astype(np.uint8))
-        return out.tobytes()
-
 
 def parse_runs(data: bytes, width: int, count: int) -> RleBitPacked:
     """Find the runs of ``count`` values of ``width`` bits.
@@ -285,30 +255,6 @@ def _unpack(packed: bytes, width: int) -> Integers:
     return out.T.reshape(-1).astype(np.int64)
 
 
-def width_of(values: Integers) -> int:
-    """The number of bits that the largest value needs."""
-    return int(values.max()).bit_length() if len(values) else 0
-
-
-def pack(values: Integers, width: int) -> bytes:
-    """Encode values: one RLE run if all are the same, else one bit-packed run."""
-    if not len(values):
-        return b""
-    if (values == values[0]).all():
-        return varint(len(values) << 1) + int(values[0]).to_bytes((width + 7) // 8, "little")
-    groups = -(-len(values) // _GROUP)
-    padded = np.zeros(groups * _GROUP, np.uint64)
-    padded[: len(values)] = values
-    rows = np.ascontiguousarray(padded.reshape(groups, _GROUP).T)
-    out = np.zeros((width + 1, groups), np.uint8)
-    for number in range(_GROUP):
-        first, shift = divmod(number * width, 8)
-        shifted = rows[number] << np.uint64(shift)
-        for further in range((width + shift + 7) // 8):
-            out[first + further] |= (shifted >> np.uint64(8 * further)).astype(np.uint8)
-    return varint(groups << 1 | 1) + out[:width].T.tobytes()
-
-
 # The bodies of pages
 
 _HEADER: Final[Spec] = {
@@ -350,13 +296,6 @@ class Codec:
             raise CannotSpliceError("a page is not as long as its header says")
         return raw
 
-    def compress(self, data: bytes) -> bytes:
-        """Return the compressed bytes."""
-        if self._codec is None or not data:
-            return data
-        compressed: bytes = self._codec.compress(data, asbytes=True)
-        return compressed
-
 
 def codec_of(number: int) -> Codec | None:
     """The codec with this number in Parquet; None if pyarrow does not write it."""
@@ -370,41 +309,23 @@ def codec_of(number: int) -> Codec | None:
 class DictionaryPage:
     """A dictionary page."""
 
-    header: Struct
+    count: int
     values: Octets
     """Its values, plain and one after the other."""
-
-    codec: Codec
-
-    @property
-    def count(self) -> int:
-        """The number of values."""
-        return int(self.header.values[_DICTIONARY].values[1])
 
     @classmethod
     def of(cls, page: bytes, codec: Codec) -> DictionaryPage:
         """Open a page, or raise `CannotSpliceError` if it is damaged."""
         header, start = _header(page, _DICTIONARY)
         values = codec.decompress(memoryview(page)[start:], header.values[_RAW_SIZE])
-        return cls(header, values, codec)
-
-    def extended(self, values: bytes, count: int) -> bytes:
-        """Return the page with ``count`` values added at its end."""
-        header = _copied(self.header, _DICTIONARY)
-        inside = header.values[_DICTIONARY]
-        inside.values[1] += count
-        drop_fields(inside, [3])  # it may have been sorted
-        body = b"".join([self.values, values])
-        return _page(header, self.codec.compress(body), len(body))
+        return cls(header.values[_DICTIONARY].values[1], values)
 
 
 @dataclass(frozen=True)
 class _DataPage:
-    header: Struct
     levels: bytes | None
     """Runs of definition levels; None if the column has none."""
 
-    codec: Codec
     count: int
     """The number of values, NULL included."""
 
@@ -426,8 +347,7 @@ class ValuePage(_DataPage):
     @classmethod
     def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> ValuePage:
         """Open a page, or raise `CannotSpliceError` if it is damaged or of an unknown style."""
-        header, levels, body, count = _opened(page, codec, is_optional=is_optional)
-        return cls(header, levels, codec, count, body)
+        return cls(*_opened(page, codec, is_optional=is_optional))
 
     @property
     def rows(self) -> Integers | None:
@@ -445,23 +365,14 @@ class IndexPage(_DataPage):
     @classmethod
     def of(cls, page: bytes, codec: Codec, *, is_optional: bool) -> IndexPage:
         """Open a page, or raise `CannotSpliceError` if it is damaged or of an unknown style."""
-        header, levels, body, count = _opened(page, codec, is_optional=is_optional)
+        levels, count, body = _opened(page, codec, is_optional=is_optional)
         width, runs = (body[0], bytes(body[1:])) if body else (0, b"")
-        return cls(header, levels, codec, count, width, runs)
-
-    @property
-    def nbytes(self) -> int:
-        """Its approximate size in memory."""
-        return len(self.runs) + len(self.levels or b"") + self.count
+        return cls(levels, count, width, runs)
 
     @cached_property
     def _runs(self) -> RleBitPacked:
         count = self.count if self._defined is None else int(self._defined.sum())
         return parse_runs(self.runs, self.width, count)
-
-    def at(self, positions: Integers) -> Integers:
-        """The dictionary indices of the values at some positions; -1 for NULL."""
-        return self._runs.at(positions) if self._defined is None else self.indices()[positions]
 
     def indices(self) -> Integers:
         """The dictionary indices of all values; -1 for NULL."""
@@ -470,53 +381,6 @@ class IndexPage(_DataPage):
         indices = np.full(self.count, -1, np.int64)
         indices[self._defined] = self._runs.values()
         return indices
-
-    @property
-    def largest_index(self) -> int:
-        """The largest dictionary index; -1 if all values are NULL."""
-        indices = self._runs.values()
-        return int(indices.max()) if len(indices) else -1
-
-    def replaced(self, positions: Integers, indices: Integers) -> bytes:
-        """Return the page with other dictionary indices at some positions; -1 for NULL."""
-        if self._defined is None and indices.min() >= 0:
-            runs = self._runs.replaced(positions, indices)
-            if runs is not None:
-                return self._closed(self.levels, bytes([self.width]) + runs, 0)
-        every = self.indices()
-        every[positions] = indices
-        defined = every >= 0
-        kept = every[defined]
-        width = max(self.width, width_of(kept))
-        levels = None if self.levels is None else pack(defined.astype(np.int64), 1)
-        nulls = self.count - len(kept)
-        return self._closed(levels, bytes([width]) + pack(kept, width), nulls)
-
-    def _closed(self, levels: bytes | None, body: bytes, nulls: int) -> bytes:
-        levels = levels or b""
-        if _V2 in self.header.values:
-            header = _copied(self.header, _V2)
-            inside = header.values[_V2]
-            inside.values[2] = nulls
-            set_field(inside, 5, len(levels), I32)
-            drop_fields(inside, [7, 8])  # compressed is the default, and statistics are of old ones
-            return _page(header, levels + self.codec.compress(body), len(levels) + len(body))
-        header = _copied(self.header, _V1)
-        drop_fields(header.values[_V1], [5])
-        prefix = b"" if self.levels is None else len(levels).to_bytes(_PREFIX, "little")
-        raw = prefix + levels + body
-        return _page(header, self.codec.compress(raw), len(raw))
-
-
-def plain_values(pages: bytes, *, is_optional: bool) -> bytes:
-    """The values of uncompressed plain pages of version 1."""
-    found, position = [], 0
-    while position < len(pages):
-        header, start = decode(pages, _HEADER, position)
-        position = start + header.values[_SIZE]
-        raw = pages[start:position]
-        found.append(_cut(raw)[1] if is_optional else raw)
-    return b"".join(found)
 
 
 def _header(page: bytes, kind: int | None = None) -> tuple[Struct, int]:
@@ -534,10 +398,8 @@ def _header(page: bytes, kind: int | None = None) -> tuple[Struct, int]:
         raise CannotSpliceError(f"the header of a page is damaged: {error!r}") from error
 
 
-def _opened(
-    page: bytes, codec: Codec, *, is_optional: bool
-) -> tuple[Struct, bytes | None, Octets, int]:
-    """The header of a data page, its levels, the rest of its body, and its number of values."""
+def _opened(page: bytes, codec: Codec, *, is_optional: bool) -> tuple[bytes | None, int, Octets]:
+    """The levels of a data page, its number of values, and the rest of its body."""
     header, start = _header(page)
     is_v2 = header.values[1] == DATA_PAGE_V2
     inside = header.values[_V2 if is_v2 else _V1].values
@@ -549,7 +411,7 @@ def _opened(
             raise CannotSpliceError("definition levels are of a style that is not known here")
         raw = codec.decompress(data, header.values[_RAW_SIZE])
         levels, body = _cut(raw) if is_optional else (b"", raw)
-    return header, bytes(levels) if is_optional else None, body, inside[1]
+    return bytes(levels) if is_optional else None, inside[1], body
 
 
 def _opened_v2(header: Struct, data: Octets, codec: Codec) -> tuple[Octets, Octets]:
@@ -570,19 +432,3 @@ def _cut(raw: Octets) -> tuple[Octets, Octets]:
     if end > len(raw):
         raise CannotSpliceError("the definition levels of a page are longer than it")
     return raw[_PREFIX:end], raw[end:]
-
-
-def _copied(header: Struct, kind: int) -> Struct:
-    header = header.copy()
-    header.values[kind] = header.values[kind].copy()
-    return header
-
-
-def _page(header: Struct, body: bytes, raw_size: int) -> bytes:
-    """A page with its header, whose sizes and checksum are those of its body."""
-    header.values[_RAW_SIZE] = raw_size
-    header.values[_SIZE] = len(body)
-    if _CHECKSUM in header.kinds:
-        checksum = zlib.crc32(body)
-        header.values[_CHECKSUM] = checksum - (checksum >> 31 << 32)  # as a signed number
-    return encode(header) + body

@@ -166,11 +166,7 @@ class Splicer:
     def _place(self, source: Chunk | EncodedChunk) -> _MovedChunk:
         if isinstance(source, Chunk):
             return _MovedChunk(source, self._copy_later(source.data))
-        starts = [
-            self._copy_later(part) if isinstance(part, Range) else self._write(part)
-            for part in source.pages
-        ]
-        return _MovedChunk(source, starts[0])
+        return _MovedChunk(source, self._write(source.pages))
 
     def _copy_later(self, part: Range) -> int:
         """Schedule the copy of a range, together with those after it; returns its new offset."""

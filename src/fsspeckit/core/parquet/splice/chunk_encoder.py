@@ -1,7 +1,7 @@
 """New column chunks encoded like the ones they replace.
 
-pyarrow encodes columns of one row group into memory, with options read from the old chunks; the
-chunks are then cut out of the result. An empty table shows beforehand whether new chunks would have
+pyarrow encodes columns of row groups into memory, with options read from the old chunks; the chunks
+are then cut out of the result. An empty table shows beforehand whether new chunks would have
 the types that the old footer states.
 """
 
@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.parquet.format.layout import (
     CannotSpliceError,
     Chunk,
-    Range,
     columns_of,
-    length_of,
     parse_layout,
     read_footer,
 )
@@ -34,9 +32,9 @@ from fsspeckit.core.parquet.splice.writer_properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from fsspeckit.core.parquet.format.layout import Column, FileLayout, Part, Read
+    from fsspeckit.core.parquet.format.layout import Column, FileLayout, Group, Read
 
 _CODECS: Final = {
     0: "NONE",
@@ -57,9 +55,10 @@ _BOOLEAN, _INT32, _INT64, _INT96 = range(4)
 _DECIMAL: Final = 5
 _TYPE: Final = 1
 _STATISTICS: Final = 12
+_ENCODING_STATISTICS: Final = 13
+_SIZE_STATISTICS: Final = 16
+_LENGTH_BYTES: Final = 4
 
-_BY_PATH: Final = ("compression", "column_encoding", "bloom_filter_options")
-_LISTS_OF_PATHS: Final = ("use_dictionary", "write_statistics")
 _OF_THE_FILE: Final = ("version", "use_compliant_nested_type", "write_time_adjusted_to_utc")
 
 
@@ -70,75 +69,105 @@ class EncodedChunk:
     chunk: Chunk
     """Its entry in a footer, as if it were in a file of its own."""
 
-    pages: tuple[Part, ...]
-    """Its pages, in parts."""
-
+    pages: memoryview
     bloom: bytes | None = None
     column_index: bytes | None = None
     offset_index: bytes | None = None
 
-    @property
-    def encoded_bytes(self) -> int:
-        """The bytes that are not copied from the old chunk."""
-        return length_of(part for part in self.pages if not isinstance(part, Range))
+
+@dataclass(frozen=True, slots=True)
+class ChunkStyle:
+    """How a column chunk is encoded."""
+
+    path: str
+    codec: str
+    has_dictionary: bool
+    encoding: str | None
+    has_statistics: bool
+    has_bloom: bool
+    has_page_index: bool
+
+    @classmethod
+    def of(cls, chunk: Chunk, length: int | None = None) -> ChunkStyle:
+        """The style of new values for a chunk; ``length`` is theirs where the schema states one.
+
+        Raises:
+            CannotSpliceError: If its codec cannot be written.
+        """
+        metadata, path = chunk.metadata, chunk.path
+        number, encodings = metadata.values[4], metadata.values[2]
+        codec = _CODECS.get(number)
+        if codec is None or (codec != "NONE" and not pa.Codec.is_available(codec.lower())):
+            raise CannotSpliceError(f"the codec {codec or number} of {path!r} cannot be written")
+        is_indexed = any(n in DICTIONARY_ENCODINGS for n in encodings)
+        has_dictionary = is_indexed and dictionary_pays(chunk, length)
+        special = [name for n, name in _SPECIAL_ENCODINGS.items() if n in encodings]
+        return cls(
+            path,
+            codec,
+            has_dictionary,
+            special[-1] if special and not has_dictionary else None,
+            _STATISTICS in metadata.kinds,
+            # pyarrow writes no filter for booleans; arrow-rs does.
+            chunk.bloom is not None and metadata.values[_TYPE] != _BOOLEAN,
+            chunk.offset_index is not None,
+        )
 
 
-def chunk_options(
-    column: Column, chunks: Sequence[Chunk], properties: WriterProperties, rows: int
-) -> dict[str, Any]:
-    """The options with which pyarrow's writer makes chunks like the ones of a column.
+@dataclass(frozen=True)
+class WriterStyle:
+    """Columns that one writer encodes, and how, in all row groups for which this is equal."""
+
+    columns: tuple[Column, ...]
+    chunks: tuple[ChunkStyle, ...]
+    """The style of each leaf."""
+
+    pages: tuple[tuple[str, Any], ...]
+    """The options of `page_options`."""
+
+    def options(self, properties: WriterProperties, rows: int) -> dict[str, Any]:
+        """The options of pyarrow's writer, for row groups of up to ``rows`` rows."""
+        bloom = {"ndv": max(rows, 1), "fpp": BLOOM_FPP}
+        return {
+            **_file_options(properties),
+            **_type_options(self.columns[0]),
+            **dict(self.pages),
+            "compression": {one.path: one.codec for one in self.chunks},
+            "use_dictionary": [one.path for one in self.chunks if one.has_dictionary] or False,
+            "column_encoding": {c.path: c.encoding for c in self.chunks if c.encoding} or None,
+            "write_statistics": [one.path for one in self.chunks if one.has_statistics] or False,
+            "write_page_index": any(one.has_page_index for one in self.chunks),
+            "bloom_filter_options": {c.path: bloom for c in self.chunks if c.has_bloom} or None,
+        }
+
+
+def writer_styles(columns: Sequence[Column], group: Group, read: Read) -> list[WriterStyle]:
+    """The writers that encode columns of a row group like its chunks: one for each set of options.
 
     Args:
-        column: The column.
-        chunks: Its chunks in one row group.
-        properties: The properties of the whole file.
-        rows: The number of rows of the new chunks.
+        columns: The columns.
+        group: The row group.
+        read: Reads bytes of the file.
 
     Raises:
-        CannotSpliceError: If a codec cannot be written.
+        CannotSpliceError: If a codec cannot be written, or there is no data page.
     """
-    encodings = {chunk.path: set(chunk.metadata.values[2]) for chunk in chunks}
-    lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
-    dictionary = [
-        chunk.path
-        for chunk, length in zip(chunks, lengths, strict=True)
-        if encodings[chunk.path].intersection(DICTIONARY_ENCODINGS)
-        and dictionary_pays(chunk, length)
-    ]
-    # pyarrow writes no filter for booleans; arrow-rs does.
-    filtered = [c.path for c in chunks if c.bloom and c.metadata.values[_TYPE] != _BOOLEAN]
-    blooms = {path: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for path in filtered}
-    statistics = [chunk.path for chunk in chunks if _STATISTICS in chunk.metadata.kinds]
-    return {
-        **_file_options(properties),
-        **_type_options(column),
-        "compression": {chunk.path: _codec(chunk) for chunk in chunks},
-        "use_dictionary": dictionary or False,
-        "column_encoding": _special_encodings(encodings, dictionary) or None,
-        "write_statistics": statistics or False,
-        "write_page_index": any(chunk.offset_index for chunk in chunks),
-        "bloom_filter_options": blooms or None,
-    }
+    alike: dict[object, tuple[list[Column], list[ChunkStyle]]] = {}
+    for column in columns:
+        lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
+        own_chunks = (group.chunks[number] for number in column.numbers)
+        styles = [ChunkStyle.of(*one) for one in zip(own_chunks, lengths, strict=True)]
+        has_page_index = any(style.has_page_index for style in styles)
+        shared = (*_type_options(column).values(), has_page_index)
+        some, found = alike.setdefault(shared, ([], []))
+        some.append(column)
+        found += styles
+    chunks = (group.chunks[number] for column in columns for number in column.numbers)
+    pages = tuple(page_options(chunks, read).items()) if columns else ()
+    return [WriterStyle(tuple(some), tuple(found), pages) for some, found in alike.values()]
 
 
-def shared_options(options: dict[str, Any]) -> frozenset[tuple[str, Any]]:
-    """The options of a whole file; columns are written together if these are equal."""
-    paths = (*_BY_PATH, *_LISTS_OF_PATHS)
-    return frozenset((name, value) for name, value in options.items() if name not in paths)
-
-
-def merged_options(options: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One set of options for several columns, whose shared options are equal."""
-    merged = dict(options[0])
-    for name in _BY_PATH:
-        found = (one[name] or {} for one in options)
-        merged[name] = {path: value for one in found for path, value in one.items()} or None
-    for name in _LISTS_OF_PATHS:
-        merged[name] = [path for one in options for path in one[name] or ()] or False
-    return merged
-
-
-def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
+def page_options(chunks: Iterable[Chunk], read: Read) -> dict[str, Any]:
     """Page version and checksums, from the header of one data page."""
     for chunk in chunks:
         for page in pages_of(chunk, read):
@@ -151,23 +180,6 @@ def page_options(chunks: Sequence[Chunk], read: Read) -> dict[str, Any]:
 def _file_options(properties: WriterProperties) -> dict[str, Any]:
     known = properties.options
     return {**{name: known[name] for name in _OF_THE_FILE if name in known}, "store_schema": False}
-
-
-def _codec(chunk: Chunk) -> str:
-    number = chunk.metadata.values[4]
-    name = _CODECS.get(number)
-    if name is None or (name != "NONE" and not pa.Codec.is_available(name.lower())):
-        raise CannotSpliceError(f"the codec {name or number} of {chunk.path!r} cannot be written")
-    return name
-
-
-def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:
-    return {
-        path: name
-        for path in encodings.keys() - set(dictionary)
-        for number, name in _SPECIAL_ENCODINGS.items()
-        if number in encodings[path]
-    }
 
 
 def _type_options(column: Column) -> dict[str, bool]:
@@ -219,21 +231,16 @@ def _check_same(column: Column, layout: FileLayout, found: Column, written: File
         raise CannotSpliceError(f"new values of {column.name!r} would be ordered in another way")
 
 
-def encode_columns(table: pa.Table, options: dict[str, Any]) -> list[EncodedChunk]:
-    """Encode columns as one row group; returns the chunks of all leaves, in order.
+def encode_groups(tables: Sequence[pa.Table], options: dict[str, Any]) -> list[list[EncodedChunk]]:
+    """Encode tables of the same columns, each as one row group; returns the chunks of all leaves.
 
     Args:
-        table: The columns, at least one row.
-        options: What `chunk_options` returned, merged for all of the columns.
+        tables: The columns, at least one row each.
+        options: The options of pyarrow's writer.
 
     Raises:
-        CannotSpliceError: If pyarrow did not encode it, or not as one row group.
+        CannotSpliceError: If pyarrow did not encode them, or not each as one row group.
     """
-    return encode_groups([table], options)[0]
-
-
-def encode_groups(tables: Sequence[pa.Table], options: dict[str, Any]) -> list[list[EncodedChunk]]:
-    """Encode several tables of the same columns, each as one row group; see `encode_columns`."""
     buffer = _encode(tables, options)
     layout = _parse(buffer)
     if [group.rows for group in layout.groups] != [table.num_rows for table in tables]:
@@ -249,9 +256,8 @@ def _cut_out(chunk: Chunk, file: memoryview) -> EncodedChunk:
         None if part is None else bytes(file[part.start : part.end])
         for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
     )
-    return EncodedChunk(
-        chunk, (file[chunk.data.start : chunk.data.end],), bloom, column_index, offset_index
-    )
+    pages = file[chunk.data.start : chunk.data.end]
+    return EncodedChunk(chunk, pages, bloom, column_index, offset_index)
 
 
 def _encode(tables: Sequence[pa.Table], options: dict[str, Any]) -> pa.Buffer:
