@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,6 +81,16 @@ def test_metrics_say_where_time_and_bytes_went(tmp_path: Path) -> None:
     assert (metrics["rows_unchanged"], metrics["files_unchanged"]) == (1, 0)
     assert 0 < metrics["bytes"]["affected"] < metrics["bytes"]["total"]
     assert set(metrics["seconds"]) == {"stage", "plan", "match", "rewrite", "insert", "commit"}
+
+
+def test_the_collector_pauses_during_a_merge_and_runs_again_after_it(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_rows(1, 2), path)
+    seen: list[bool] = []
+    io.merge(
+        _rows(1, v="new"), path, "upsert", ["id"], progress=lambda *_: seen.append(gc.isenabled())
+    )
+    assert (False in seen, gc.isenabled()) == (True, True)
 
 
 def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) -> None:
