@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,14 +73,24 @@ def test_metrics_say_where_time_and_bytes_went(tmp_path: Path) -> None:
     metrics = io.merge(source, path, "upsert", ["id"]).metrics
     assert metrics["files"] == {"total": 2, "affected": 1, "pruned": 1}
     assert metrics["pruned_by"] == {"statistics": 1}
-    assert metrics["row_groups"] == {"total": 6, "affected": 1, "encoded": 3, "copied": 0}
+    assert metrics["row_groups"] == {"total": 6, "affected": 1, "encoded": 1, "copied": 2}
     ((rewritten, how),) = metrics["rewrites"].items()
     assert rewritten in metrics["renamed"]
-    assert how["method"] == "full"
-    assert "1 of 2 columns in 1 of 3 row groups change" in how["reason"]
+    assert how["method"] == "column splice"
+    assert how["reason"] == "1 of 2 columns in 1 of 3 row groups change"
     assert (metrics["rows_unchanged"], metrics["files_unchanged"]) == (1, 0)
     assert 0 < metrics["bytes"]["affected"] < metrics["bytes"]["total"]
     assert set(metrics["seconds"]) == {"stage", "plan", "match", "rewrite", "insert", "commit"}
+
+
+def test_the_collector_pauses_during_a_merge_and_runs_again_after_it(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_rows(1, 2), path)
+    seen: list[bool] = []
+    io.merge(
+        _rows(1, v="new"), path, "upsert", ["id"], progress=lambda *_: seen.append(gc.isenabled())
+    )
+    assert (False in seen, gc.isenabled()) == (True, True)
 
 
 def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) -> None:

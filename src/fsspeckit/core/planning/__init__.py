@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsspeckit.core.planning.footer_cache import FooterCache
-from fsspeckit.core.planning.footers import FileFooter, raw_footer, read_footer, read_footers
+from fsspeckit.core.planning.footers import (
+    FileFooter,
+    gc_disabled,
+    raw_footer,
+    read_footer,
+    read_footers,
+)
 from fsspeckit.core.planning.plan import (
     FilePlan,
     IncrementalRewritePlan,
@@ -54,6 +60,7 @@ __all__ = [
     "check_utf8_paths",
     "constant_bounds",
     "detect_partition_columns",
+    "gc_disabled",
     "key_bounds",
     "parse_hive_partition_path",
     "parse_partition_values",

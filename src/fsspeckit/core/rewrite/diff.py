@@ -173,7 +173,7 @@ class FileDiff:
         """The rows of the source for the positions of some row groups, as the file stores them."""
         cuts = [slice(self._cuts[number], self._cuts[number + 1]) for number in numbers]
         if not sum(cut.stop - cut.start for cut in cuts):
-            return self.properties.schema.empty_table()
+            return pa.Table.from_batches([], self.properties.schema)
         source = self._rows(np.concatenate([self._replacement.source_rows[cut] for cut in cuts]))
         check_same_columns(source.column_names, self.properties.schema.names, "file")
         return stored_rows(source, self.properties)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import FooterCache, plan_files
+from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
@@ -273,6 +273,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 mentions=(Argument("allow_empty", (True,)),),
             )
 
+    @gc_disabled()
     def run(self, snapshot: Snapshot) -> CommitOutcome:
         """Plan, write and commit; again and again if others commit first."""
         change = self._prepare(snapshot)

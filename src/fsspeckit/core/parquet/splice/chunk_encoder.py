@@ -215,7 +215,7 @@ def check_encodable(
     for some in alike.values():
         fields = pa.schema([schema.field(column.name) for column in some])
         options: dict[str, Any] = {**_file_options(properties), **_type_options(some[0])}
-        written = _parse(_encode([fields.empty_table()], options))
+        written = _parse(_encode([pa.Table.from_batches([], fields)], options))
         for column, found in zip(some, columns_of(written.elements), strict=True):
             _check_same(column, layout, found, written)
 
