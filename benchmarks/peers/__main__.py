@@ -64,10 +64,13 @@ def main(arguments: list[str] | None = None) -> None:
 def _results(path: Path, given: argparse.Namespace) -> Results:
     """What an earlier run has measured on this very state of the code, or nothing yet."""
     state = current_state().line
-    results = load(path) if given.resume and path.exists() else Results(path, given.rows)
-    if results.state not in ("", state):
-        print(f"{path.name} is of another state of the code, and measured again.", flush=True)
-        results = Results(path, given.rows)
+    results = Results(path, given.rows)
+    if given.resume and path.exists():
+        known = load(path)
+        if known.state == state:
+            results = known
+        else:
+            print(f"{path.name} is of another state of the code, and measured again.", flush=True)
     if results.rows != given.rows:
         raise SystemExit(
             f"{path} is of {results.rows:,} rows; run without --resume, or with as many."

@@ -161,9 +161,10 @@ def test_a_run_writes_its_page_and_can_be_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_measured_on_other_code_is_measured_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["*Measured on commit 0123456789 of 2026-01-02.*", ""])
+def test_what_was_measured_on_other_code_is_measured_again(tmp_path: Path, state: str) -> None:
     first = run(tmp_path, "--only", "cp", "one-row")
-    first.state = "*Measured on commit 0123456789 of 2026-01-02.*"
+    first.state = state
     first.save()
     again = run(tmp_path, "--resume", "--only", "cp", "one-row")
     assert again.runs != first.runs
