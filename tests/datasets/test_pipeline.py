@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 
 import fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -107,3 +110,24 @@ def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) ->
         pa.set_memory_pool(default)
     assert result.updated == 10
     assert 0 < watched.max_memory() < rows.nbytes / 4
+
+
+def test_files_are_synced_once_while_others_are_rewritten(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_rows(*range(8)), path, max_rows_per_file=2)
+    phase, synced = "", list[tuple[str, str]]()
+
+    @contextmanager
+    def observe(call: syscalls.Call) -> Iterator[None]:
+        if call.name == "fsync" and call.paths[0].endswith(".staged"):
+            synced.append((phase, call.paths[0]))
+        yield
+
+    def follow(now: str, done: int, total: int) -> None:
+        nonlocal phase
+        phase = now
+
+    with syscalls.observed(observe):
+        io.merge(_rows(1, 3, 5, 7, 9, v="new"), path, "upsert", ["id"], progress=follow)
+    assert len(synced) == len({file for _, file in synced}) == 5
+    assert [when for when, _ in synced].count("rewrite") == 4

@@ -139,12 +139,15 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
+        finish: Callable[[StagedFile], None],
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite the given files with the matching rows replaced, where a value changes.
 
         ``files`` says by canonical path where each new file goes. Rows without a match stay if
         ``keep_others``; with ``force`` every given file is rewritten, even without a change.
+        ``finish`` may be called in any thread for a file that is written: it waits for the disk
+        while other files are being encoded. Files that it is not called for are finished later.
         """
         ...
 

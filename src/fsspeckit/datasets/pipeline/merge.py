@@ -381,12 +381,16 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             staged,
             not self._options.deletes,
             self._phases.report,
+            self._finish,
             self._options.rewrite_all,
         )
         for path, done in attempt.rewrites.items():
             if done.is_new:
                 file = replace(staged[path], path=done.path or staged[path].path)
                 attempt.rewritten[path] = (file, done.rows)
+
+    def _finish(self, file: StagedFile) -> None:
+        self._stage().finish(file)
 
     def _stage_like(self, path: str) -> StagedFile:
         """Name a staged file for the new version of a data file, in its directory."""

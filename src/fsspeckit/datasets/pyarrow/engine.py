@@ -31,7 +31,7 @@ from fsspeckit.datasets.pipeline import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -147,6 +147,7 @@ class ArrowEngine:
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
+        finish: Callable[[StagedFile], None],
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
@@ -155,7 +156,7 @@ class ArrowEngine:
 
         def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
-            return rewrite(
+            new = rewrite(
                 target.root,
                 path,
                 Replacement(found.positions, found.source_rows, keep_others, force),
@@ -165,6 +166,9 @@ class ArrowEngine:
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
             )
+            if new.is_new:
+                finish(files[path])
+            return new
 
         largest = max((group.bytes for f in footers for group in f.row_groups), default=0)
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)

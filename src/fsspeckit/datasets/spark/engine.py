@@ -82,7 +82,7 @@ from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -458,13 +458,14 @@ class SparkEngine:
         files: Mapping[str, StagedFile],
         keep_others: bool,
         progress: Progress,
+        finish: Callable[[StagedFile], None],
         force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files, in the tier of the match."""
         found = matches.positions
         if not isinstance(found, _TaskPositions):
             return self._driver.rewrite(
-                source.local, target, matches, files, keep_others, progress, force
+                source.local, target, matches, files, keep_others, progress, finish, force
             )
         done = {path: found.rewritten[path] for path in files if path in found.rewritten}
         chosen = [

@@ -96,6 +96,7 @@ class Stage:
         self.owned_by_commit = False
         """Whether a commit record refers to it, so that it is no longer ours to delete."""
         self._owner = owner
+        self._finished: set[str] = set()
 
     @property
     def path(self) -> str:
@@ -151,10 +152,16 @@ class Stage:
             raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
         check_relative(file.final, what="data file")
         size, rows = _verify(self.storage, file)
+        if file.path not in self._finished:
+            self.finish(file)
+        return Add(name, file.final, rows, size)
+
+    def finish(self, file: StagedFile) -> None:
+        """Give a written file its permissions, and wait until it would survive a power failure."""
         if self.storage.root.is_local:
             self._take_attributes(file)
         self.storage.backend.sync_file(file.path)
-        return Add(name, file.final, rows, size)
+        self._finished.add(file.path)
 
     def _take_attributes(self, file: StagedFile) -> None:
         """Copy permissions from the file it replaces, or from the deepest existing directory.
