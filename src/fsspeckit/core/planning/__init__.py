@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsspeckit.core.planning.footer_cache import FooterCache
+from fsspeckit.core.planning.footer_cache import FooterCache, is_settled
 from fsspeckit.core.planning.footers import FileFooter, raw_footer, read_footer, read_footers
 from fsspeckit.core.planning.plan import (
     FilePlan,
@@ -54,6 +54,7 @@ __all__ = [
     "check_utf8_paths",
     "constant_bounds",
     "detect_partition_columns",
+    "is_settled",
     "key_bounds",
     "parse_hive_partition_path",
     "parse_partition_values",

@@ -1,0 +1,318 @@
+"""The key index: fingerprints of the target's keys, kept in the control directory if asked for.
+
+An entry has the sorted fingerprints of each row group of one data file, and belongs to that file
+by what the footer cache compares: name, size, inode and times, or ETag. Row groups without the
+fingerprint of any source key need no key scan. A file without a valid entry is scanned, and its
+entry is built after the commit.
+
+One file has all entries, behind a checksum, and is replaced as a whole. Fingerprints are in
+segments, which never change: a rewritten file whose row groups keep their keys gets an entry for
+the same bytes. Whatever is damaged, missing or outdated is ignored and built again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
+
+from fsspeckit.core.keys import family, key_fingerprints
+from fsspeckit.core.matching.positions import keys_of_file
+from fsspeckit.core.planning import is_settled
+from fsspeckit.storage import read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.keys import KeyColumn
+    from fsspeckit.core.planning import FileFooter, Target
+    from fsspeckit.storage import DataFile, Storage
+
+    Fingerprints = NDArray[np.uint32]
+    TargetReader = Callable[[Sequence[DataFile]], Target]
+    Found = tuple[str, str, list[int], bytes]
+
+_T = TypeVar("_T")
+_FORMAT: Final = "fsspeckit-keys"
+_VERSION: Final = 1
+_FINGERPRINT_BYTES: Final = 4
+_BUILD_WORKERS: Final = 4
+
+MAX_UPKEEP_ROWS: Final = 50_000_000
+"""A merge that was not asked to create the index reads no more keys than this to complete it."""
+
+_MAX_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+_MAX_SMALL_SEGMENTS: Final = 8
+"""More segments than this of which less than half the limit is used are joined."""
+
+_MAX_READ_GAP_BYTES: Final = 1024 * 1024
+"""Bytes that nobody needs are read up to this number where that saves a request."""
+
+
+class _Entry(NamedTuple):
+    """Where the fingerprints of one data file are."""
+
+    identity: str
+    rows: list[int]
+    """The rows of each row group."""
+
+    checksum: str
+    segment: str
+    offset: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + sum(self.rows) * _FINGERPRINT_BYTES
+
+
+def file_identity(file: DataFile) -> str:
+    """Return what no other version of a file has."""
+    if file.etag is not None:
+        return f"{file.size} {file.etag}"
+    return f"{file.size} {file.mtime_ns} {file.inode} {file.birth_ns}"
+
+
+class StoredKeyIndex:
+    """The key index of a dataset, as one merge uses it and keeps it up to date.
+
+    Args:
+        storage: The dataset.
+        wanted: True to create the index, False to remove it, None to leave that as it is.
+    """
+
+    def __init__(self, storage: Storage, wanted: bool | None = None) -> None:
+        self._storage = storage
+        self._root = storage.root
+        self._wanted = wanted
+        self._columns: tuple[KeyColumn, ...] = ()
+        self._entries: dict[str, _Entry] = {}
+        self._is_kept = self._is_loaded = False
+
+    @property
+    def names(self) -> list[str]:
+        """The key columns."""
+        return [column.name for column in self._columns]
+
+    def load(self, columns: Sequence[KeyColumn]) -> None:
+        """Read the entries, if they are for these key columns and for keys of their types."""
+        self._columns, self._entries = tuple(columns), {}
+        self._is_kept, self._is_loaded = self._wanted is True, False
+        if self._wanted is False:
+            return
+        try:
+            data = self._storage.backend.read(self._storage.control.key_index)
+        except OSError:
+            return
+        try:
+            keys, entries = _decode(data)
+            is_other = [name for name, _ in keys] != self.names
+        except (KeyError, TypeError, ValueError):  # damaged, or of another version
+            keys, is_other = None, False
+        self._is_kept = self._is_kept or not is_other
+        if keys == _encodings(columns):
+            self._entries, self._is_loaded = entries, True
+
+    def read(self, footers: Mapping[int, FileFooter]) -> Iterator[tuple[int, list[Fingerprints]]]:
+        """Yield the sorted fingerprints of each row group of files, by their numbers.
+
+        Files without a valid entry are left out.
+        """
+        found = {number: self._find(footer) for number, footer in footers.items()}
+        entries = {number: entry for number, entry in found.items() if entry is not None}
+        for number, entry, data in self._read(entries):
+            yield number, np.split(np.frombuffer(data, "<u4"), np.cumsum(entry.rows)[:-1])
+
+    def _find(self, footer: FileFooter) -> _Entry | None:
+        """Return the entry of a file, if the file has not changed since."""
+        entry = self._entries.get(self._root.relative(footer.file.path))
+        is_valid = (
+            entry is not None
+            and entry.identity == file_identity(footer.file)
+            and entry.rows == [group.rows for group in footer.row_groups]
+        )
+        return entry if is_valid else None
+
+    def _read(self, entries: Mapping[_T, _Entry]) -> Iterator[tuple[_T, _Entry, memoryview]]:
+        """Yield fingerprints as bytes; an entry whose bytes are not there is forgotten."""
+        for run in _runs(sorted(entries.items(), key=lambda item: item[1][-2:])):
+            start, end = run[0][1].offset, run[-1][1].end
+            path = f"{self._storage.control.key_segments}/{run[0][1].segment}"
+            data = memoryview(b"")
+            with suppress(OSError):
+                data = memoryview(read_range(self._root, path, start, end - start))
+            for key, entry in run:
+                part = data[entry.offset - start : entry.end - start]
+                is_whole = len(part) == entry.end - entry.offset
+                if is_whole and xxh3_64_hexdigest(part) == entry.checksum:
+                    yield key, entry, part
+                else:
+                    self._entries = {k: e for k, e in self._entries.items() if e is not entry}
+
+    def update(
+        self,
+        footers: Iterable[FileFooter],
+        added: Mapping[DataFile, FileFooter | None],
+        begun_ns: int,
+        read: TargetReader,
+    ) -> None:
+        """Bring the index up to date; what fails is done by the next merge.
+
+        Args:
+            footers: The files that were there before and stay.
+            added: New files with the identity that they had in staging, and the file whose keys
+                each of them has, in the same order; None if its keys are others.
+            begun_ns: When the files were listed, or before.
+            read: Reads what must be known of files to read their keys.
+        """
+        with suppress(OSError, pa.ArrowException, ValueError):
+            if self._wanted is False:
+                self._storage.backend.discard(self._storage.control.key_index)
+                self._storage.backend.discard_tree(self._storage.control.key_segments)
+            elif self._is_kept:
+                self._update(footers, added, begun_ns, read)
+
+    def _update(
+        self,
+        footers: Iterable[FileFooter],
+        added: Mapping[DataFile, FileFooter | None],
+        begun_ns: int,
+        read: TargetReader,
+    ) -> None:
+        entries: dict[str, _Entry] = {}
+        missing: list[DataFile] = []
+        before = {footer.file: footer for footer in footers}
+        for file, footer in {**before, **added}.items():
+            entry = None if footer is None else self._find(footer)
+            if entry is not None:
+                entry = entry._replace(identity=file_identity(file))
+                entries[self._root.relative(file.path)] = entry
+            elif file in added or is_settled(file, begun_ns):
+                missing.append(file)
+        if missing:
+            entries |= self._write(self._build(missing, read))
+        if not self._is_loaded or entries != self._entries:
+            self._save(self._joined(entries))
+
+    def _build(self, files: Sequence[DataFile], read: TargetReader) -> Iterator[Found]:
+        """Read the keys of files, and yield path, identity, rows and fingerprints."""
+        target = replace(read(files), key_columns=self._columns)
+        unknown, left = target.unknown_partitions(), MAX_UPKEEP_ROWS
+        numbers = []
+        for number, footer in enumerate(target.footers):
+            left -= footer.rows
+            if footer.error is None and number not in unknown and (left >= 0 or self._wanted):
+                numbers.append(number)
+        with ThreadPoolExecutor(_BUILD_WORKERS, thread_name_prefix="fsspeckit-index") as pool:
+            found = pool.map(lambda number: _read_fingerprints(target, number), numbers)
+            for number, parts in zip(numbers, found, strict=True):
+                file = files[number]
+                now = self._storage.backend.stat(file.path)
+                # Else these may be the keys of a file that had the name for a moment only.
+                if parts and now is not None and file_identity(now) == file_identity(file):
+                    data = np.concatenate(parts).astype("<u4").tobytes()
+                    path = self._root.relative(file.path)
+                    yield path, file_identity(file), list(map(len, parts)), data
+
+    def _write(self, found: Iterable[Found]) -> dict[str, _Entry]:
+        """Write fingerprints into new segments, and return their entries."""
+        entries: dict[str, _Entry] = {}
+        directory = self._storage.control.key_segments
+        self._storage.backend.make_directories(directory)
+        found = iter(found)
+        while True:
+            name, parts, size = f"{uuid.uuid4().hex}.keys", [], 0
+            for path, identity, rows, data in found:
+                entries[path] = _Entry(identity, rows, xxh3_64_hexdigest(data), name, size)
+                parts.append(data)
+                size += len(data)
+                if size >= _MAX_SEGMENT_BYTES:
+                    break
+            if not parts:
+                return entries
+            data = b"".join(parts)
+            self._storage.backend.overwrite(f"{directory}/{name}", data, sync=False)
+
+    def _joined(self, entries: dict[str, _Entry]) -> dict[str, _Entry]:
+        """Return the entries after joining segments, if too many of them are small."""
+        used: Counter[str] = Counter()
+        for entry in entries.values():
+            used[entry.segment] += entry.end - entry.offset
+        small = {name for name, size in used.items() if size * 2 < _MAX_SEGMENT_BYTES}
+        if len(small) <= _MAX_SMALL_SEGMENTS:
+            return entries
+        moved = {path: entry for path, entry in entries.items() if entry.segment in small}
+        stay = {path: entry for path, entry in entries.items() if path not in moved}
+        found = self._read(moved)
+        return stay | self._write((path, e.identity, e.rows, bytes(d)) for path, e, d in found)
+
+    def _save(self, entries: dict[str, _Entry]) -> None:
+        backend, control = self._storage.backend, self._storage.control
+        backend.make_directories(control.path)
+        backend.overwrite(control.key_index, _encode(self._columns, entries), sync=False)
+        used = {entry.segment for entry in entries.values()}
+        for name in backend.names(control.key_segments):
+            if name not in used:  # if a merge that is running wrote it, its keys are read again
+                backend.discard(f"{control.key_segments}/{name}")
+
+
+def _read_fingerprints(target: Target, number: int) -> list[Fingerprints]:
+    """Return the sorted fingerprints of each row group of a file; none if it cannot be read."""
+    groups = range(len(target.footers[number].row_groups))
+    try:
+        keys = keys_of_file(target, None, number, groups)
+        return [np.sort(key_fingerprints(found)) for _, _, found in keys]
+    except (OSError, pa.ArrowException, ValueError):
+        return []
+
+
+def _runs(entries: Iterable[tuple[_T, _Entry]]) -> Iterator[list[tuple[_T, _Entry]]]:
+    """Yield entries in their order, those together whose bytes are read at once."""
+    run: list[tuple[_T, _Entry]] = []
+    for item in entries:
+        last = run[-1][1] if run else item[1]
+        if item[1].segment != last.segment or item[1].offset - last.end > _MAX_READ_GAP_BYTES:
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
+
+
+def _encodings(columns: Sequence[KeyColumn]) -> list[list[str]]:
+    """Return the key columns, and what their canonical values depend on."""
+    return [[column.name, _encoding(column.type)] for column in columns]
+
+
+def _encoding(data_type: pa.DataType) -> str:
+    kind = family(data_type)
+    if kind in ("string", "binary"):
+        return "bytes"
+    is_signed = kind == "integer" and not pa.types.is_uint64(data_type)
+    return "integer" if is_signed else str(data_type)
+
+
+def _encode(columns: Sequence[KeyColumn], entries: Mapping[str, _Entry]) -> bytes:
+    about = {"format": _FORMAT, "version": _VERSION, "keys": _encodings(columns)}
+    data = json.dumps({**about, "entries": entries}).encode()
+    return xxh3_64_hexdigest(data).encode() + b"\n" + data
+
+
+def _decode(content: bytes) -> tuple[list[list[str]], dict[str, _Entry]]:
+    """Read what `_encode` wrote; raises ValueError if it is damaged or of another version."""
+    checksum, _, data = content.partition(b"\n")
+    if xxh3_64_hexdigest(data).encode() != checksum:
+        raise ValueError("the checksum is wrong")
+    about = json.loads(data)
+    if (about["format"], about["version"]) != (_FORMAT, _VERSION):
+        raise ValueError("it is of another version")
+    return about["keys"], {path: _Entry(*entry) for path, entry in about["entries"].items()}
