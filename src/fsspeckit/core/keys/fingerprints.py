@@ -62,7 +62,7 @@ def _hash_bytes(values: pa.Array) -> Hashes:
     # Padded, so that eight bytes can be read from the start of every value.
     data = np.concatenate([content, np.zeros(_WORD_BYTES, np.uint8)])
     words = np.ndarray((len(content) + 1,), "<u8", data, strides=(1,))
-    hashed = lengths.astype(np.uint64)
+    hashed = lengths.astype(np.uint64) * _FACTOR
     longest = int(lengths.max(initial=0))
     is_uniform = bool((lengths == longest).all())
     for number in range(min(-(-longest // _WORD_BYTES), _MAX_WORDS)):
