@@ -24,22 +24,21 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from fsspeckit.core.keys import family, key_fingerprints
+from fsspeckit.core.keys import family, key_column, key_fingerprints
 from fsspeckit.core.matching.positions import keys_of_file
-from fsspeckit.core.planning import is_settled
+from fsspeckit.core.planning import is_settled, read_target
 from fsspeckit.storage import read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import FileFooter, Target
-    from fsspeckit.storage import DataFile, Storage
+    from fsspeckit.storage import DataFile, StagedFile, Storage
 
     Fingerprints = NDArray[np.uint32]
-    TargetReader = Callable[[Sequence[DataFile]], Target]
     Found = tuple[str, str, list[int], bytes]
 
 _T = TypeVar("_T")
@@ -96,6 +95,7 @@ class StoredKeyIndex:
         self._wanted = wanted
         self._columns: tuple[KeyColumn, ...] = ()
         self._entries: dict[str, _Entry] = {}
+        self._added: dict[DataFile, FileFooter | None] = {}
         self._is_kept = self._is_loaded = False
 
     @property
@@ -121,6 +121,15 @@ class StoredKeyIndex:
         self._is_kept = self._is_kept or not is_other
         if keys == _encodings(columns):
             self._entries, self._is_loaded = entries, True
+
+    def load_for_write(self, target: Target) -> None:
+        """Read the entries for a write, which has no key columns of its own."""
+        parts = {part.name: part for part in target.partition_columns}
+        with suppress(OSError, KeyError, TypeError, ValueError):
+            keys, _ = _decode(self._storage.backend.read(self._storage.control.key_index))
+            types = {name: target.types.field(name).type for name, _ in keys if name not in parts}
+            self.load([parts.get(name) or key_column(name, types[name]) for name, _ in keys])
+        self._is_kept = self._is_loaded
 
     def read(self, footers: Mapping[int, FileFooter]) -> Iterator[tuple[int, list[Fingerprints]]]:
         """Yield the sorted fingerprints of each row group of files, by their numbers.
@@ -158,54 +167,72 @@ class StoredKeyIndex:
                 else:
                     self._entries = {k: e for k, e in self._entries.items() if e is not entry}
 
+    def add(self, files: Sequence[StagedFile], replaced: Mapping[str, FileFooter]) -> None:
+        """Take the identity of the files that are about to be committed.
+
+        Nobody else knows them yet, so this is the identity of what was written. ``replaced`` has
+        the file that each of them replaces, by final path.
+        """
+        self._added = {}
+        for file in files if self._is_kept else ():
+            found, old = self._storage.backend.stat(file.path), replaced.get(file.final)
+            if found is not None:
+                # Rows are replaced where they stand: as many rows have the same keys in order.
+                keeps_keys = old is not None and old.rows == file.rows
+                added = found._replace(path=self._storage.path(file.final))
+                self._added[added] = old if keeps_keys else None
+
     def update(
-        self,
-        footers: Iterable[FileFooter],
-        added: Mapping[DataFile, FileFooter | None],
-        begun_ns: int,
-        read: TargetReader,
+        self, target: Target, gone: Collection[str], begun: float, number: int | None = None
     ) -> None:
         """Bring the index up to date; what fails is done by the next merge.
 
         Args:
-            footers: The files that were there before and stay.
-            added: New files with the identity that they had in staging, and the file whose keys
-                each of them has, in the same order; None if its keys are others.
-            begun_ns: When the files were listed, or before.
-            read: Reads what must be known of files to read their keys.
+            target: The dataset as it was before.
+            gone: The files of it that are no longer there.
+            begun: When its files were listed, or before.
+            number: The commit of the files that were added; None if there was none.
         """
+        backend, control = self._storage.backend, self._storage.control
         with suppress(OSError, pa.ArrowException, ValueError):
             if self._wanted is False:
-                self._storage.backend.discard(self._storage.control.key_index)
-                self._storage.backend.discard_tree(self._storage.control.key_segments)
+                backend.discard(control.key_index)
+                backend.discard_tree(control.key_segments)
             elif self._is_kept:
-                self._update(footers, added, begun_ns, read)
+                record = None if number is None else backend.stat(control.record(number))
+                # Whoever changes a new file makes it younger than the record, since nobody knew it
+                # before. One that is not older than the record now would hide such a change.
+                published_ns = (record and record.mtime_ns) or 0
+                added = {f: old for f, old in self._added.items() if is_settled(f, published_ns, 1)}
+                before = {f.file: f for f in target.footers if f.file.path not in gone}
+                self._update(target, before, added, begun)
 
     def _update(
         self,
-        footers: Iterable[FileFooter],
+        target: Target,
+        before: Mapping[DataFile, FileFooter],
         added: Mapping[DataFile, FileFooter | None],
-        begun_ns: int,
-        read: TargetReader,
+        begun: float,
     ) -> None:
         entries: dict[str, _Entry] = {}
         missing: list[DataFile] = []
-        before = {footer.file: footer for footer in footers}
         for file, footer in {**before, **added}.items():
             entry = None if footer is None else self._find(footer)
             if entry is not None:
                 entry = entry._replace(identity=file_identity(file))
                 entries[self._root.relative(file.path)] = entry
-            elif file in added or is_settled(file, begun_ns):
+            elif file in added or is_settled(file, int(begun * 1e9)):
                 missing.append(file)
         if missing:
-            entries |= self._write(self._build(missing, read))
+            entries |= self._write(self._build(missing, target.partition_columns))
         if not self._is_loaded or entries != self._entries:
             self._save(self._joined(entries))
 
-    def _build(self, files: Sequence[DataFile], read: TargetReader) -> Iterator[Found]:
+    def _build(self, files: Sequence[DataFile], parts: Sequence[KeyColumn]) -> Iterator[Found]:
         """Read the keys of files, and yield path, identity, rows and fingerprints."""
-        target = replace(read(files), key_columns=self._columns)
+        types = pa.schema([(part.name, part.type) for part in parts])
+        target = read_target(self._root, files, self.names, types, types.names)
+        target = replace(target, key_columns=self._columns)
         unknown, left = target.unknown_partitions(), MAX_UPKEEP_ROWS
         numbers = []
         for number, footer in enumerate(target.footers):
@@ -214,14 +241,14 @@ class StoredKeyIndex:
                 numbers.append(number)
         with ThreadPoolExecutor(_BUILD_WORKERS, thread_name_prefix="fsspeckit-index") as pool:
             found = pool.map(lambda number: _read_fingerprints(target, number), numbers)
-            for number, parts in zip(numbers, found, strict=True):
+            for number, hashes in zip(numbers, found, strict=True):
                 file = files[number]
                 now = self._storage.backend.stat(file.path)
                 # Else these may be the keys of a file that had the name for a moment only.
-                if parts and now is not None and file_identity(now) == file_identity(file):
-                    data = np.concatenate(parts).astype("<u4").tobytes()
+                if hashes and now is not None and file_identity(now) == file_identity(file):
+                    data = np.concatenate(hashes).astype("<u4").tobytes()
                     path = self._root.relative(file.path)
-                    yield path, file_identity(file), list(map(len, parts)), data
+                    yield path, file_identity(file), list(map(len, hashes)), data
 
     def _write(self, found: Iterable[Found]) -> dict[str, _Entry]:
         """Write fingerprints into new segments, and return their entries."""

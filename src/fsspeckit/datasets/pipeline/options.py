@@ -161,6 +161,9 @@ class MergeOptions:
     limits: RewriteLimits = RewriteLimits()
     """How much may be rewritten; a plan is never refused for it."""
 
+    key_index: bool | None = None
+    """Whether the dataset gets or loses a key index; None if that stays as it is."""
+
     @classmethod
     def of(  # noqa: PLR0913, PLR0917 - the options of ``merge``
         cls,
