@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,9 +34,6 @@ __all__ = [
     "UnreadableFileError",
     "UnsupportedLayoutError",
 ]
-
-
-_E = TypeVar("_E", bound=BaseException)
 
 
 @dataclass(frozen=True)
@@ -78,12 +75,6 @@ class FsspeckitError(Exception):
     def mentions(self) -> tuple[Argument | Call, ...]:
         """Arguments and calls in the message, for which the command line prints its own terms."""
         return self._mentions
-
-
-def add_mentions(error: _E, *mentions: Argument | Call) -> _E:
-    """Return a system error after setting its ``mentions``."""
-    error.mentions = mentions  # type: ignore[attr-defined]
-    return error
 
 
 def mark_committed(interrupt: BaseException, number: int) -> None:
@@ -224,7 +215,7 @@ class StalePlanError(ConcurrentModificationError):
         """Return the error for files that a merge would now decide differently about."""
         return cls(
             f"the plan cannot be executed: a merge into {path!r} would now decide otherwise about "
-            f"{_names(files)}. Nothing was changed by this call.\n"
+            f"{list_names(files)}. Nothing was changed by this call.\n"
             "Hint: plan again and look at the new plan."
         )
 
@@ -266,7 +257,7 @@ class CommitIncompleteError(CommitPendingError):
     ) -> CommitIncompleteError:
         """Return the error that names replaced files still there, and new files not there."""
         kinds = (("replaced but still there", left), ("added but not there", missing))
-        differences = "; ".join(f"{kind}: {_names(files)}" for kind, files in kinds if files)
+        differences = "; ".join(f"{kind}: {list_names(files)}" for kind, files in kinds if files)
         return cls(
             f"commit {number} of {path!r} is recorded, but the dataset does not hold what it "
             f"should: {differences}. Other programs may read rows twice, or miss them.\n"
@@ -360,6 +351,7 @@ def _keys(samples: Sequence[tuple[object, ...]]) -> str:
     return ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
 
 
-def _names(files: Sequence[str]) -> str:
+def list_names(files: Sequence[str]) -> str:
+    """Return the first five names, and how many more there are."""
     more = f" and {len(files) - 5:,} more" if len(files) > 5 else ""
     return ", ".join(map(repr, files[:5])) + more

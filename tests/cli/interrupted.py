@@ -1,6 +1,7 @@
-"""Runs one command again and again, each time with Ctrl-C at another call that changes the disk.
+"""Runs one command again and again, each time with Ctrl-C at another moment.
 
-Started as ``python -m tests.cli.interrupted PLACE PRESSED STRIDE WORDS...``. Every directory
+Started as ``python -m tests.cli.interrupted PLACE PRESSED STRIDE WORDS...``, Ctrl-C comes before
+calls that change the disk; if PRESSED is 0, it comes STRIDE times at random. Every directory
 ``PLACE/<number>`` gets what the command printed; that of ``999999`` was not interrupted. This
 process has no threads, so a child is a fork away.
 """
@@ -8,9 +9,11 @@ process has no threads, so a child is a fork away.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import sys
+import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +26,7 @@ import fsspeckit.cli.app
 import fsspeckit.cli.errors
 import fsspeckit.cli.output
 import fsspeckit.cli.sources
+import fsspeckit.datasets.duckdb
 import fsspeckit.datasets.pyarrow
 from fsspeckit.storage.fs import syscalls
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 
 NEVER = 999_999
+MAX_SECONDS = 20.0
 
 
 class Presser:
@@ -50,14 +55,15 @@ class Presser:
         yield
 
 
-def _child(place: Path, first: int, pressed: int, words: list[str]) -> None:
+def _child(place: Path, presser: Presser, seconds: float, words: list[str]) -> None:
     code = 70
-    presser = Presser(first, pressed)
     try:
         os.chdir(place)
         sys.stdout = open("out", "w")  # noqa: SIM115
         sys.stderr = open("err", "w")  # noqa: SIM115
         sys.argv = ["fsspeckit", *words]
+        signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         with syscalls.observed(presser):
             fsspeckit.cli.main()
     except SystemExit as end:
@@ -65,6 +71,7 @@ def _child(place: Path, first: int, pressed: int, words: list[str]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         Path("calls").write_text(str(presser.count))
         Path("code").write_text(str(code))
         sys.stdout.flush()
@@ -72,22 +79,36 @@ def _child(place: Path, first: int, pressed: int, words: list[str]) -> None:
         os._exit(code)
 
 
-def _run(place: Path, first: int, pressed: int, words: list[str]) -> int:
+def _run(
+    place: Path, number: int, words: list[str], *, pressed: int = 0, seconds: float = 0.0
+) -> int:
     """Run the command in a copy of the start; how many calls there were."""
-    here = place / str(first)
+    here = place / str(number)
     shutil.copytree(place / "start", here)
     if (process := os.fork()) == 0:
-        _child(here, first, pressed, words)
-    os.waitpid(process, 0)
+        _child(here, Presser(number, pressed), seconds, words)
+    deadline = time.monotonic() + MAX_SECONDS
+    while os.waitpid(process, os.WNOHANG)[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise TimeoutError(f"{here} does not end")
+        time.sleep(0.001)
     return int((here / "calls").read_text())
 
 
 def main() -> None:
-    """Interrupt at every call, or at every so many."""
-    place, pressed, stride = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    calls = _run(place, NEVER, pressed, sys.argv[4:])
-    for first in range(0, calls, stride):
-        _run(place, first, pressed, sys.argv[4:])
+    """Interrupt at every call, at every so many, or at random."""
+    place, pressed, stride, words = Path(sys.argv[1]), *map(int, sys.argv[2:4]), sys.argv[4:]
+    started = time.monotonic()
+    calls = _run(place, NEVER, words)
+    seconds = time.monotonic() - started
+    if pressed:
+        for first in range(0, calls, stride):
+            _run(place, first, words, pressed=pressed)
+        return
+    for number in range(stride):
+        _run(place, number, words, seconds=random.uniform(0.001, seconds))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
+from tests.cli.running import rows
 
 from fsspeckit import errors
 from fsspeckit.cli.errors import advice_in_cli_terms, explain, to_cli_terms
@@ -73,6 +75,28 @@ def test_arguments_are_called_as_on_the_command_line(
     text: str, mention: Argument | Call, expected: str
 ) -> None:
     assert to_cli_terms(text, [mention]) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("data", "--mode", "overwrite"), "with --partition-by COLUMN."),
+        (("s3://me:secret@bucket/data",), "pass them in --storage-option, as"),
+        (("ftp://me:se/cret@host/data",), "password in --storage-option, or"),
+        (("data", "--control-dir", ""), "error: --control-dir must name a directory, got ''."),
+    ],
+)
+def test_messages_name_options(
+    run: Run, tmp_path: Path, source: Path, words: tuple[str, ...], expected: str
+) -> None:
+    place = tmp_path / "data" / "day=1"
+    place.mkdir(parents=True)
+    source.rename(place / "a.parquet")
+    pq.write_table(rows(1), tmp_path / "source.parquet")
+    ran = run("write", "source.parquet", *words, "--engine", "pyarrow")
+    assert ran.code == 1
+    assert expected in ran.err
+    assert not re.search("partition_by|storage_options|control_dir|path must", ran.err)
 
 
 def test_only_what_an_error_mentions_is_replaced() -> None:

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 STRIDE = 1 if float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1 else 7
+RANDOM_TRIES = {"pyarrow": 20, "duckdb": 10}
 COMMANDS = {
     "merge": ("merge", "source.parquet", "data", "--key", "id", "--engine", "pyarrow"),
     "write": ("write", "source.parquet", "data", "--engine", "pyarrow"),
 }
 
 
-def interrupted(place: Path, pressed: int, words: tuple[str, ...]) -> list[Path]:
+def interrupted(place: Path, pressed: int, stride: int, words: tuple[str, ...]) -> list[Path]:
     """A directory for each moment, in their order."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cli.interrupted", place, str(pressed), str(STRIDE), *words],
+        [sys.executable, "-m", "tests.cli.interrupted", place, str(pressed), str(stride), *words],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -60,14 +61,31 @@ def start(dataset: Path, source: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("pressed", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None:
+    moments = interrupted(start, pressed, STRIDE, COMMANDS[command])
+    assert {0, 1} <= check_moments(start, moments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_ctrl_c_at_random_moments(start: Path, engine: str) -> None:
+    """Each process ends, whatever its main thread was doing."""
+    words = (*COMMANDS["merge"][:-1], engine)
+    tries = RANDOM_TRIES[engine]
+    moments = interrupted(start, 0, tries, words)
+    assert len(moments) == tries + 1
+    check_moments(start, moments)
+
+
+def check_moments(start: Path, moments: list[Path]) -> set[int]:
+    """Check that a dataset is as before or as after, and as is said; return the exit codes."""
     before = tree(start / "start" / "data")
     seen = set()
-    for place in interrupted(start, pressed, COMMANDS[command]):
+    for place in moments:
         code, said = int((place / "code").read_text()), (place / "err").read_text()
         seen.add(code)
         changed = 999 in content(place / "data")
         assert "Traceback" not in said
-        if code == 1:
+        if code in {1, 130}:
             assert said.endswith("interrupted: nothing was changed\n")
             assert not changed
             assert tree(place / "data") == before
@@ -79,7 +97,7 @@ def test_ctrl_c_at_many_moments(start: Path, command: str, pressed: int) -> None
             assert "'fsspeckit history' shows its state" in said or "hint: " in said
         recover(place / "data")
         assert (999 in content(place / "data")) == changed or code == 3
-    assert {0, 1} <= seen
+    return seen
 
 
 @pytest.mark.parametrize("words", [("plan", "--dry-run"), ("write",)], ids=str)
@@ -111,6 +129,28 @@ def test_an_interrupt_before_a_command_works(
     monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
     ran = run("inspect", dataset)
     assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
+
+
+STARTING = """
+import signal, sys
+from fsspeckit.cli import main
+
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Pressed())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "fsspeckit.cli.app", "typer.main"])
+def test_an_interrupt_while_the_command_line_starts(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING, module], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "interrupted: nothing was changed\n")
 
 
 class PressedWhileWriting(io.RawIOBase):

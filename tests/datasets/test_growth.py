@@ -14,17 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.rewrite import new_files
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO
-from fsspeckit.datasets.pipeline import source as sources
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
+from fsspeckit.datasets.pipeline import SourceLimits, open_source
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.storage.commit.staging import staging
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from fsspeckit.datasets.base import DatasetIO
 
 IO = PyarrowDatasetIO()
 
@@ -96,44 +95,43 @@ def _stream(batches: int, partitions: int = 1) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(made[0].schema, made)
 
 
-def test_calls_for_a_stream_on_disk_grow_with_its_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
+def _spilling_io(rows: int = 65_536, engine: type[ArrowEngine] = ArrowEngine) -> DatasetIO:
+    """Streams go to disk, in row groups of as many rows."""
+    return DatasetIO(engine(limits=SourceLimits(max_memory_bytes=1, max_spill_rows=rows)))
+
+
+def test_calls_for_a_stream_on_disk_grow_with_its_batches(tmp_path: Path) -> None:
+    io = _spilling_io()
     counts = {
-        batches: _calls(partial(IO.write_dataset, _stream(batches), str(tmp_path / f"{batches}")))
+        batches: _calls(partial(io.write_dataset, _stream(batches), str(tmp_path / f"{batches}")))
         for batches in (10, 200, 400)
     }
     few, many = counts[200], counts[400]
     assert {name: (few[name], n) for name, n in many.items() if n > 2.5 * few[name] + 200} == {}
 
 
-def test_small_batches_share_a_row_group_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
+def test_small_batches_share_a_row_group_on_disk(tmp_path: Path) -> None:
     with staging(open_storage(tmp_path / "data")) as stage:
-        source = sources.open_source(_stream(700), lambda: stage)
+        source = open_source(_stream(700), lambda: stage, limits=SourceLimits(max_memory_bytes=1))
         assert source.num_rows == 70_000
         assert [piece.num_rows for piece in source.batches()] == [65_536, 70_000 - 65_536]
 
 
 @pytest.fixture
 def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits of a stream into many partitions, made small."""
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
-    monkeypatch.setattr(sources, "_SPILL_ROWS", 200)
+    """The limits of new files in many partitions, made small."""
     monkeypatch.setattr(new_files, "_MAX_OPEN_FILES", 4)
 
 
 @pytest.mark.usefixtures("few_files_are_open")
-@pytest.mark.parametrize("io", [IO, DuckDBDatasetIO()], ids=["pyarrow", "duckdb"])
+@pytest.mark.parametrize("engine", [ArrowEngine, DuckDBEngine])
 @pytest.mark.parametrize("buffered", [64 * 1024 * 1024, 2_000])
 def test_a_stream_into_many_partitions_makes_one_file_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, io: DatasetIO, buffered: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: type[ArrowEngine], buffered: int
 ) -> None:
     monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", buffered)
     path = str(tmp_path / "data")
+    io = _spilling_io(200, engine)
     result = io.write_dataset(_stream(20, partitions=10), path, partition_by=["part"])
     assert [file.row_count for file in result.files] == [200] * 10
     assert sorted(file.partition_values["part"] for file in result.files) == list(range(10))
@@ -149,7 +147,7 @@ def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Pat
         (tmp_path / f"part={part}").mkdir()
         table = pa.table({"id": pa.array([part - 2], kind)})
         pq.write_table(table, tmp_path / f"part={part}" / "old.parquet")
-    result = IO.write_dataset(_stream(20, partitions=10), str(tmp_path))
+    result = _spilling_io(200).write_dataset(_stream(20, partitions=10), str(tmp_path))
     assert sum(file.row_count for file in result.files) == 2000
     found = {str(pq.read_schema(file.path).field("id").type) for file in result.files}
     assert found <= {"int8", "int64"}
@@ -162,7 +160,7 @@ def test_partitions_that_wait_for_the_end_keep_order_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 2_000)
-    result = IO.write_dataset(
+    result = _spilling_io(200).write_dataset(
         _stream(20, partitions=10),
         str(tmp_path / "data"),
         partition_by=["part"],
@@ -181,8 +179,6 @@ def test_partitions_that_wait_for_the_end_keep_order_and_limits(
 def test_bytes_that_wait_are_copied_at_most_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1)
-    monkeypatch.setattr(sources, "_SPILL_ROWS", 100)
     monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 4_000)
     copied = Counter[str]()
     compact = new_files.WaitingRows.compact
@@ -193,5 +189,5 @@ def test_bytes_that_wait_are_copied_at_most_twice(
 
     monkeypatch.setattr(new_files.WaitingRows, "compact", counted)
     rows = _stream(100, partitions=10)
-    IO.write_dataset(rows, str(tmp_path / "data"), partition_by=["part"])
+    _spilling_io(100).write_dataset(rows, str(tmp_path / "data"), partition_by=["part"])
     assert 0 < copied["bytes"] <= 2 * 100 * 100 * 16

@@ -95,6 +95,15 @@ def test_a_plan_takes_the_arguments_of_a_merge(plan: Any, merge: Any) -> None:
     assert inspect.signature(plan).return_annotation == "MergePlan"
 
 
+def test_a_wrong_keyword_is_refused_as_python_does(io: PyarrowDatasetIO) -> None:
+    wrong: Any = {"x": 1}
+    refused = r"^{}\(\) got an unexpected keyword argument 'x'$"
+    with pytest.raises(TypeError, match=refused.format("plan_merge")):
+        fsspeckit.plan_merge(1, "d", "upsert", ["id"], **wrong)
+    with pytest.raises(TypeError, match=refused.format("DatasetIO.plan_merge")):
+        io.plan_merge(1, "d", "upsert", ["id"], **wrong)
+
+
 def test_plan_merge_names_what_is_missing(io: PyarrowDatasetIO) -> None:
     with pytest.raises(TypeError, match="missing a required argument: 'path'"):
         io.plan_merge(rows(1))  # type: ignore[call-arg]

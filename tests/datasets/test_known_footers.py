@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -12,13 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.planning import footers as footers_module
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.storage.fs import reads
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fsspeckit.core.planning import FileFooter
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
 
@@ -151,16 +154,22 @@ def test_few_files_have_no_summaries(tmp_path: Path) -> None:
     assert not os.path.exists(open_storage(few).control.footers)
 
 
-@pytest.mark.parametrize("kept", [1 << 20, 0], ids=["footers kept", "footers read again"])
+class FootersReadAgain(ArrowEngine):
+    """Keeps the bytes of no footer, as if all were too large."""
+
+    def footers(self, *args: Any, **kwargs: Any) -> list[FileFooter]:
+        return [replace(footer, raw=None) for footer in super().footers(*args, **kwargs)]
+
+
+@pytest.mark.parametrize("engine", [ArrowEngine(), FootersReadAgain()])
 def test_strings_that_may_be_cut_are_looked_at_once(
-    dataset: str, tails: list[str], monkeypatch: pytest.MonkeyPatch, kept: int
+    dataset: str, tails: list[str], engine: ArrowEngine
 ) -> None:
     """Polars may cut bounds; which ones tells only the footer itself."""
-    monkeypatch.setattr(footers_module, "_MAX_KEPT_FOOTER_BYTES", kept)
     for name in os.listdir(dataset):
         pl.read_parquet(f"{dataset}/{name}").write_parquet(f"{dataset}/{name}")
     make_old(dataset)
-    io = PyarrowDatasetIO()
+    io = DatasetIO(engine)
     first = io.merge(changed("word", 1), dataset, "upsert", ["word"])
     assert (first.updated, len(first.rewritten_files)) == (2, 2)
     tails.clear()

@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
-from fsspeckit.datasets.pipeline import source
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
+from fsspeckit.datasets.pipeline import SourceLimits
 from fsspeckit.datasets.pipeline.merge import lazy_staging
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fsspeckit.core.planning.plan import MergePlan
-    from fsspeckit.datasets.base import DatasetIO
 
 ENGINES = [PyarrowDatasetIO, DuckDBDatasetIO]
 
@@ -52,6 +53,12 @@ def path(tmp_path: Path) -> str:
 def io(request: pytest.FixtureRequest) -> DatasetIO:
     engine: DatasetIO = request.param()
     return engine
+
+
+@pytest.fixture(params=[ArrowEngine, DuckDBEngine], ids=lambda engine: str(engine.__name__))
+def spilling_io(request: pytest.FixtureRequest) -> DatasetIO:
+    """Holds no source in memory."""
+    return DatasetIO(request.param(limits=SourceLimits(max_memory_bytes=0)))
 
 
 def upsert(io: Any, path: str, source: Any = None, **options: Any) -> MergePlan:
@@ -106,25 +113,23 @@ def test_the_source_is_read_once(io: DatasetIO, path: str, tmp_path: Path) -> No
 
 
 def test_a_stream_too_large_for_memory_stays_until_it_is_used(
-    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+    spilling_io: DatasetIO, path: str
 ) -> None:
-    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
-    plan = upsert(io, path, rows(1, 9, v="new").to_reader())
+    plan = upsert(spilling_io, path, rows(1, 9, v="new").to_reader())
     assert _staged(path)
-    io.execute(plan)
+    spilling_io.execute(plan)
     assert not _staged(path)
     assert read(path) == MERGED
 
 
 def test_a_table_too_large_to_be_in_memory_twice_goes_to_disk(
-    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+    spilling_io: DatasetIO, path: str
 ) -> None:
-    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
     ids = np.array([1, 9])
-    plan = upsert(io, path, pa.table({"id": ids, "v": ["new", "new"]}))
+    plan = upsert(spilling_io, path, pa.table({"id": ids, "v": ["new", "new"]}))
     assert _staged(path)
     ids[:] = [2, 8]
-    io.execute(plan)
+    spilling_io.execute(plan)
     assert not _staged(path)
     assert read(path) == MERGED
 
@@ -142,11 +147,8 @@ def test_a_merge_does_not_copy_a_table(io: DatasetIO, path: str) -> None:
     assert found[1] != given
 
 
-def test_a_plan_that_nobody_executes_leaves_nothing(
-    io: DatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "MAX_MEMORY_BYTES", 0)
-    plan = upsert(io, path, rows(1, 9, v="new").to_reader())
+def test_a_plan_that_nobody_executes_leaves_nothing(spilling_io: DatasetIO, path: str) -> None:
+    plan = upsert(spilling_io, path, rows(1, 9, v="new").to_reader())
     assert _staged(path)
     del plan
     gc.collect()
@@ -156,11 +158,11 @@ def test_a_plan_that_nobody_executes_leaves_nothing(
 FORK = """
 import gc, os, sys
 import pyarrow as pa
-from fsspeckit.datasets.pipeline import source
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.pipeline import SourceLimits
+from fsspeckit.datasets.pyarrow import ArrowEngine
 
-source.MAX_MEMORY_BYTES = 0
-io = PyarrowDatasetIO()
+io = DatasetIO(ArrowEngine(limits=SourceLimits(max_memory_bytes=0)))
 rows = pa.table({"id": [1], "v": ["new"]})
 plan = io.plan_merge(rows.to_reader(), sys.argv[1], "upsert", ["id"])
 child = os.fork()

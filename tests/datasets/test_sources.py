@@ -18,9 +18,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import fsspeckit
-from fsspeckit.datasets.pipeline import source as sources
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.pipeline import SourceLimits
 from fsspeckit.datasets.pipeline.source import MemorySource, SpilledSource, open_source
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage.commit.staging import Stage, create_stage
 from fsspeckit.storage.storage import open_storage
@@ -113,12 +114,12 @@ def test_a_stream_stays_in_memory_while_it_is_small(stage: Any) -> None:
     assert isinstance(open_source(ROWS.to_reader(), stage), MemorySource)
 
 
-def test_a_stream_that_does_not_fit_goes_to_staging(
-    stage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1000)
+SMALL = SourceLimits(max_memory_bytes=1000)
+
+
+def test_a_stream_that_does_not_fit_goes_to_staging(stage: Any) -> None:
     table = pa.table({"id": range(1000), "v": [str(i) for i in range(1000)]})
-    source = open_source(table.to_reader(max_chunksize=100), stage)
+    source = open_source(table.to_reader(max_chunksize=100), stage, limits=SMALL)
     assert isinstance(source, SpilledSource)
     opened: Stage = stage()
     assert (Path(opened.path) / "source.staged").stat().st_size > 1000
@@ -129,13 +130,10 @@ def test_a_stream_that_does_not_fit_goes_to_staging(
 
 
 @pytest.mark.parametrize("place", ["local", "memory"])
-def test_a_merge_of_a_spilled_stream_leaves_no_staging(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "MAX_MEMORY_BYTES", 1000)
+def test_a_merge_of_a_spilled_stream_leaves_no_staging(place: str, tmp_path: Path) -> None:
     path = str(tmp_path / "data") if place == "local" else "memory://spilled/data"
     table = pa.table({"id": range(1000), "v": ["old"] * 1000})
-    io = PyarrowDatasetIO()
+    io = DatasetIO(ArrowEngine(limits=SMALL))
     io.write_dataset(table.slice(0, 500), path, mode="overwrite")
     changed = table.set_column(1, "v", pa.array(["new"] * 1000))
     result = io.merge(changed.to_reader(max_chunksize=50), path, "upsert", ["id"])

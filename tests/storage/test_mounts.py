@@ -112,7 +112,7 @@ def test_the_trash_keeps_what_is_on_its_own_disk(tmp_path: Path, bind: Any, publ
     bind(tmp_path / "elsewhere", root / "p=0")
     run_commit(PARTITIONED, str(root), publish=publish)
     assert read_plainly(str(root)) == PARTITIONED.new()
-    trash = Path(open_storage(root).control.trash_of(1))
+    trash = Path(open_storage(root).control.trash, "0000000001")
     kept = {str(path.relative_to(trash)) for path in trash.rglob("*.trash")}
     assert kept == {"p=1/a.parquet.trash", "p=2/a.parquet.trash"}
 

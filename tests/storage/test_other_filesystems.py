@@ -271,7 +271,7 @@ LONG_AGO, YEARS_AHEAD = "2020-01-01T00:00:00+00:00", "2999-01-01T00:00:00+00:00"
 def test_staging_of_an_owner_elsewhere(memory: str, owner: bytes | None, gone: bool) -> None:
     storage = open_storage(memory)
     storage.prepare()
-    name = storage.control.staging_name("0" * 32)
+    name = f".staging_{'0' * 32}"
     storage.root.filesystem.pipe_file(storage.control.at(name, "x.staged"), b"x")
     if owner is not None:
         storage.root.filesystem.pipe_file(storage.control.at(name, "owner.json"), owner)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command that the command line asks for."""
-    from fsspeckit.cli.app import app
+    try:
+        from fsspeckit.cli.app import app
 
-    app(prog_name="fsspeckit")
+        app(prog_name="fsspeckit")
+    except KeyboardInterrupt:  # before a command has begun
+        sys.stderr.write("interrupted: nothing was changed\n")
+        sys.exit(130)

@@ -76,6 +76,7 @@ _OPTIONS = {
     "null_keys": "--nulls",
     "order_by": "--order-by",
     "partition_columns": "--partition-by",
+    "storage_options": "--storage-option",
     "row_group_size": "--row-group-size",
 }
 """The library's arguments and their options; other arguments keep their names in messages."""
@@ -163,7 +164,7 @@ def _cli_term(mention: Argument | Call) -> str:
     if not mention.values:
         return _OPTIONS.get(mention.name, mention.name)
     option = _OPTIONS.get(mention.name, f"--{mention.name.replace('_', '-')}")
-    values = [_cli_value(value) for value in mention.values if value is not True]
+    values = [_cli_value(v) for v in mention.values if v is not True and v != []]
     return " ".join([option, " or ".join(values)]) if values else option
 
 

@@ -16,55 +16,19 @@ __all__ = ["Compression", "Duplicates", "EngineName", "Format", "MergeStrategy",
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
-
-class EngineName(StrEnum):
-    """The engines of the registry."""
-
-    SPARK = "spark"
-    DUCKDB = "duckdb"
-    PYARROW = "pyarrow"
-
-
-class Duplicates(StrEnum):
-    """What happens to a key that occurs twice in the source."""
-
-    ERROR = "error"
-    FIRST = "first"
-    LAST = "last"
+# The choices of an option; each value is its name in lower case.
+EngineName = StrEnum("EngineName", "SPARK DUCKDB PYARROW")
+Duplicates = StrEnum("Duplicates", "ERROR FIRST LAST")
+Nulls = StrEnum("Nulls", "ERROR MATCH")
+Compression = StrEnum("Compression", "SNAPPY ZSTD GZIP LZ4 BROTLI NONE")
+Format = StrEnum("Format", "PARQUET CSV JSON ARROW")
 
 
-class Nulls(StrEnum):
-    """What happens to a key that is NULL."""
-
-    ERROR = "error"
-    MATCH = "match"
-
-
-class Mode(StrEnum):
+class Mode(StrEnum):  # a class, so that mypy knows its values
     """What a write does with the files that are there."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
-
-
-class Compression(StrEnum):
-    """The codec of new files."""
-
-    SNAPPY = "snappy"
-    ZSTD = "zstd"
-    GZIP = "gzip"
-    LZ4 = "lz4"
-    BROTLI = "brotli"
-    NONE = "none"
-
-
-class Format(StrEnum):
-    """What a source is."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSON = "json"
-    ARROW = "arrow"
 
 
 def parse_size(text: str) -> int:
@@ -221,6 +185,13 @@ RowGroupSize = Annotated[
     ),
 ]
 Bloom = Annotated[list[str] | None, _columns("Column to write bloom filters for in new files")]
+KeyIndex = Annotated[
+    bool | None,
+    _option(
+        "Keep an index of the keys beside the dataset, or remove it; default: as it is.",
+        "--key-index/--no-key-index",
+    ),
+]
 MaxRewriteFraction = Annotated[
     float | None,
     _option(

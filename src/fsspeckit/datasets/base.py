@@ -44,13 +44,16 @@ __all__ = ["DatasetIO"]
 class DatasetIO:
     """Reads, writes and merges datasets of plain Parquet files; a context manager.
 
+    The functions of the package, such as :func:`fsspeckit.api.merge`, have an example each; these
+    methods take the same arguments.
+
     Args:
         engine: The engine that does the work on data.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
-        publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds new
-            files first and removes old ones then.
+        publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds the
+            new files first, then removes the old ones.
         lock_timeout: How many seconds to wait for another writer.
     """
 
@@ -105,6 +108,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -133,9 +137,13 @@ class DatasetIO:
             duplicate_keys: What to do with a key that occurs twice in the source: ``"error"``,
                 or keep the ``"first"`` or the ``"last"`` row.
             order_by: Of rows with one key keep the one with the greatest value of these columns.
+                NULL is below every value and NaN above; of equal rows the later one stays.
             trust_partitions: Do not look for keys in partitions that the source has no rows for.
             allow_empty: Let ``full_merge`` delete every row.
             bloom_columns: The columns that get bloom filters in new files.
+            key_index: True to keep an index of the keys beside the dataset from now on, which saves
+                key scans of random keys; False to remove it. By default an index of these key
+                columns is used and kept up to date, if there is one.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -162,12 +170,12 @@ class DatasetIO:
             [('rewritten', 2), ('inserted', 1)]
         """
         options = MergeOptions.of(
-            strategy,
-            key_columns,
-            partition_columns,
-            compression,
-            max_rows_per_file,
-            row_group_size,
+            strategy=strategy,
+            key_columns=key_columns,
+            partition_columns=partition_columns,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
             partition_by=partition_by,
             schema=schema,
             null_keys=null_keys,
@@ -176,6 +184,7 @@ class DatasetIO:
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
             progress=progress,
@@ -191,16 +200,6 @@ class DatasetIO:
 
         Returns:
             A plan whose ``str()`` explains the decision about every file.
-
-        Examples:
-            >>> import pyarrow as pa
-            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-            >>> io = PyarrowDatasetIO()
-            >>> rows = pa.table({"id": [1, 2, 8, 9]})
-            >>> _ = io.write_dataset(rows, "memory://doc-io-plan", max_rows_per_file=2)
-            >>> plan = io.plan_merge(rows.slice(3), "memory://doc-io-plan", "upsert", ["id"])
-            >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
-            [('affected', 'key scan'), ('pruned', 'statistics')]
         """
         options = MergeOptions.of(**arguments)
         storage, source = self._open(data, path, filesystem)
@@ -222,15 +221,6 @@ class DatasetIO:
                 ``ConcurrentModificationError``. Nothing was changed.
             InvalidArgumentError: If the plan cannot be executed, or not by this engine.
             CommitPendingError: If the merge is committed but could not be completed.
-
-        Examples:
-            >>> import pyarrow as pa
-            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-            >>> io = PyarrowDatasetIO()
-            >>> rows = pa.table({"id": [1, 2]})
-            >>> plan = io.plan_merge(rows, "memory://doc-io-execute", "upsert", ["id"])
-            >>> io.execute(plan).inserted
-            2
         """
         return run_plan(self._engine, plan, progress)
 
@@ -269,15 +259,6 @@ class DatasetIO:
 
         Raises:
             ValueError: If an argument or the data is invalid; nothing was changed.
-
-        Examples:
-            >>> import pyarrow as pa
-            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-            >>> io = PyarrowDatasetIO()
-            >>> rows = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"]})
-            >>> result = io.write_dataset(rows, "memory://doc-io-write", partition_by=["day"])
-            >>> [(file.partition_values, file.row_count) for file in result.files]
-            [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
         """
         files = FileOptions.of(
             compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
@@ -322,25 +303,9 @@ class DatasetIO:
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
 
-        Without ``strategy`` this is :meth:`write_dataset`; with one it is
-        :meth:`merge_parquet_dataset`.
-
-        Args:
-            data: As for :meth:`merge`.
-            path: The dataset's directory, path or URL.
-            mode: As for :meth:`write_dataset`; not ``"overwrite"`` for a merge.
-            strategy: None to write, or how to merge, as for :meth:`merge`.
-            key_columns: The key columns; for a merge.
-            rewrite_mode: As for :meth:`merge_parquet_dataset`; for a merge.
-            partition_by: The hive partition columns; by default those of the dataset.
-            basename_template: The name of new files, with ``{}`` or ``{i}`` for a number.
-            schema: The schema that the data is converted to first.
-            compression: The codec of new files, as for :meth:`merge`; None to compress nothing.
-            max_rows_per_file: No new file gets more rows; None for no limit.
-            row_group_size: No row group of a new file gets more rows; None for 500,000.
-            order_by: Of rows with one key keep the one with the greatest value of these columns;
-                for a merge.
-            progress: True for a bar on standard error, or a function of phase, done and total.
+        Without ``strategy`` this is :meth:`write_dataset`, and ``key_columns``, ``order_by`` and
+        ``rewrite_mode`` must be left out. With one it is :meth:`merge_parquet_dataset`, which does
+        not take ``mode="overwrite"``. The arguments are explained there.
 
         Returns:
             What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.
@@ -404,27 +369,10 @@ class DatasetIO:
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
 
-        Args:
-            source: As ``data`` of :meth:`merge`.
-            target_path: The dataset's directory, path or URL.
-            key_columns: The key columns.
-            strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
-            rewrite_mode: ``"incremental"`` is :meth:`merge` with ``insert``, ``update`` or
-                ``upsert``. ``"full"`` gives the same rows and counts, and rewrites every file
-                that holds rows, as long as the source has rows; ``insert`` never does.
-            order_by: Of rows with one key keep the one with the greatest value of these columns.
-                NULL is below every value and NaN above; of equal rows the later one stays.
-            partition_by: The hive partition columns; by default those of the dataset.
-            schema: The schema that the source is converted to first.
-            compression: The codec of new files, as for :meth:`merge`; None to compress nothing.
-            max_rows_per_file: No new file gets more rows; None for no limit.
-            row_group_size: No row group of a new file gets more rows; None for 500,000.
-            null_keys: As for :meth:`merge`.
-            duplicate_keys: As for :meth:`merge`.
-            trust_partitions: As for :meth:`merge`.
-            allow_empty: Let ``full_merge`` delete every row.
-            bloom_columns: The columns that get bloom filters in new files.
-            progress: True for a bar on standard error, or a function of phase, done and total.
+        With ``rewrite_mode="incremental"`` this is :meth:`merge` with ``insert``, ``update`` or
+        ``upsert``. ``"full"`` gives the same rows and counts, and rewrites every file that holds
+        rows, as long as the source has rows; ``insert`` never does. ``source`` and ``target_path``
+        are ``data`` and ``path`` of :meth:`merge`, and all other arguments are the same.
 
         Returns:
             Counts of rows, and every file with what happened to it.
@@ -442,12 +390,12 @@ class DatasetIO:
         """
         validate_rewrite_mode_compatibility(strategy, rewrite_mode)
         options = MergeOptions.of(
-            strategy,
-            key_columns,
-            partition_by,
-            compression,
-            max_rows_per_file,
-            row_group_size,
+            strategy=strategy,
+            key_columns=key_columns,
+            partition_by=partition_by,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
             schema=schema,
             null_keys=null_keys,
             duplicate_keys=duplicate_keys,
@@ -478,18 +426,6 @@ class DatasetIO:
         Raises:
             FileNotFoundError: If there is no such dataset.
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
-
-        Examples:
-            >>> import pyarrow as pa
-            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-            >>> io = PyarrowDatasetIO()
-            >>> rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
-            >>> _ = io.write_dataset(rows, "memory://doc-io-read")
-            >>> found = io.read_dataset(
-            ...     "memory://doc-io-read", columns=["v"], filters=[("id", ">", 1)]
-            ... )
-            >>> found.to_pylist()
-            [{'v': 'b'}, {'v': 'c'}]
         """
         return read_table(self._storage(path, None), columns, filters)
 

@@ -90,14 +90,10 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
     def take(
         self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
     ) -> SourceT:
-        """Take what the caller passed as data; evaluate it once.
+        """Take what the caller passed as data, in the schema that it asks for; evaluate it once.
 
-        Args:
-            data: The data.
-            stage: Where it may be written to.
-            schema: The schema that the caller wants it to have.
-            keep: Whether the source must stay what it is now: the caller gets control back, and
-                may change the memory of the data, before it is used.
+        If ``keep``, the source must stay what it is now: the caller gets control back, and may
+        change the memory of the data, before it is used.
 
         Raises:
             InvalidArgumentError: If it is of a kind that the engine does not know.
@@ -147,17 +143,8 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
     ) -> dict[str, Rewritten]:
         """Rewrite the given files with the matching rows replaced, where a value changes.
 
-        Args:
-            source: The source.
-            target: The dataset.
-            matches: What :meth:`match` found.
-            files: By canonical path, where the new file goes.
-            keep_others: Whether rows without a match stay.
-            progress: Called for each file.
-            force: Rewrite every given file, also those without a match or a change.
-
-        Returns:
-            What became of each file.
+        ``files`` says by canonical path where each new file goes. Rows without a match stay if
+        ``keep_others``; with ``force`` every given file is rewritten, even without a change.
         """
         ...
 

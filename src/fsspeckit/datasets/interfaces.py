@@ -39,7 +39,11 @@ def parameters_of(model: Callable[_P, object]) -> Callable[[Callable[..., _T]], 
     def share(function: Callable[..., _T]) -> Callable[_P, _T]:
         @wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            return function(**signature.bind(*args, **kwargs).arguments)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:  # which does not say whose arguments these are
+                raise TypeError(f"{function.__qualname__}() {error}") from None
+            return function(**bound.arguments)
 
         returned = inspect.signature(function).return_annotation
         call.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
@@ -72,13 +76,9 @@ class DatasetHandler(Protocol):
     explained where they are implemented, in :class:`~fsspeckit.datasets.base.DatasetIO`.
     """
 
-    def __enter__(self) -> Self:
-        """Use the handler in a ``with`` statement."""
-        ...
+    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the handler, whether or not something was raised."""
-        ...
+    def __exit__(self, *exception: object) -> None: ...
 
     def close(self) -> None:
         """Release what the handler opened, and nothing that the caller opened."""
@@ -104,6 +104,7 @@ class DatasetHandler(Protocol):
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -147,8 +148,8 @@ class DatasetHandler(Protocol):
     ) -> WriteDatasetResult:
         """Write data as new files with names that no file had before.
 
-        ``"append"`` leaves every file that is there. ``"overwrite"`` removes data files only, and
-        those not before the new ones are safe.
+        ``"append"`` leaves every existing file. ``"overwrite"`` removes only data files, and only
+        once the new ones are safe.
         """
         ...
 

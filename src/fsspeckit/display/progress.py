@@ -51,11 +51,13 @@ class _Counts:
         self.phase = ""
         self.done = 0
         self.total = 1
+        self.started = 0.0
 
     def count(self, phase: str, done: int, total: int) -> bool:
         """Count an event, and return whether it ends the phase."""
         if phase != self.phase or (done, total) == (0, 1):
             self.phase, self.done, self.total = phase, 0, 1
+            self.started = time.perf_counter()
         ends = (done, total) == (1, 1)
         if ends:
             self.done = self.total
@@ -64,19 +66,13 @@ class _Counts:
         return ends
 
 
-class _Lines:
+class _Lines(_Counts):
     """A line on standard error at the end of each phase."""
 
-    def __init__(self) -> None:
-        self._counts = _Counts()
-        self._started = 0.0
-
     def __call__(self, phase: str, done: int, total: int) -> None:
-        if phase != self._counts.phase or (done, total) == (0, 1):
-            self._started = time.perf_counter()
-        if self._counts.count(phase, done, total):
-            seconds = time.perf_counter() - self._started
-            files = f"{self._counts.total:,} files, " if self._counts.total > 1 else ""
+        if self.count(phase, done, total):
+            seconds = time.perf_counter() - self.started
+            files = f"{self.total:,} files, " if self.total > 1 else ""
             sys.stderr.write(f"{phase}: {files}{seconds:.1f} s\n")
 
 

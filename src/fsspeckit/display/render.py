@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "as_html", "as_rich", "picture"]
 
-
-COLOURS: dict[Tone, str] = {
-    "changed": "#e69f00",
-    "added": "#009e73",
-    "removed": "#d55e00",
-    "open": "#cc79a7",
-    "partition": "#56b4e9",
-    "statistics": "#0072b2",
-    "bloom": "#5e6fc4",
-    "scan": "#7f9fb0",
-    "kept": "#9a9a9a",
+_LOOKS: dict[Tone, tuple[str, str]] = {
+    "changed": ("#e69f00", "yellow"),
+    "added": ("#009e73", "green"),
+    "removed": ("#d55e00", "red"),
+    "open": ("#cc79a7", "magenta"),
+    "partition": ("#56b4e9", "cyan"),
+    "statistics": ("#0072b2", "blue"),
+    "bloom": ("#5e6fc4", "bright_blue"),
+    "scan": ("#7f9fb0", "bright_cyan"),
+    "kept": ("#9a9a9a", "dim"),
 }
+COLOURS = {tone: colour for tone, (colour, _) in _LOOKS.items()}
 """A palette for notebooks that colour-blind readers can distinguish."""
+
+STYLES = {tone: style for tone, (_, style) in _LOOKS.items()}
+"""The same for terminals."""
 
 _MAX_SQUARES = 240
 _PER_ROW = 40
@@ -40,6 +43,7 @@ _SQUARE, _STEP = 10, 12
 _WIDTH = _PER_ROW * _STEP
 _BAR_HEIGHT = 16
 _MIN_BAR_WIDTH = 3.0
+_TERMINAL_WIDTH = 40
 
 
 def as_html(card: Card) -> str:
@@ -114,20 +118,6 @@ def _listing(listing: Listing) -> str:
         "<details><summary>one by one</summary>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>"
     )
-
-
-STYLES: dict[Tone, str] = {
-    "changed": "yellow",
-    "added": "green",
-    "removed": "red",
-    "open": "magenta",
-    "partition": "cyan",
-    "statistics": "blue",
-    "bloom": "bright_blue",
-    "scan": "bright_cyan",
-    "kept": "dim",
-}
-_TERMINAL_WIDTH = 40
 
 
 def as_rich(card: Card) -> RenderableType:

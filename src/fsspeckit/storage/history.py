@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
 from fsspeckit.errors import CorruptRecordError
-from fsspeckit.storage.commit.log import numbers, read_completion, read_record
+from fsspeckit.storage.commit.log import Completion, numbers, read_completion, read_record
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from fsspeckit.storage.commit.log import CommitRecord, Completion
+    from fsspeckit.storage.commit.log import CommitRecord
     from fsspeckit.storage.storage import Storage
 
 
@@ -83,7 +83,7 @@ class HistoryEntry(Displayed):
     def _rows(self) -> str:
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
 
-    def _title(self) -> str:
+    def __str__(self) -> str:
         rows = self._rows()
         return (
             f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
@@ -91,18 +91,15 @@ class HistoryEntry(Displayed):
             f"{len(self.removed)} removed ({self.state}, {self.seconds:.1f} s)"
         )
 
-    def __str__(self) -> str:
-        return self._title()
-
     def _card(self) -> Card:
-        files = [*((name, "added") for name in self.added)]
+        files = [(name, "added") for name in self.added]
         files += [(name, "removed") for name in self.removed]
         groups = (
             FileGroup("added", "added", len(self.added)),
             FileGroup("removed", "removed", len(self.removed)),
         )
         return Card(
-            self._title(),
+            str(self),
             tuple(group for group in groups if group.count),
             Listing.of(("file", "what"), files, tuple),
             self.notes,
@@ -187,6 +184,7 @@ def history_of(storage: Storage) -> History:
 
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
+    so_far = completion or Completion(record.publish, record.seconds)
     return HistoryEntry(
         number=record.number,
         time=record.time,
@@ -196,10 +194,10 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         counts=record.facts.counts,
         added=record.added,
         removed=record.removed,
-        seconds=record.seconds if completion is None else completion.seconds,
-        published=record.publish if completion is None else completion.published,
+        seconds=so_far.seconds,
+        published=so_far.published,
         complete=completion is not None,
-        recovered=completion is not None and completion.recovered,
-        abandoned=completion is not None and completion.abandoned,
-        notes=() if completion is None else completion.notes,
+        recovered=so_far.recovered,
+        abandoned=so_far.abandoned,
+        notes=so_far.notes,
     )

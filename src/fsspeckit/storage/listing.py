@@ -34,16 +34,13 @@ _HIDDEN = (".", "_")
 
 
 class DataFile(NamedTuple):
-    """A data file as one listing saw it.
+    """A data file as one listing saw it, at its canonical path.
 
     A tuple, because thousands of them are made and compared while the lock is held.
     """
 
     path: str
-    """The canonical path."""
-
     size: int
-    """Bytes."""
 
     mtime_ns: int | None = None
     """Time of the last change, where the filesystem reports it."""
@@ -101,12 +98,7 @@ def is_data_path(relative: str) -> bool:
 
 
 def list_files(root: Root) -> Listing:
-    """List the data files below a root.
-
-    Raises:
-        NotADirectoryError: If the root is a file.
-        OSError: What the filesystem raised, with the path in it.
-    """
+    """List the data files below a root; NotADirectoryError if the root is a file."""
     files: list[DataFile] = []
     unknown: list[str] = []
     if root.is_local:
@@ -126,27 +118,19 @@ def list_files(root: Root) -> Listing:
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:
-    """Refuse a directory that a merge would make wrong.
-
-    Raises:
-        UnsupportedLayoutError: Naming what was found and what to do instead.
-    """
-    if listing.obstacles:
-        raise UnsupportedLayoutError(
-            f"{root.display_path!r} cannot be merged into as plain Parquet: "
-            + " ".join(listing.obstacles)
-        )
+    """Raise UnsupportedLayoutError for a directory that a merge would make wrong."""
+    _check_layout(listing.obstacles, root, "merged into")
 
 
 def check_readable(obstacles: Sequence[str], root: Root) -> None:
-    """Refuse a directory with obstacles to reading: its rows are not those of its data files.
+    """Raise UnsupportedLayoutError for a directory whose rows are not those of its data files."""
+    _check_layout(obstacles, root, "read")
 
-    Raises:
-        UnsupportedLayoutError: Naming what was found and what to do instead.
-    """
+
+def _check_layout(obstacles: Sequence[str], root: Root, action: str) -> None:
     if obstacles:
         raise UnsupportedLayoutError(
-            f"{root.display_path!r} cannot be read as plain Parquet: " + " ".join(obstacles)
+            f"{root.display_path!r} cannot be {action} as plain Parquet: " + " ".join(obstacles)
         )
 
 
@@ -332,9 +316,8 @@ def _find_objects(root: Root) -> dict[str, dict[str, Any]]:
     found = list_objects(root, root.path)
     if found or "/" not in root.path.strip("/"):
         return found
-    with suppress(
-        FileNotFoundError, PermissionError
-    ):  # these credentials may not be allowed to ask
+    # PermissionError: these credentials may not be allowed to ask.
+    with suppress(FileNotFoundError, PermissionError):
         info = root.filesystem.info(root.path)
         return {} if info.get("type") == "directory" else {root.path: info}
     return {}
@@ -344,10 +327,7 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     """List the objects below a directory of an object store whose names begin with ``start``.
 
     Nothing outside of the directory is asked for: credentials may be limited to it.
-
-    Raises:
-        FileNotFoundError: If not even the bucket exists.
-        PermissionError: Naming the directory and the permission.
+    FileNotFoundError if not even the bucket exists.
     """
     wanted = f"{directory.rstrip('/')}/{start}"
     parent, _, name = directory.rstrip("/").rpartition("/")
@@ -407,11 +387,7 @@ def check_basename(name: str, *, what: str = "file name") -> str:
 
 
 def check_data_name(path: str) -> str:
-    """Return the relative path of a data file.
-
-    Raises:
-        InvalidArgumentError: If it could leave the root, or readers would not see it as data.
-    """
+    """Return a path below the root, or raise InvalidArgumentError if it cannot be a data file."""
     check_relative(path, what="data file")
     check_basename(path.rpartition("/")[2], what="data file")
     if not is_data_path(path):

@@ -19,7 +19,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import Argument, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,8 @@ def check_credentials(url: str) -> None:
             f"path {redacted!r} has an '@' after a ':' and one of '/', '?', '#', '[', ']' or a "
             "space: it is unclear where a password ends.\n"
             "Hint: pass user and password in storage_options, or write such characters as %2F and "
-            "so on, and an '@' of the path as %40."
+            "so on, and an '@' of the path as %40.",
+            mentions=(Argument("storage_options"),),
         )
     if scheme not in _USER_SCHEMES:
         raise _unsupported_credentials(redacted, scheme)
@@ -104,7 +105,8 @@ def _is_port(scheme: str, password: str | None) -> bool:
 def _unsupported_credentials(redacted: str, scheme: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"path {redacted!r} has a user or a password, which {scheme!r} does not take from a URL.\n"
-        "Hint: pass them in storage_options, as the filesystem names them: key and secret for s3."
+        "Hint: pass them in storage_options, as the filesystem names them: key and secret for s3.",
+        mentions=(Argument("storage_options"),),
     )
 
 
@@ -119,14 +121,6 @@ def passwords_of(url: str) -> tuple[str, ...]:
     plain = unquote(given)
     forms = {given, plain, quote(plain), quote(plain, safe="")}
     return tuple(sorted(forms, key=len, reverse=True))
-
-
-def _hide_credentials(text: str, url: str) -> str:
-    """Return a text about a URL without its credentials, even where it shows only the password."""
-    redacted = without_credentials(text)
-    for password in passwords_of(url):
-        redacted = redacted.replace(password, _HIDDEN)
-    return redacted
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,17 +190,7 @@ def open_root(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Root:
-    """Find the filesystem and the canonical path of a dataset.
-
-    Args:
-        path: A path or URL. With ``filesystem`` given, a path on that filesystem.
-        filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
-        storage_options: What fsspec needs to open the filesystem of the URL.
-
-    Raises:
-        InvalidArgumentError: If the path is empty or not UTF-8, or the filesystem is of an
-            unknown kind.
-    """
+    """Find the filesystem and the canonical path of a dataset, see :func:`open_storage`."""
     given: Any = path
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.strip():
@@ -218,19 +202,14 @@ def open_root(
         root = _from_url(text, dict(storage_options or {}))
     else:
         root = _on_filesystem(text, filesystem)
-    _check_text(root)
-    return root
-
-
-def _check_text(root: Root) -> None:
-    """Refuse a path that is not UTF-8: neither pyarrow nor a commit record could hold it."""
     try:
         root.path.encode()
-    except UnicodeEncodeError as error:
+    except UnicodeEncodeError as error:  # neither pyarrow nor a commit record could hold it
         raise InvalidArgumentError(
             f"path must be UTF-8, got {root.display_path!r}.\n"
             "Hint: rename the directory whose name is not."
         ) from error
+    return root
 
 
 def _from_url(text: str, options: dict[str, Any]) -> Root:
@@ -239,9 +218,11 @@ def _from_url(text: str, options: dict[str, Any]) -> Root:
     except (ValueError, AttributeError) as error:
         if "://" not in text:
             raise
+        reason = without_credentials(str(error))
+        for password in passwords_of(text):  # it may show only the password
+            reason = reason.replace(password, _HIDDEN)
         raise InvalidArgumentError(
-            f"path {without_credentials(text)!r} cannot be opened: "
-            f"{_hide_credentials(str(error), text)}.\n"
+            f"path {without_credentials(text)!r} cannot be opened: {reason}.\n"
             "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
         ) from (None if passwords_of(text) else error)
     root = _on_filesystem(stripped, filesystem)
@@ -266,10 +247,9 @@ def _prefixes(text: str, path: str) -> tuple[str, str]:
 def _on_filesystem(path: str, filesystem: Any) -> Root:
     inner, prefix = _unwrap(_as_fsspec(filesystem))
     if prefix is not None:
-        full = f"{prefix.rstrip('/')}/{path.strip('/')}".rstrip("/")
-        resolved = _canonical_path(inner, full)
-        return Root(inner, resolved, inner_prefix=_canonical_path(inner, prefix))
-    return Root(inner, _canonical_path(inner, path))
+        path = f"{prefix.rstrip('/')}/{path.strip('/')}".rstrip("/")
+        prefix = _canonical_path(inner, prefix)
+    return Root(inner, _canonical_path(inner, path), inner_prefix=prefix or "")
 
 
 def _unwrap(filesystem: AbstractFileSystem) -> tuple[AbstractFileSystem, str | None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fsspeckit.errors import ConcurrentModificationError, LostFileError
+from fsspeckit.errors import ConcurrentModificationError, LostFileError, list_names
 from fsspeckit.storage.commit.log import pending_numbers, read_record
 from fsspeckit.storage.commit.staging import find_staged, staging_paths
 from fsspeckit.storage.listing import Listing, list_files
@@ -42,7 +42,7 @@ class Difference:
 
     def __str__(self) -> str:
         kinds = (("added", self.added), ("changed", self.changed), ("gone", self.gone))
-        return "; ".join(f"{kind}: {_join_paths(paths)}" for kind, paths in kinds if paths)
+        return "; ".join(f"{kind}: {list_names(paths)}" for kind, paths in kinds if paths)
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,13 @@ def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
         listing = list_files(storage.root)
         if pending_numbers(storage) == before:
             return Snapshot(before[0], listing, storage.root.path), before[1]
-    raise ConcurrentModificationError(
+    raise _changes_too_fast(storage)
+
+
+def _changes_too_fast(storage: Storage) -> ConcurrentModificationError:
+    return ConcurrentModificationError(
         f"{storage.root.display_path!r} changes faster than it can be listed."
     )
-
-
-def _join_paths(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(map(repr, paths[:5])) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +159,13 @@ def stable_files(storage: Storage) -> StableFiles:
             )
     if missing is not None and pending_numbers(storage) == (snapshot.number, pending):
         raise missing
-    raise ConcurrentModificationError(
-        f"{storage.root.display_path!r} changes faster than it can be listed."
-    )
+    raise _changes_too_fast(storage)
 
 
 def _apply_pending(
     storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
 ) -> dict[str, DataFile]:
-    """Return the files as they will be once a commit is complete.
-
-    Raises:
-        LostFileError: If a new file is nowhere; it may have been moved just now.
-    """
+    """Return the files as they will be once a commit is complete; LostFileError if one is lost."""
     files = dict(listed)
     for remove in record.removes:
         if remove.path in files and remove.is_still(files[remove.path]):

@@ -31,12 +31,12 @@ import hashlib
 import json
 import os
 import re
-import secrets
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError, add_mentions
+from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.fs.backends import Backend, open_backend
 from fsspeckit.storage.listing import list_files
@@ -51,8 +51,6 @@ _MAX_NAME_BYTES = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
-_RECORD = re.compile(r"^(\d{10})\.json$")
-_DONE = re.compile(r"^(\d{10})\.done\.json$")
 _STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
 
@@ -62,7 +60,6 @@ class ControlDirectory:
     """Names inside one control directory."""
 
     path: str
-    """The canonical path."""
 
     def at(self, *parts: str) -> str:
         """Return the path of an entry."""
@@ -107,41 +104,15 @@ class ControlDirectory:
 
     @property
     def trash(self) -> str:
-        """The directory of replaced files."""
+        """The directory of replaced files, with a directory for each commit."""
         return self.at("trash")
-
-    def trash_of(self, number: int) -> str:
-        """Return the directory of what one commit replaced."""
-        return self.at("trash", f"{number:010}")
 
     def trashed(self, number: int, relative: str) -> str:
         """Return where a replaced file goes: under its name, hashed where that is too long."""
         directory, slash, name = relative.rpartition("/")
         if len(os.fsencode(name)) > _MAX_NAME_BYTES - len(TRASH_SUFFIX):
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
-        return f"{self.trash_of(number)}/{directory}{slash}{name}{TRASH_SUFFIX}"
-
-    @staticmethod
-    def staging_name(identifier: str) -> str:
-        """Name the staging directory of a writer."""
-        return f".staging_{identifier}"
-
-    @staticmethod
-    def opening_name(identifier: str) -> str:
-        """Name a staging directory until its owner has locked it."""
-        return f".opening_{identifier}"
-
-    @staticmethod
-    def swap_name(number: int, identifier: str) -> str:
-        """Name the directory that holds the new tree of a commit."""
-        return f".shadow_{number:010}_{identifier}"
-
-
-def numbers_in(names: list[str]) -> tuple[list[int], set[int]]:
-    """Return the numbers of the records, ascending, and of those marked complete."""
-    records = [int(match[1]) for name in names if (match := _RECORD.match(name))]
-    done = {int(match[1]) for name in names if (match := _DONE.match(name))}
-    return sorted(records), done
+        return f"{self.trash}/{number:010}/{directory}{slash}{name}{TRASH_SUFFIX}"
 
 
 def staging_names(names: list[str]) -> list[str]:
@@ -154,9 +125,9 @@ def renamed_staging(names: list[str], staging: str) -> list[str]:
     return [name for name in names if name == staging or name.startswith(f"{staging}~")]
 
 
-def new_claim_name(staging: str) -> str:
-    """Return a name for a staging directory that nobody else knows or will choose."""
-    return f"{staging}~{1 + secrets.randbelow(10**15)}"
+def new_tree_name(kind: str, number: int) -> str:
+    """Return a name of its own for the new or old tree of a commit."""
+    return f"{kind}_{number:010}_{uuid.uuid4().hex}"
 
 
 def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
@@ -167,13 +138,10 @@ def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
 def _find_control_directory(
     root: Root, backend: Backend, control_dir: str | os.PathLike[str] | None = None
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
-    """Find the control directory of a dataset, and the default one if that is another.
-
-    Raises:
-        InvalidArgumentError: If there is no directory for it, or writers would not agree about it.
-        CorruptRecordError: If the pointer in the default one cannot be understood.
-    """
-    default = _default(root)
+    """Find the control directory of a dataset, and the default one if that is another."""
+    parent, _, name = root.path.rpartition("/")
+    has_parent = name and (parent or root.path.startswith("/"))
+    default = ControlDirectory(f"{parent}/.{name}.fsspeckit") if has_parent else None
     pointed = None
     if default is not None and backend.stat(pointer := default.at("location.json")) is not None:
         pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
@@ -243,16 +211,23 @@ def _claim(root: Root, backend: Backend, control: ControlDirectory) -> None:
         )
 
 
-def _default(root: Root) -> ControlDirectory | None:
-    parent, _, name = root.path.rpartition("/")
-    rooted = root.path.startswith("/")
-    if not name or not (parent or rooted):
-        return None
-    return ControlDirectory(f"{parent}/.{name}.fsspeckit")
-
-
 def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
-    _check_same_filesystem(root, str(os.fspath(control_dir)))
+    """Return the path of a control directory that the caller gave, checked."""
+    if not str(os.fspath(control_dir)).strip():
+        raise InvalidArgumentError(
+            f"control_dir must name a directory, got {control_dir!r}.", argument="control_dir"
+        )
+    scheme, separator, _ = str(os.fspath(control_dir)).partition("://")
+    known = root.filesystem.protocol
+    own = {known} if isinstance(known, str) else set(known)
+    # The dataset's filesystem would take a URL of another one for a path of its own.
+    if separator and scheme not in own and not root.is_arrow:
+        raise InvalidArgumentError(
+            f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
+            f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
+            "filesystem.",
+            argument="control_dir",
+        )
     path = open_root(control_dir, root.filesystem).path
     if f"{path}/".startswith(f"{root.path}/"):
         raise InvalidArgumentError(
@@ -261,20 +236,6 @@ def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
             argument="control_dir",
         )
     return path
-
-
-def _check_same_filesystem(root: Root, control_dir: str) -> None:
-    """Refuse a URL of another filesystem: the dataset's would take it for a path of its own."""
-    scheme, separator, _ = control_dir.partition("://")
-    known = root.filesystem.protocol
-    own = {known} if isinstance(known, str) else set(known)
-    if separator and scheme not in own and not root.is_arrow:
-        raise InvalidArgumentError(
-            f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
-            f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
-            "filesystem.",
-            argument="control_dir",
-        )
 
 
 def _document(kind: str, **values: str) -> bytes:
@@ -366,7 +327,8 @@ class Storage:
                 "directory on the same disk that it can write."
             )
             failure = type(error)(error.errno, reason)
-            raise add_mentions(failure, Argument("control_dir")) from error
+            failure.mentions = (Argument("control_dir"),)  # type: ignore[attr-defined]
+            raise failure from error
 
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
@@ -376,12 +338,9 @@ class Storage:
                 self.backend.sync_directory(self.control.path)
                 self.backend.sync_directory(self.control.path.rpartition("/")[0])
             self.backend.make_directories(self.control.commits)
-        if self.default_control is None:
-            return self._mount_notes()
-        note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
-        return () if note is None else (note,)
-
-    def _mount_notes(self) -> tuple[str, ...]:
+        if self.default_control is not None:
+            note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
+            return () if note is None else (note,)
         if not self.root.is_local or self.root.path not in mount_points():
             return ()
         return (
@@ -429,15 +388,10 @@ def open_storage(
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
     control, default = _find_control_directory(root, backend, control_dir)
-    storage = Storage(
-        root,
-        control,
-        backend,
-        capabilities_of(root),
-        publish,
-        lock_timeout,
-        default_control=None if default is None else default.path,
-    )
+    capabilities = capabilities_of(root)
     if publish == "plain":
-        return replace(storage, capabilities=replace(storage.capabilities, exchange=False))
-    return storage
+        capabilities = replace(capabilities, exchange=False)
+    default_control = None if default is None else default.path
+    return Storage(
+        root, control, backend, capabilities, publish, lock_timeout, default_control=default_control
+    )

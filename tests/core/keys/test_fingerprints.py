@@ -16,7 +16,7 @@ MANY = 20_000
 
 def fingerprints(*columns: pa.Array | pa.ChunkedArray) -> list[int]:
     table = pa.table(list(columns), names=[str(number) for number in range(len(columns))])
-    return key_fingerprints(table).tolist()
+    return [int(number) for number in key_fingerprints(table)]
 
 
 def of_bytes(*values: bytes | None) -> list[int]:

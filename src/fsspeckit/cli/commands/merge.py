@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.options import Compression, Duplicates, MergeStrategy, Mode, Nulls
-from fsspeckit.cli.runner import Job, OpenedJob, open_session
+from fsspeckit.cli.runner import Job, open_session
 
 if TYPE_CHECKING:
-    from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import WriteDatasetResult
 
 __all__ = ["merge", "plan", "write"]
 
@@ -37,6 +36,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    key_index: o.KeyIndex = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
     lock_timeout: o.LockTimeout = 30.0,
@@ -54,13 +54,20 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types)
     job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
-    keys = _key_options(partition_by, order_by, duplicates, nulls, trust_partitions, allow_empty)
+    shared: dict[str, Any] = {
+        "partition_by": partition_by or None,
+        "order_by": order_by or None,
+        "duplicate_keys": duplicates.value,
+        "null_keys": nulls.value,
+        "trust_partitions": trust_partitions,
+        "allow_empty": allow_empty,
+        "max_rewrite_fraction": max_rewrite_fraction,
+        "max_rewrite_bytes": max_rewrite_bytes,
+    }
     if dry_run:
-        _plan(job, strategy, key, keys, (max_rewrite_fraction, max_rewrite_bytes))
-        return
-
-    def call(opened: OpenedJob) -> MergeResult:
-        return opened.io.merge(
+        return _plan(job, strategy, key, shared)
+    return job.run(
+        lambda opened: opened.io.merge(
             opened.source,
             target,
             strategy.value,
@@ -69,100 +76,49 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom or None,
-            max_rewrite_fraction=max_rewrite_fraction,
-            max_rewrite_bytes=max_rewrite_bytes,
+            key_index=key_index,
             progress=opened.progress,
-            **keys,
-        )
+            **shared,
+        ),
+        partial(session.show_done, session.output.merged),
+    )
 
-    job.run(call, partial(session.show_done, session.output.merged))
 
-
-def plan(  # noqa: PLR0913, PLR0917 - the options of the command
-    sources: o.Sources,
-    target: o.Target,
-    key: o.Keys,
-    strategy: o.Strategy = MergeStrategy.UPSERT,
-    engine: o.Engine = None,
-    partition_by: o.PartitionBy = None,
-    order_by: o.OrderBy = None,
-    duplicates: o.DuplicatesOption = Duplicates.ERROR,
-    nulls: o.NullsOption = Nulls.ERROR,
-    trust_partitions: o.TrustPartitions = False,
-    allow_empty: o.AllowEmpty = False,
-    source_format: o.FormatOption = None,
-    delimiter: o.Delimiter = None,
-    infer_types: o.InferTypes = False,
-    max_rewrite_fraction: o.MaxRewriteFraction = None,
-    max_rewrite_bytes: o.MaxRewriteBytes = None,
-    lock_timeout: o.LockTimeout = 30.0,
-    storage_option: o.StorageOption = None,
-    config: o.Config = None,
-    control_dir: o.ControlDir = None,
-    as_json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> None:
+def plan(**options: Any) -> None:
     """Show what merge would do: each file, with the evidence that decided about it.
 
     Nothing is written. If the merge would exceed a rewrite limit, the command shows the plan and
     fails.
     """
-    session = open_session(as_json, quiet, storage_option, config)
-    reading = (source_format, delimiter, infer_types)
-    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
-    keys = _key_options(partition_by, order_by, duplicates, nulls, trust_partitions, allow_empty)
-    _plan(job, strategy, key, keys, (max_rewrite_fraction, max_rewrite_bytes))
+    merge(**options, dry_run=True)
 
 
-def _plan(
-    job: Job,
-    strategy: MergeStrategy,
-    key: list[str],
-    keys: dict[str, Any],
-    limits: tuple[float | None, int | None],
-) -> None:
+def _signature_of_plan() -> inspect.Signature:
+    """Return the options of ``merge`` without those that only matter if it writes."""
+    whole = inspect.signature(merge, eval_str=True)
+    unused = {"dry_run", "compression", "max_rows_per_file", "row_group_size", "bloom", "key_index"}
+    return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in unused])
+
+
+plan.__signature__ = _signature_of_plan()  # type: ignore[attr-defined]
+
+
+def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, Any]) -> None:
     from fsspeckit.datasets.pipeline import RewriteLimits
 
-    checked = RewriteLimits(*limits)
-
-    def call(opened: OpenedJob) -> MergePlan:
-        return opened.io.plan_merge(
-            opened.source,
-            job.target,
-            strategy.value,
-            key,
-            max_rewrite_fraction=checked.max_rewrite_fraction,
-            max_rewrite_bytes=checked.max_rewrite_bytes,
-            progress=opened.progress,
-            **keys,
-        )
+    limits = RewriteLimits(shared["max_rewrite_fraction"], shared["max_rewrite_bytes"])
 
     def show(_: str, found: MergePlan) -> None:
         job.session.output.plan(found)
         if strategy is not MergeStrategy.INSERT:
-            checked.check(found)
+            limits.check(found)
 
-    job.run(call, show)
-
-
-def _key_options(
-    partition_by: list[str] | None,
-    order_by: list[str] | None,
-    duplicates: Duplicates,
-    nulls: Nulls,
-    trust_partitions: bool,
-    allow_empty: bool,
-) -> dict[str, Any]:
-    """Return what ``merge`` and ``plan_merge`` of the library both take."""
-    return {
-        "partition_by": partition_by or None,
-        "order_by": order_by or None,
-        "duplicate_keys": duplicates.value,
-        "null_keys": nulls.value,
-        "trust_partitions": trust_partitions,
-        "allow_empty": allow_empty,
-    }
+    job.run(
+        lambda opened: opened.io.plan_merge(
+            opened.source, job.target, strategy.value, key, progress=opened.progress, **shared
+        ),
+        show,
+    )
 
 
 def write(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -193,9 +149,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types)
     job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
-
-    def call(opened: OpenedJob) -> WriteDatasetResult:
-        return opened.io.write_dataset(
+    job.run(
+        lambda opened: opened.io.write_dataset(
             opened.source,
             target,
             mode=mode.value,
@@ -205,6 +160,6 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             row_group_size=row_group_size,
             bloom_columns=bloom or None,
             progress=opened.progress,
-        )
-
-    job.run(call, partial(session.show_done, session.output.written))
+        ),
+        partial(session.show_done, session.output.written),
+    )

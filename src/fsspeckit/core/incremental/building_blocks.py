@@ -7,12 +7,12 @@ The merge itself uses the functions behind these classes. Merges publish files u
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsspeckit.core.keys import as_names, canonical_keys, common_type, key_column, keys_table
 from fsspeckit.core.planning import (
@@ -125,15 +125,9 @@ def _column_stats(footer: FileFooter, name: str) -> dict[str, Any]:
         column = key_column(name, footer.leaves[name].type)
     except ValueError:
         return stats  # a type without an order
-    bounds = statistics_bounds(column, [footer])
-    needed = bounds.may_contain_values
-    known = np.asarray(bounds.low.is_valid())
-    if needed.any() and known[needed].all():
-        ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
-        try:
+    if (ends := statistics_bounds(column, [footer]).ends()) is not None:
+        with suppress(ValueError, OverflowError):  # Python has no value for the bound
             stats["min"], stats["max"] = column.original(ends).to_pylist()
-        except (ValueError, OverflowError):
-            return stats  # Python has no value for the bound
     return stats
 
 

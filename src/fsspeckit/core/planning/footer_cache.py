@@ -290,19 +290,18 @@ class FooterCache:
 
     def reader(self, read: FooterReader) -> FooterReader:
         """Return a reader that calls another one only for footers that are not cached."""
-
-        def read_missing(
-            root: Root, files: Sequence[DataFile], columns: Iterable[str] | None
-        ) -> list[FileFooter]:
-            if len(files) < _MIN_FILES or columns is None:
-                return read(root, files, columns)
-            return self._read(root, files, tuple(columns), read)
-
-        return read_missing
+        return partial(self._read, read)
 
     def _read(
-        self, root: Root, files: Sequence[DataFile], columns: tuple[str, ...], read: FooterReader
+        self,
+        read: FooterReader,
+        root: Root,
+        files: Sequence[DataFile],
+        wanted: Iterable[str] | None,
     ) -> list[FileFooter]:
+        if len(files) < _MIN_FILES or wanted is None:
+            return read(root, files, wanted)
+        columns = tuple(wanted)
         with gc_disabled():
             known = self._load(columns)
             found = {

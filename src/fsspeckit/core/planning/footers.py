@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.arrow_compat import physical_types, with_int96_as
 from fsspeckit.core.keys import plain_type
 from fsspeckit.core.parquet import BYTES, INT, RAW, Spec, decode
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_tail
 
@@ -169,7 +169,7 @@ def _read_in_threads(
         return _read_all(root, files, columns)
     size = -(-len(files) // workers)
     shares = [files[start : start + size] for start in range(0, len(files), size)]
-    with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-footers") as pool:
+    with ThreadPool(workers, "fsspeckit-footers") as pool:
         results = pool.map(lambda share: _read_all(root, share, columns), shares)
         return list(chain.from_iterable(results))
 

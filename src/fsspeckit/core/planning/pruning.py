@@ -11,7 +11,6 @@ not in the file.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cached_property, partial
@@ -36,6 +35,7 @@ from fsspeckit.core.parquet import (
     header_and_bitset_length,
 )
 from fsspeckit.core.planning.footers import gc_disabled, raw_footer
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import SchemaMismatchError
 from fsspeckit.storage import read_range
 
@@ -78,6 +78,13 @@ class ColumnBounds:
 
     evidence: str = "statistics"
     """What the bounds come from: ``statistics`` or ``partition``."""
+
+    def ends(self) -> pa.Array | None:
+        """Return least and greatest value, if every row group that has values has bounds."""
+        needed = self.may_contain_values
+        if not needed.any() or not np.asarray(self.low.is_valid())[needed].all():
+            return None
+        return pa.array([pc.min(self.low).as_py(), pc.max(self.high).as_py()], self.low.type)
 
 
 def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> ColumnBounds:
@@ -740,7 +747,7 @@ def excluded_by_bloom(
     """Return for each probe the columns that rule out every key; none if a key may be there."""
     if root.is_local or len(probes) <= 1:
         return [probe.excluded_by(root, columns) for probe in probes]
-    with ThreadPoolExecutor(_BLOOM_WORKERS, thread_name_prefix="fsspeckit-blooms") as pool:
+    with ThreadPool(_BLOOM_WORKERS, "fsspeckit-blooms") as pool:
         return list(pool.map(lambda probe: probe.excluded_by(root, columns), probes))
 
 

@@ -8,8 +8,6 @@ step, decoding comes next, and copying is nearly free.
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
@@ -19,6 +17,7 @@ import pyarrow as pa
 from fsspeckit.core.arrow_compat import cast_table, cast_values, naming_damage, take_rows
 from fsspeckit.core.parquet import can_patch
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
+from fsspeckit.core.threads import ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -217,14 +216,8 @@ class FileDiff:
         if len(touched) == 1:  # a thread would cost more than it saves
             yield touched[0], self._probed(touched[0])
             return
-        ahead: deque[tuple[int, Future[Probed]]] = deque()
-        with ThreadPoolExecutor(_PROBERS, thread_name_prefix="fsspeckit-probe") as pool:
-            for number in touched:
-                ahead.append((number, pool.submit(self._probed, number)))
-                if len(ahead) > _PROBERS:
-                    first, future = ahead.popleft()
-                    yield first, future.result()
-            yield from ((number, future.result()) for number, future in ahead)
+        with ThreadPool(_PROBERS, "fsspeckit-probe") as pool:
+            yield from zip(touched, pool.map(self._probed, touched, _PROBERS), strict=True)
 
     def _probed(self, number: int) -> Probed:
         positions = self._positions(number)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -58,6 +57,7 @@ from fsspeckit.core.rewrite.diff import (
     with_rows,
 )
 from fsspeckit.core.schema_conform import resolve_null_types
+from fsspeckit.core.threads import Task, ThreadPool
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_range
 
@@ -160,7 +160,7 @@ class Spliceable:
         """
         with (
             open_sink(self.root, destination, self.original) as sink,
-            ThreadPoolExecutor(ENCODERS, thread_name_prefix="fsspeckit-encode") as pool,
+            ThreadPool(ENCODERS, "fsspeckit-encode") as pool,
         ):
             splicer = Splicer(self.original, self.layout, sink)
             writer = _RowGroupWriter(self, diff, splicer, pool, frozenset(ordered))
@@ -235,7 +235,7 @@ class _Waiting:
 
     step: _Step
     patched: dict[str, EncodedChunk] = field(default_factory=dict)
-    units: list[tuple[list[Column], Future[list[EncodedChunk]]]] = field(default_factory=list)
+    units: list[tuple[list[Column], Task[list[EncodedChunk]]]] = field(default_factory=list)
 
 
 class _RowGroupWriter:
@@ -246,7 +246,7 @@ class _RowGroupWriter:
         source: Spliceable,
         diff: FileDiff,
         splicer: Splicer,
-        pool: ThreadPoolExecutor,
+        pool: ThreadPool,
         ordered: frozenset[str],
     ) -> None:
         self._source = source
@@ -256,7 +256,7 @@ class _RowGroupWriter:
         self._ordered = ordered
         self._columns = {column.name: column for column in source.columns}
         self._waiting: deque[_Waiting] = deque()
-        self._encoding: deque[tuple[int, Future[list[EncodedChunk]]]] = deque()
+        self._encoding: deque[tuple[int, Task[list[EncodedChunk]]]] = deque()
         self.rows: list[int] = []
         self.encoded_groups = 0
         self.encoded_bytes = 0

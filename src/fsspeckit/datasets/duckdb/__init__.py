@@ -44,7 +44,7 @@ class DuckDBDatasetIO(DatasetIO):
 
     Args:
         connection: A connection to join keys on, so that its ``memory_limit``, ``threads`` and
-            ``temp_directory`` hold. It is left as it was found, and open. None for an own one.
+            ``temp_directory`` hold. It stays open, and as it was. None to open one.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
         storage_options: What fsspec needs to open the filesystem of a URL.
         control_dir: Where staging, records and lock live, if not beside the dataset.
@@ -81,7 +81,7 @@ class DuckDBDatasetIO(DatasetIO):
         )
 
     def close(self) -> None:
-        """Close the connection, if it is an own one; the next merge would open another.
+        """Close the connection, unless it is the caller's; the next merge would open another.
 
         Examples:
             >>> io = DuckDBDatasetIO()
@@ -91,14 +91,9 @@ class DuckDBDatasetIO(DatasetIO):
 
 
 class DuckDBParquetHandler(DuckDBDatasetIO):
-    """A :class:`DuckDBDatasetIO` with an own connection, constructed from a filesystem.
+    """A :class:`DuckDBDatasetIO` that opens its own connection, constructed from a filesystem.
 
-    Args:
-        storage_options: What fsspec needs to open the filesystem of a URL.
-        filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
-        control_dir: Where staging, records and lock live, if not beside the dataset.
-        publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
-        lock_timeout: How many seconds to wait for another writer.
+    The arguments are those of :class:`DuckDBDatasetIO`, in another order.
 
     Examples:
         >>> import pyarrow as pa

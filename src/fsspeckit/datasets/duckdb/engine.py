@@ -11,8 +11,6 @@ import os
 import tempfile
 import threading
 import uuid
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -31,17 +29,18 @@ from fsspeckit.core.matching import (
     prefilter_for,
     row_group_starts,
 )
+from fsspeckit.core.threads import ThreadPool
+from fsspeckit.datasets.pipeline import DEFAULT_SOURCE_LIMITS
 from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from concurrent.futures import Future
 
     from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress
+    from fsspeckit.datasets.pipeline import ArrowSource, MergeOptions, Progress, SourceLimits
 
     Piece = tuple[int, tuple[int, ...]]
     """The number of a file, and some of its row groups."""
@@ -61,17 +60,21 @@ class DuckDBEngine(ArrowEngine):
     """One machine; keys are joined by DuckDB.
 
     Args:
-        connection: The caller's connection, which is never closed nor changed; None for an own
-            one, opened when it is first needed.
+        connection: The caller's connection, which is never closed nor changed; None to open one
+            when it is first needed.
         filesystem: The filesystem of source paths.
+        limits: How much of a source may be in memory.
     """
 
     name = "duckdb"
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None
+        self,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        filesystem: Any = None,
+        limits: SourceLimits = DEFAULT_SOURCE_LIMITS,
     ) -> None:
-        super().__init__(filesystem)
+        super().__init__(filesystem, limits)
         if not isinstance(connection, duckdb.DuckDBPyConnection | None):
             raise InvalidArgumentError(
                 f"connection must be a DuckDB connection, got {connection!r}.\n"
@@ -82,7 +85,7 @@ class DuckDBEngine(ArrowEngine):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the connection, if it is an own one; the next merge would open another."""
+        """Close the connection, unless it is the caller's; the next merge would open another."""
         with self._lock:
             if self._own is not None:
                 self._own.close()
@@ -217,17 +220,23 @@ def _join_in_thread(
     DuckDB pulls the stream from whichever of its threads has time. What a caller does on progress,
     such as drawing or raising, belongs to the thread in which it called.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-join") as pool:
-        join = pool.submit(_join, cursor, source, scan.reader())
-        join.add_done_callback(lambda _: scan.end())
+
+    def join() -> pa.Table:
         try:
+            return _join(cursor, source, scan.reader())
+        finally:
+            scan.end()
+
+    with ThreadPool(1, "fsspeckit-join") as pool:
+        try:
+            joined = pool.submit(join)
             for done in scan.scanned():
                 progress("match", done, scan.total)
         except BaseException:  # Ctrl-C, too: the join must end before the cursor is closed
             scan.stop()
             cursor.interrupt()
             raise
-        return join.result()
+        return joined.result()
 
 
 def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions]:
@@ -254,7 +263,7 @@ class _Scan:
         self._is_complete = False
         self._is_stopped = False
         self._events: SimpleQueue[int | None] = SimpleQueue()
-        self._pool = ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan")
+        self._pool = ThreadPool(SCAN_WORKERS, "fsspeckit-scan")
         keys = zip(_key_names(target), target.key_columns, strict=True)
         self._schema = pa.schema(
             [
@@ -268,7 +277,7 @@ class _Scan:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.__exit__(*exception)
 
     def reader(self) -> pa.RecordBatchReader:
         """The stream; it can be read once."""
@@ -301,11 +310,13 @@ class _Scan:
         left = {number: len(groups) for number, groups in self._work.items()}
         done = 0
         try:
-            for (number, groups), batches in self._read_ahead():
+            # The next pieces are read while one is used.
+            pieces = self._pool.map(self._read, self._pieces(), SCAN_WORKERS)
+            for number, groups, batches in pieces:
                 if self._is_stopped:
                     raise InterruptedError("the caller no longer wants the keys")
                 yield from batches
-                left[number] -= len(groups)
+                left[number] -= groups
                 if not left[number]:
                     done += 1
                     self._events.put(done)
@@ -330,22 +341,11 @@ class _Scan:
                 rows += size
             yield number, tuple(piece)
 
-    def _read(self, piece: Piece) -> list[pa.RecordBatch]:
+    def _read(self, piece: Piece) -> tuple[int, int, list[pa.RecordBatch]]:
         number, groups = piece
         batches: list[pa.RecordBatch] = []
         for _, positions, keys in keys_of_file(self._target, self._prefilter, number, groups):
             file = np.full(keys.num_rows, number)
             columns = [*keys.columns, pa.array(file), pa.array(positions)]
             batches += pa.Table.from_arrays(columns, schema=self._schema).to_batches()
-        return batches
-
-    def _read_ahead(self) -> Iterator[tuple[Piece, list[pa.RecordBatch]]]:
-        """Yield pieces in order; the next ``SCAN_WORKERS`` are read while one is used."""
-        waiting: deque[tuple[Piece, Future[list[pa.RecordBatch]]]] = deque()
-        for piece in self._pieces():
-            waiting.append((piece, self._pool.submit(self._read, piece)))
-            if len(waiting) > SCAN_WORKERS:
-                first, read = waiting.popleft()
-                yield first, read.result()
-        for piece, read in waiting:
-            yield piece, read.result()
+        return number, len(groups), batches

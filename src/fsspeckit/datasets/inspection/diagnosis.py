@@ -122,7 +122,7 @@ def diagnose_dataset(
         storage.root.display_path,
         tuple(key_columns),
         files,
-        # Where no file can be read, or the key is none, a key may be in any file.
+        # Where no file can be read, or the columns cannot be a key, a key may be in any file.
         found.pruning or KeyPruning(tuple(key_columns), 0, float(files), files),
         tuple(sorted(_findings(found), key=lambda finding: finding.severity != "error")),
     )

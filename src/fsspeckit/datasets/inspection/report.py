@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsspeckit.core.keys import (
     as_names,
@@ -329,7 +328,8 @@ def _column(target: Target, name: str, is_key: bool) -> InspectedColumn:
             for footer, values in zip(target.footers, texts, strict=True)
         ]
     bounds = _bounds(target, name)
-    low, high, known = (None, None, 0) if bounds is None else _ends(bounds)
+    known = 0 if bounds is None else int(np.asarray(bounds.low.is_valid()).sum())
+    low, high = (None, None) if bounds is None else _ends(bounds)
     return InspectedColumn(
         name,
         ", ".join(types),
@@ -365,18 +365,15 @@ def _bounds(target: Target, name: str) -> ColumnBounds | None:
         return None
 
 
-def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None, int]:
-    """Least and greatest value, if every row group that has values has bounds."""
-    known = np.asarray(bounds.low.is_valid())
-    needed = bounds.may_contain_values
-    if not needed.any() or not known[needed].all():
-        return None, None, int(known.sum())
-    ends = pa.array([pc.min(bounds.low).as_py(), pc.max(bounds.high).as_py()], bounds.low.type)
+def _ends(bounds: ColumnBounds) -> tuple[str | None, str | None]:
+    """Least and greatest value as text, if they are known."""
+    ends = bounds.ends()
     try:
-        low, high = (str(python_value(value)) for value in bounds.column.original(ends))
+        found = [] if ends is None else bounds.column.original(ends)
     except pa.ArrowInvalid:  # a bound cut in the middle of a character
-        return None, None, int(known.sum())
-    return low, high, int(known.sum())
+        found = []
+    low, high = (str(python_value(value)) for value in found) if len(found) else (None, None)
+    return low, high
 
 
 def _pruning(
@@ -405,7 +402,7 @@ def _pruning(
 
 
 def _probes(bounds: Sequence[ColumnBounds]) -> pa.Table:
-    """Keys at the low ends of row groups, some hundred of them."""
+    """Return keys at the low ends of row groups, at most ``_MAX_PROBES``."""
     known = np.logical_and.reduce([np.asarray(each.low.is_valid()) for each in bounds])
     groups = np.flatnonzero(known)
     if len(groups) > _MAX_PROBES:

@@ -26,8 +26,10 @@ from fsspeckit.datasets.pipeline.reading import (
     with_dataset,
 )
 from fsspeckit.datasets.pipeline.source import (
+    DEFAULT_SOURCE_LIMITS,
     ArrowSource,
     MemorySource,
+    SourceLimits,
     SourcePath,
     as_paths,
     check_unique_names,
@@ -43,6 +45,7 @@ from fsspeckit.datasets.pipeline.write import WriteDatasetResult, run_clear, run
 from fsspeckit.display import Progress
 
 __all__ = [
+    "DEFAULT_SOURCE_LIMITS",
     "ArrowSource",
     "FileOptions",
     "MemorySource",
@@ -50,6 +53,7 @@ __all__ = [
     "OpenedDataset",
     "Progress",
     "RewriteLimits",
+    "SourceLimits",
     "SourcePath",
     "WriteDatasetResult",
     "WriteMode",

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -139,6 +139,7 @@ def _check_reviewed(reviewed: MergePlan, again: MergePlan) -> None:
         raise StalePlanError.decided_otherwise(again.path, odd)
 
 
+@dataclass(eq=False, repr=False)
 class PlannedMerge:
     """A merge that was planned and can be executed once, by the same engine.
 
@@ -146,21 +147,15 @@ class PlannedMerge:
     when the plan is gone.
     """
 
-    def __init__(
-        self,
-        engine: str,
-        storage: Storage,
-        options: MergeOptions,
-        source: Source,
-        stage: OpenStage,
-        release: Callable[[], None],
-    ) -> None:
-        self.engine = engine
-        self.storage = storage
-        self.options = options
-        self.source = source
-        self.stage = stage
-        self._release = weakref.finalize(self, _release_in, os.getpid(), release)
+    engine: str
+    storage: Storage
+    options: MergeOptions
+    source: Source
+    stage: OpenStage
+    release_source: InitVar[Callable[[], None]]
+
+    def __post_init__(self, release_source: Callable[[], None]) -> None:
+        self._release = weakref.finalize(self, _release_in, os.getpid(), release_source)
 
     @property
     def is_released(self) -> bool:
@@ -185,7 +180,7 @@ def _release_in(process: int, release: Callable[[], None]) -> None:
     if os.getpid() == process:
         release()
     else:
-        _inherited_releases.append(release)  # if it were forgotten, it would clean up all the same
+        _inherited_releases.append(release)  # without a reference it would run after all
 
 
 def _no_planned_merge() -> None:

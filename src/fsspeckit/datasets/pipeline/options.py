@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 WriteMode = Literal["append", "overwrite"]
 _WRITE_MODES = ("append", "overwrite")
-_NULL_POLICIES = ("error", "match")
+_POLICIES = {"null_keys": ("error", "match"), "duplicate_keys": ("error", "first", "last")}
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
-_DUPLICATE_POLICIES = ("error", "first", "last")
 
 _DEFAULT_ROW_GROUP_ROWS = 500_000
 """A row group has to fit into memory, so it has a limit even if the caller sets none."""
@@ -165,42 +164,31 @@ class MergeOptions:
     """Whether the dataset gets or loses a key index; None if that stays as it is."""
 
     @classmethod
-    def of(  # noqa: PLR0913, PLR0917 - the options of ``merge``
+    def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
+        *,
         strategy: str,
         key_columns: str | Sequence[str] | None,
         partition_columns: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] | None = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
-        partition_by: str | Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        null_keys: NullPolicy = "error",
-        duplicate_keys: DuplicatePolicy = "error",
-        order_by: str | Sequence[str] | None = None,
-        trust_partitions: bool = False,
-        allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
-        progress: Progress | bool | None = None,
-        rewrite_all: bool = False,
+        **fields: Any,
     ) -> Self:
-        """Make options of what a caller may pass to ``merge``."""
+        """Make options of what a caller may pass to ``merge``; ``fields`` stay as they are."""
         return cls(
             MergeStrategy.of(strategy),
             as_names(key_columns),
             resolve_partition_columns(partition_columns, partition_by),
             FileOptions.of(compression, max_rows_per_file, row_group_size, bloom_columns),
-            schema,
-            null_keys,
-            duplicate_keys,
-            _as_names(order_by),
-            trust_partitions,
-            allow_empty,
-            progress,
-            rewrite_all,
+            order_by=_as_names(order_by),
             limits=RewriteLimits(max_rewrite_fraction, max_rewrite_bytes),
+            **fields,
         )
 
     def __post_init__(self) -> None:
@@ -212,12 +200,13 @@ class MergeOptions:
                 raise InvalidArgumentError(
                     f"{name} must be True or False, got {getattr(self, name)!r}."
                 )
-        if self.null_keys not in _NULL_POLICIES:
-            raise InvalidArgumentError.choice("null_keys", self.null_keys, _NULL_POLICIES)
-        if self.duplicate_keys not in _DUPLICATE_POLICIES:
-            raise InvalidArgumentError.choice(
-                "duplicate_keys", self.duplicate_keys, _DUPLICATE_POLICIES
+        if not isinstance(self.key_index, bool | None):
+            raise InvalidArgumentError(
+                f"key_index must be True, False or None, got {self.key_index!r}."
             )
+        for name, policies in _POLICIES.items():
+            if getattr(self, name) not in policies:
+                raise InvalidArgumentError.choice(name, getattr(self, name), policies)
 
     @property
     def duplicates(self) -> DuplicatePolicy:

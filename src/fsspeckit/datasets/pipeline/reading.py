@@ -66,7 +66,7 @@ def read_table(
 def _read_as_fits(
     opened: OpenedDataset, columns: Sequence[str] | None, expression: ds.Expression | None
 ) -> pa.Table:
-    """Read in nanoseconds where files have them, or in microseconds for years out of reach."""
+    """Read nanoseconds where files have them, or microseconds if a year is out of their range."""
     try:
         return opened.table(columns, expression)
     except pa.ArrowInvalid as error:
@@ -196,7 +196,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
 
     Raises:
         FileNotFoundError: If there is no such dataset.
-        UnsupportedLayoutError: If plain Parquet files are not all that the directory is.
+        UnsupportedLayoutError: If the directory is more than a directory of Parquet files.
         SchemaMismatchError: If files contradict each other or their paths.
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
@@ -265,7 +265,7 @@ def _shape(texts: Sequence[str | None]) -> pa.DataType:
     known = [text for text in texts if text is not None]
     for pattern, data_type in _SHAPES:
         if known and all(pattern.fullmatch(text) for text in known):
-            # A text may look like a date and be none: 2026-02-30.
+            # A text may look like a date without being one: 2026-02-30.
             return data_type if all(parse_partition_values(known, data_type)[1]) else pa.string()
     return pa.string()
 

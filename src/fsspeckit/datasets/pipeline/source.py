@@ -62,19 +62,30 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.storage import Root
 
-MAX_MEMORY_BYTES = 128 * 1024 * 1024
-"""A stream with more bytes than this goes to disk."""
-
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
-_SPILL_ROWS = 65_536
-_SPILL_BYTES = 32 * 1024 * 1024
 _SPILL_NAME = "source.staged"
 
 _SCALARS = (str, bytes, bool, Number, date, time, timedelta, np.generic)
 _LISTS = (list, tuple, np.ndarray)
 _PLAIN = {str, bytes, bool, int, float, Decimal, date}
 _MAX_TYPES = 5
+
+
+@dataclass(frozen=True)
+class SourceLimits:
+    """How much of a source is in memory at a time."""
+
+    max_memory_bytes: int = 128 * 1024 * 1024
+    """A stream with more bytes than this goes to disk."""
+
+    max_spill_rows: int = 65_536
+    """No row group on disk has more rows; it also ends at ``max_spill_bytes``."""
+
+    max_spill_bytes: int = 32 * 1024 * 1024
+
+
+DEFAULT_SOURCE_LIMITS = SourceLimits()
 
 
 def open_source(
@@ -84,6 +95,7 @@ def open_source(
     schema: pa.Schema | None = None,
     *,
     keep: bool = False,
+    limits: SourceLimits = DEFAULT_SOURCE_LIMITS,
 ) -> ArrowSource:
     """Make a source of whatever was passed as data.
 
@@ -94,6 +106,7 @@ def open_source(
         filesystem: The filesystem of paths.
         schema: The schema that the caller wants the data to have.
         keep: Whether the source must stay what it is now, whatever its owner does to the data.
+        limits: How much of it may be in memory.
 
     Raises:
         InvalidArgumentError: If the data is of another kind.
@@ -102,7 +115,7 @@ def open_source(
     table = _as_table(data)
     if table is not None:
         fitted = table if schema is None else _fit_to(table, schema)
-        return _copy_or_spill(fitted, stage) if keep else MemorySource(fitted)
+        return _copy_or_spill(fitted, stage, limits) if keep else MemorySource(fitted)
     reader = _open_reader(data, filesystem)
     _check_schema(reader.schema)
     pieces = (_plain(pa.Table.from_batches([batch])) for batch in reader)
@@ -110,7 +123,8 @@ def open_source(
     fitted = pieces if schema is None else (_fit_to(piece, schema) for piece in pieces)
     if keep and not as_paths(data):  # what is read from Parquet is in memory of our own
         fitted = map(copy_table, fitted)
-    return _collect(wanted, chain.from_iterable(piece.to_batches() for piece in fitted), stage)
+    batches = chain.from_iterable(piece.to_batches() for piece in fitted)
+    return _collect(wanted, batches, stage, limits)
 
 
 class ArrowSource(Protocol):
@@ -160,7 +174,7 @@ class MemorySource(ArrowSource):
 
 def _pieces(table: pa.Table) -> list[pa.Table]:
     """Tables without chunks: Arrow would put all chunks together whenever rows are taken."""
-    if table.nbytes <= MAX_MEMORY_BYTES:
+    if table.nbytes <= DEFAULT_SOURCE_LIMITS.max_memory_bytes:
         return [table.combine_chunks()]
     return [pa.Table.from_batches([batch]) for batch in table.to_batches()]
 
@@ -227,10 +241,11 @@ class SpilledSource(ArrowSource):
             yield self._file.read_row_group(number)
 
 
-def _copy_or_spill(table: pa.Table, stage: OpenStage) -> ArrowSource:
+def _copy_or_spill(table: pa.Table, stage: OpenStage, limits: SourceLimits) -> ArrowSource:
     """Copy a table, since its owner may change the memory; spill it if too large to copy."""
-    if table.nbytes > MAX_MEMORY_BYTES:
-        return _spill(table.schema, table.to_batches(max_chunksize=_SPILL_ROWS), stage)
+    if table.nbytes > limits.max_memory_bytes:
+        batches = table.to_batches(max_chunksize=limits.max_spill_rows)
+        return _spill(table.schema, batches, stage, limits)
     return MemorySource(copy_table(table))
 
 
@@ -248,7 +263,7 @@ def _as_table(data: Any) -> pa.Table | None:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Rows that can be taken and written: no views, no NULL among the values of a dictionary."""
+    """Convert what cannot be taken or written: views, and NULL among the values of a dictionary."""
     table = widen_dictionary_indices(without_views(table))
     if not any(map(pa.types.is_dictionary, table.schema.types)):
         return table
@@ -256,7 +271,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _without_null_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column whose dictionaries, if it has some, hold no NULL."""
+    """Encode a column again if NULL is a value of its dictionaries."""
     kind = column.type
     if not pa.types.is_dictionary(kind) or not any(c.dictionary.null_count for c in column.chunks):
         return column
@@ -349,7 +364,7 @@ class SourcePath:
         return str(os.fspath(self.path))
 
     def root(self) -> Root:
-        """Where it is."""
+        """Return where the path is."""
         scheme, separator, _ = str(self).partition("://")
         if separator and scheme not in _protocols(self.filesystem):
             return open_root(self.path, None, self.storage_options)
@@ -415,7 +430,7 @@ def _batches(dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
 
 
 def _as_schema(rows: Rows, schema: pa.Schema) -> Rows:
-    """The columns of a schema, which knows types where the rows have none."""
+    """Return rows with the columns and types of a schema."""
     columns = [(rows.column(field.name), field.type) for field in schema]
     cast = [cast_values(values, kind) for values, kind in columns]
     return type(rows).from_arrays(cast, schema=schema)
@@ -482,7 +497,9 @@ def _with_instants(schema: pa.Schema, part: ds.ParquetFileFragment) -> pa.Schema
     return pa.schema([*instants, *rest], schema.metadata)
 
 
-def _collect(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage) -> ArrowSource:
+def _collect(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage, limits: SourceLimits
+) -> ArrowSource:
     """Read a stream once, into memory while it is small."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -490,8 +507,8 @@ def _collect(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenSt
     for batch in rest:
         held.append(batch)
         size += batch.nbytes
-        if size > MAX_MEMORY_BYTES:
-            return _spill(schema, chain(_drain(held), rest), stage)
+        if size > limits.max_memory_bytes:
+            return _spill(schema, chain(_drain(held), rest), stage, limits)
     # In one piece: whatever is done to each column is otherwise done to each batch.
     return MemorySource(pa.Table.from_batches(held, schema).combine_chunks())
 
@@ -503,7 +520,9 @@ def _drain(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield held.pop()
 
 
-def _spill(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage) -> SpilledSource:
+def _spill(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStage, limits: SourceLimits
+) -> SpilledSource:
     """Write a stream to disk, as plain pages: they are the fastest to write and to read."""
     temporary = None
     opened = stage()
@@ -514,7 +533,8 @@ def _spill(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stage: OpenStag
         path = f"{temporary}/{_SPILL_NAME}"
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(path, schema, **plain) as writer:
-        for table in regroup_batches(schema, batches, _SPILL_ROWS, _SPILL_BYTES):
+        most = (limits.max_spill_rows, limits.max_spill_bytes)
+        for table in regroup_batches(schema, batches, *most):
             writer.write_table(table, row_group_size=table.num_rows)
     return SpilledSource(path, temporary)
 

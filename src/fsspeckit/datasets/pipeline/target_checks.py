@@ -151,10 +151,10 @@ def stored_columns(
 
 
 def plain_basename(basename: str) -> str:
-    """Return a name to name a new file after, whoever named the old one.
+    """Return what the name of a new version of a file is made of, whoever named the old one.
 
-    Without the part that made it unique, without what is a separator elsewhere, and short enough
-    to be made unique again.
+    The part that made the old name unique is gone, characters that are a separator elsewhere are
+    replaced, and there is room to make the new name unique.
     """
     stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
     room = _MAX_NAME_BYTES - len(os.fsencode(suffix))

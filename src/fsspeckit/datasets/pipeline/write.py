@@ -20,7 +20,7 @@ from fsspeckit.display import (
     shortened,
     size,
 )
-from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
+from fsspeckit.errors import Argument, InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage import (
     CommitFacts,
     FileChanges,
@@ -31,15 +31,12 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from fsspeckit.core.planning import FooterReader, Target
-    from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import Snapshot, StagedFile, Storage
+    from fsspeckit.storage import Snapshot, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -117,8 +114,8 @@ def _write(
         check_mergeable(snapshot.listing, storage.root)
         footers = partial(engine.footers, stage=stage)
         target = _write_target(storage, snapshot, source.schema, options, footers)
-    files = new_files(storage, stage, target, source.schema, options.files)
-    with phases.timed("insert"), files as writer:
+    writing = new_files(storage, stage, target, source.schema, options.files)
+    with phases.timed("insert"), writing as writer:
         written = engine.insert(source, None, writer)
         if not source.num_rows and not target.footers:
             writer.write_empty()
@@ -146,7 +143,16 @@ def _write(
             )
             # Of local files that were there before, the next merge reads the keys.
             index.update(target, (), begun=0.0, number=outcome.number)
-    return _write_result(storage, written, adds, options)
+    files = [
+        FileWriteMetadata(
+            storage.root.to_user_path(storage.path(file.final)),
+            new.rows,
+            file.size,
+            new.partition_values,
+        )
+        for new, file in zip(written, adds, strict=True)
+    ]
+    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)
 
 
 def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:
@@ -183,7 +189,8 @@ def _write_target(
 
 def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
     """Return the partition columns of a dataset that is overwritten without naming others."""
-    hint = "pass partition_by to name the partition columns, partition_by=[] for none."
+    named = Argument("partition_by", (..., []))
+    hint = f"name the partition columns, if there are to be any, with {named}."
     try:
         parts = detect_partition_columns(
             storage.root.relative(f.path) for f in snapshot.listing.files
@@ -191,29 +198,13 @@ def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) ->
     except UnsupportedLayoutError as error:
         what = str(error).partition("\nHint:")[0]
         raise InvalidArgumentError(
-            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}"
+            f"the new files cannot be partitioned as the old ones are: {what}\nHint: {hint}",
+            mentions=(named,),
         ) from error
     if missing := [name for name in parts if name not in schema.names]:
         raise InvalidArgumentError(
             f"the dataset is partitioned by {list(parts)!r}, but the data lacks the columns "
-            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}"
+            f"{missing!r}; it has {schema.names!r}.\nHint: {hint}",
+            mentions=(named,),
         )
     return parts
-
-
-def _write_result(
-    storage: Storage,
-    written: Sequence[NewFile],
-    adds: Sequence[StagedFile],
-    options: WriteOptions,
-) -> WriteDatasetResult:
-    files = [
-        FileWriteMetadata(
-            storage.root.to_user_path(storage.path(file.final)),
-            new.rows,
-            file.size,
-            new.partition_values,
-        )
-        for new, file in zip(written, adds, strict=True)
-    ]
-    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,14 @@ from fsspeckit.core.matching import (
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.datasets.engine import FileMatch, Matches
-from fsspeckit.datasets.pipeline import ArrowSource, open_source, stored_columns
+from fsspeckit.datasets.pipeline import (
+    DEFAULT_SOURCE_LIMITS,
+    ArrowSource,
+    open_source,
+    stored_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
-    from fsspeckit.datasets.pipeline import MergeOptions, Progress
+    from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
     from fsspeckit.storage import DataFile, Root, StagedFile
 
     Rows = NDArray[np.int64]
@@ -63,14 +68,17 @@ class ArrowEngine:
 
     name = "pyarrow"
 
-    def __init__(self, filesystem: Any = None) -> None:
+    def __init__(
+        self, filesystem: Any = None, limits: SourceLimits = DEFAULT_SOURCE_LIMITS
+    ) -> None:
         self._filesystem = filesystem
+        self._limits = limits
 
     def take(
         self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
     ) -> ArrowSource:
         """Take the data: as it is if in memory and not to be kept, else read once."""
-        return open_source(data, stage, self._filesystem, schema, keep=keep)
+        return open_source(data, stage, self._filesystem, schema, keep=keep, limits=self._limits)
 
     def footers(
         self,
@@ -122,7 +130,7 @@ class ArrowEngine:
         """
         found: dict[int, Positions] = {}
         prefilter = prefilter_for(keys.keys, target.key_columns)
-        with ThreadPoolExecutor(SCAN_WORKERS, thread_name_prefix="fsspeckit-scan") as pool:
+        with ThreadPool(SCAN_WORKERS, "fsspeckit-scan") as pool:
             scans = pool.map(
                 lambda item: find_positions(target, keys, prefilter, *item), work.items()
             )
@@ -161,7 +169,7 @@ class ArrowEngine:
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
         workers = max(1, min(_REWRITE_WORKERS, at_once))
         written: dict[str, Rewritten] = {}
-        with ThreadPoolExecutor(workers, thread_name_prefix="fsspeckit-rewrite") as pool:
+        with ThreadPool(workers, "fsspeckit-rewrite") as pool:
             for path, new in zip(files, pool.map(rewrite_file, files), strict=True):
                 written[path] = new
                 progress("rewrite", len(written), len(files))

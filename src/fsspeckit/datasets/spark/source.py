@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +28,7 @@ from fsspeckit.core.arrow_compat import (
     take_rows,
 )
 from fsspeckit.core.schema_conform import check_same_columns, conform_table
+from fsspeckit.core.threads import Task, ThreadPool
 from fsspeckit.datasets.pipeline import (
     MemorySource,
     parquet_dataset,
@@ -229,8 +229,8 @@ def stage_part(
     with ExitStack() as stack:
         writer: pq.ParquetWriter | None = None
         # Batches come out of another process: the next ones are taken while a row group is written.
-        beside = ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-stage")
-        written: Future[None] | None = None
+        beside = ThreadPool(1, "fsspeckit-stage")
+        written: Task[None] | None = None
         for table in regroup_batches(schema, batches, _MAX_GROUP_ROWS, _MAX_GROUP_BYTES):
             if writer is None:
                 handle = stack.enter_context(root.filesystem.open(path, "wb"))

@@ -110,8 +110,6 @@ class WriterLock:
     """The lock of a dataset, as its holder sees it."""
 
     path: str
-    """The locked file."""
-
     descriptor: int | None = None
     """The open file; None where the filesystem has no locks."""
 
@@ -131,11 +129,7 @@ class WriterLock:
 
 @contextmanager
 def hold_lock(storage: Storage) -> Iterator[WriterLock]:
-    """Hold the lock of a dataset, where the filesystem has locks.
-
-    Raises:
-        LockTimeoutError: If another writer holds it for longer than the timeout.
-    """
+    """Hold the lock of a dataset, where there are locks; LockTimeoutError if another keeps it."""
     path = storage.control.lock
     descriptor = None
     if storage.capabilities.kernel_lock:
@@ -195,13 +189,10 @@ def _acquire(path: str, timeout: float) -> int | None:
         descriptor = syscalls.open_lock_file(path)
         try:
             acquired = syscalls.try_lock(descriptor, path)
-        except OSError as error:
+        except BaseException as error:
             os.close(descriptor)
-            if error.errno in syscalls.NOT_SUPPORTED:
+            if isinstance(error, OSError) and error.errno in syscalls.NOT_SUPPORTED:
                 return None
-            raise
-        except BaseException:
-            os.close(descriptor)
             raise
         if acquired and _is_open_file(descriptor, path):
             return descriptor

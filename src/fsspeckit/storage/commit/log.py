@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
+from fsspeckit.errors import CorruptRecordError
 from fsspeckit.storage.listing import check_basename, check_relative
-from fsspeckit.storage.storage import numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT, DONE_FORMAT = "fsspeckit-commit", "fsspeckit-commit-done"
 VERSION = 1
+_RECORD = re.compile(r"^(\d{10})\.json$")
+_DONE = re.compile(r"^(\d{10})\.done\.json$")
 Published = Literal["exchange", "plain"]
 """How a commit is published: by swapping directories (``exchange``), or file by file."""
 
@@ -96,7 +98,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """One commit."""
+    """One commit; see also ``HistoryEntry``."""
 
     number: int
     """Commits are numbered from 1, without gaps."""
@@ -105,10 +107,7 @@ class CommitRecord:
     """Distinguishes the records of two writers that want the same number."""
 
     time: str
-    """When it was committed, in UTC."""
-
     facts: CommitFacts
-
     seconds: float
     """How long the work took until then."""
 
@@ -116,8 +115,6 @@ class CommitRecord:
     """How it was meant to be published."""
 
     staging: str
-    """The staging directory that holds the new files."""
-
     adds: tuple[Add, ...]
     removes: tuple[Remove, ...]
 
@@ -134,20 +131,12 @@ class CommitRecord:
 
 @dataclass(frozen=True)
 class Completion:
-    """What is known once a commit is complete."""
+    """What is known once a commit is complete; the fields are those of ``HistoryEntry``."""
 
     published: Published
-    """How it was published in the end."""
-
     seconds: float
-    """How long everything took."""
-
     recovered: bool = False
-    """Whether recovery completed it."""
-
     abandoned: bool = False
-    """Whether it was given up, because files of it were lost, and its effects were undone."""
-
     notes: tuple[str, ...] = ()
 
 
@@ -157,8 +146,10 @@ def timestamp() -> str:
 
 
 def numbers(storage: Storage) -> tuple[list[int], set[int]]:
-    """Return the numbers of all commits, and of those marked complete."""
-    return numbers_in(storage.backend.names(storage.control.commits))
+    """Return the numbers of all commits, ascending, and of those marked complete."""
+    names = storage.backend.names(storage.control.commits)
+    recorded = [int(found[1]) for name in names if (found := _RECORD.match(name))]
+    return sorted(recorded), {int(found[1]) for name in names if (found := _DONE.match(name))}
 
 
 def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
@@ -169,22 +160,31 @@ def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
 
 def write_record(storage: Storage, record: CommitRecord) -> None:
     """Create a commit record: the commit point. FileExistsError if the number is taken."""
-    content = _record_content(record)
+    content = {
+        "number": record.number,
+        "id": record.identifier,
+        "time": record.time,
+        "engine": record.facts.engine,
+        "strategy": record.facts.strategy,
+        "key_columns": list(record.facts.key_columns),
+        "counts": dict(record.facts.counts),
+        "started": record.facts.started,
+        "seconds": record.seconds,
+        "publish": record.publish,
+        "staging": record.staging,
+        "adds": [asdict(add) for add in record.adds],
+        "removes": [asdict(remove) for remove in record.removes],
+    }
     storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
 def read_record(storage: Storage, number: int) -> CommitRecord:
-    """Read a commit record.
-
-    Raises:
-        CorruptRecordError: If it is damaged or written by a newer version.
-        FileNotFoundError: If it is not there.
-    """
+    """Read a commit record; CorruptRecordError if it is damaged or from a newer version."""
     path = storage.control.record(number)
     content = decode_document(path, storage.backend.read(path), FORMAT)
     try:
         record = _parse_record(content)
-    except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # also of a name that is not allowed
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
     if record.number != number:
         raise CorruptRecordError.damaged(path, f"it is the record of commit {record.number}")
@@ -228,24 +228,6 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
 def seconds_since(started: float | None) -> float:
     """Return the seconds since a moment, never negative, whatever the clock did."""
     return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
-
-
-def _record_content(record: CommitRecord) -> dict[str, Any]:
-    return {
-        "number": record.number,
-        "id": record.identifier,
-        "time": record.time,
-        "engine": record.facts.engine,
-        "strategy": record.facts.strategy,
-        "key_columns": list(record.facts.key_columns),
-        "counts": dict(record.facts.counts),
-        "started": record.facts.started,
-        "seconds": record.seconds,
-        "publish": record.publish,
-        "staging": record.staging,
-        "adds": [asdict(add) for add in record.adds],
-        "removes": [asdict(remove) for remove in record.removes],
-    }
 
 
 def _parse_record(content: dict[str, Any]) -> CommitRecord:

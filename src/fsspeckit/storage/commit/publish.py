@@ -29,7 +29,6 @@ import os
 import re
 import stat
 import time
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ from fsspeckit.storage.fs.attributes import (
     mount_points,
 )
 from fsspeckit.storage.listing import parents_of
-from fsspeckit.storage.storage import MANIFEST_FILE, TREE
+from fsspeckit.storage.storage import MANIFEST_FILE, TREE, new_tree_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -62,10 +61,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
 
     The trash can only hold files of its own disk. Whether a file is on it shows when it is moved:
     partitions may be mounted, or be links to other disks, and even a mount of the same disk is
-    another one to the kernel.
-
-    Returns:
-        A note if another file was found at ``path``, and left there.
+    another one to the kernel. Returns a note if another file was found at ``path``, and left there.
     """
     found = storage.backend.stat(path)
     if found is None:
@@ -113,12 +109,12 @@ def _put_back(storage: Storage, remove: Remove, target: str, path: str) -> str |
     return f"{remove.path!r} was changed by another program meanwhile; it was kept."
 
 
-def keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
+def _keep_in_trash(storage: Storage, number: int, relative: str, path: str) -> None:
     """Keep a file that is about to be replaced under its own name."""
     if not _keeps_trash(storage) or storage.backend.stat(path) is None:
         return
-    target = storage.control.trashed(number, relative)
-    if storage.backend.stat(target) is None:
+    if not was_trashed(storage, number, relative):
+        target = storage.control.trashed(number, relative)
         storage.backend.make_directories(os.path.dirname(target))
         storage.backend.keep_copy(path, target)
 
@@ -149,9 +145,8 @@ def purge_trash(storage: Storage, number: int) -> None:
     """Delete what the retention no longer keeps after the commit of this number."""
     for name in storage.backend.names(storage.control.trash):
         path = storage.control.at("trash", name)
-        if not name.isdigit() or _is_kept(storage, number, int(name), path):
-            continue
-        storage.backend.discard_tree(path)
+        if name.isdigit() and not _is_kept(storage, number, int(name), path):
+            storage.backend.discard_tree(path)
 
 
 def _is_kept(storage: Storage, number: int, trashed: int, path: str) -> bool:
@@ -174,15 +169,10 @@ _UNMAPPED_USER = 65534
 def publish_plain(
     storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], deleted: set[str]
 ) -> list[str]:
-    """Publish a commit file by file; may be repeated after it was interrupted.
+    """Publish a commit file by file, and return notes; may be repeated after an interruption.
 
     New files that another program has deleted since they were published are added to ``deleted``.
-
-    Returns:
-        Notes about what other programs did meanwhile.
-
-    Raises:
-        LostFileError: If a new file is neither staged nor published. Nothing was removed then.
+    LostFileError if a new file is neither staged nor published; nothing was removed then.
     """
     replaced = {remove.path: remove for remove in record.removes}
     added = set(record.added)
@@ -214,7 +204,7 @@ def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replac
         storage.backend.make_directories(final.rpartition("/")[0])
     if replace:
         drop_checksum(storage, final)
-        keep_in_trash(storage, number, add.final, final)
+        _keep_in_trash(storage, number, add.final, final)
         storage.backend.move_over(staged, final)
         return
     try:
@@ -242,12 +232,9 @@ def _missing_add(storage: Storage, record: CommitRecord, add: Add) -> str:
 def check_writable(
     storage: Storage, record: CommitRecord, may_remove: Iterable[str] | None = None
 ) -> None:
-    """Check that a commit has the permissions it needs, before it changes anything.
+    """Raise PermissionError if a commit may not do what it needs to, before it changes anything.
 
     The files that it will remove are ``may_remove``, or those that it replaces.
-
-    Raises:
-        PermissionError: Naming the directory or the file.
     """
     if not storage.root.is_local:
         return
@@ -356,8 +343,6 @@ class Swap:
     """Its entry in the control directory: ``.shadow_…`` at first, ``.old_…`` in the end."""
 
     number: int
-    """The commit it is for."""
-
     directory: str
     """The directory below the root that it replaces; empty for the root itself."""
 
@@ -372,13 +357,9 @@ class Swap:
 
 
 def build_swap(storage: Storage, record: CommitRecord, staging_dirs: Sequence[str]) -> Swap:
-    """Build the new tree of the smallest directory that a commit changes.
-
-    Raises:
-        SwapRefused: If this cannot be done here, for whatever reason.
-    """
+    """Build the new tree of the smallest directory that a commit changes, or raise SwapRefused."""
     # A name of its own each time: whoever built an earlier one cannot swap this one in.
-    name = storage.control.swap_name(record.number, uuid.uuid4().hex)
+    name = new_tree_name(".shadow", record.number)
     try:
         _refuse_unswappable(storage.root.path, record)
         return _build(storage, record, name, staging_dirs)
@@ -420,8 +401,9 @@ def discard_swap(storage: Storage, name: str) -> None:
 
 def _build(storage: Storage, record: CommitRecord, name: str, staging_dirs: Sequence[str]) -> Swap:
     directory = _smallest_directory(storage, record)
-    if directory:  # else they are met when the root is linked
-        _refuse_foreign_jobs(storage.root.path)
+    if directory and os.path.isdir(storage.root.path):  # else met when it is linked
+        for entry in os.listdir(storage.root.path):
+            _refuse_foreign_job(entry, entry)
     source = storage.path(directory)
     place = storage.control.at(name)
     tree = f"{place}/{TREE}"
@@ -468,17 +450,10 @@ def _smallest_directory(storage: Storage, record: CommitRecord) -> str:
     return max(shared, key=len)
 
 
-def _refuse_foreign_jobs(directory: str) -> None:
+def _refuse_foreign_job(name: str, relative: str) -> None:
     """Spark renames out of these directories when a job ends; they must stay where they are."""
-    if not os.path.isdir(directory):
-        return
-    for name in os.listdir(directory):
-        if _is_foreign_job(name):
-            raise SwapRefused(f"another program is writing into {name!r}")
-
-
-def _is_foreign_job(name: str) -> bool:
-    return name == "_temporary" or name.startswith(".spark-staging")
+    if name == "_temporary" or name.startswith(".spark-staging"):
+        raise SwapRefused(f"another program is writing into {relative!r}")
 
 
 def _names_left_out(record: CommitRecord, directory: str) -> dict[str, int | None]:
@@ -507,8 +482,7 @@ def _link_tree(
         for entry in found:  # as few steps as possible: this runs for every file of a dataset
             relative, inode = prefix + entry.name, entry.inode()
             if entry.is_dir(follow_symlinks=False):
-                if _is_foreign_job(entry.name):
-                    raise SwapRefused(f"another program is writing into {relative!r}")
+                _refuse_foreign_job(entry.name, relative)
                 entries[f"{relative}/"] = inode
                 inner = f"{target}/{entry.name}"
                 syscalls.make_directory(inner)
@@ -551,11 +525,7 @@ def _write_manifest(storage: Storage, swap: Swap) -> None:
 
 
 def read_swap(storage: Storage, name: str) -> Swap | None:
-    """Read the manifest of a swap; None if it has none.
-
-    Raises:
-        CorruptRecordError: If it is damaged, and the new tree may have been swapped in.
-    """
+    """Read the manifest of a swap; None if it has none, CorruptRecordError if it is damaged."""
     path = storage.control.at(name, MANIFEST_FILE)
     try:
         document = decode_document(path, storage.backend.read(path), _MANIFEST_FORMAT)
@@ -568,11 +538,7 @@ def read_swap(storage: Storage, name: str) -> Swap | None:
 
 
 def swap_in(storage: Storage, swap: Swap) -> None:
-    """Swap the new tree in: from here on everybody sees the new state.
-
-    Raises:
-        SwapRefused: If the filesystem refuses; nothing has changed then.
-    """
+    """Swap the new tree in, for everybody to see; SwapRefused leaves everything as it was."""
     place = storage.path(swap.directory)
     tree = storage.control.at(swap.name, TREE)
     try:
@@ -596,8 +562,7 @@ def is_swapped_in(storage: Storage, swap: Swap) -> bool:
 
 def claim_swap(storage: Storage, swap: Swap) -> Swap:
     """Rename a swap that happened, so that its suspended owner no longer finds it."""
-    kind = swap.name.partition("_")[0]
-    name = f"{kind}_{swap.number:010}_{uuid.uuid4().hex}"
+    name = new_tree_name(swap.name.partition("_")[0], swap.number)
     control = storage.control
     storage.backend.rename_directory(control.at(swap.name), control.at(name))
     return replace(swap, name=name)
@@ -669,20 +634,15 @@ class SwapCleanup:
         for relative in sorted(gone, reverse=True):  # what is in a directory before it
             self._follow_deletion(relative)
 
-    def _check_not_taken_over(self) -> None:
-        """Stop a writer that was suspended while another one recovered its commit.
-
-        To it the old tree seems empty, and all files deleted: it must not repeat that.
-        """
+    def _follow_deletion(self, relative: str) -> None:
+        if relative in self._left_out:
+            return
+        # To a writer that was suspended while another one recovered its commit, the old tree seems
+        # empty, and all files deleted: it must not repeat that.
         if not os.path.lexists(self._storage.control.at(self._name, MANIFEST_FILE)):
             raise ConcurrentModificationError(
                 f"another writer has taken over commit {self._number} meanwhile."
             )
-
-    def _follow_deletion(self, relative: str) -> None:
-        if relative in self._left_out:
-            return
-        self._check_not_taken_over()
         path = f"{self._new}/{relative}".rstrip("/")
         if relative.endswith("/"):
             self._storage.backend.discard_directory(path)

@@ -7,6 +7,7 @@ writer committed, and removes what it did not.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,6 @@ from fsspeckit.storage.commit.publish import (
 from fsspeckit.storage.commit.staging import (
     current_names,
     own_staging,
-    owner_is_gone,
     owner_state,
     staging_paths,
     sweep_staging,
@@ -59,7 +59,6 @@ from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.listing import entries_below, list_files
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
-    new_claim_name,
     open_storage,
     renamed_staging,
     staging_names,
@@ -85,14 +84,11 @@ def check_published(
 
     Its files must be those ``before``, without what the commit removes, with what it adds, and with
     what other programs added. A commit that left a replaced file in place would double its rows for
-    every reader, so it must not report success. ``deleted`` are new files that another program is
-    known to have deleted since.
+    every reader: it raises CommitIncompleteError instead. ``deleted`` are new files that another
+    program is known to have deleted since.
 
     Returns:
         Notes about files that other programs deleted meanwhile.
-
-    Raises:
-        CommitIncompleteError: Naming the replaced files that still exist, and the missing new ones.
     """
     present = _present_files(storage)
     replaced = set(record.removed) - set(record.added)
@@ -167,11 +163,7 @@ def publish(
     lock: WriterLock,
     before: Snapshot | None = None,
 ) -> Publication:
-    """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly.
-
-    Raises:
-        CommitIncompleteError: If a file that it replaces still exists, or a new one does not.
-    """
+    """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly."""
     publication = Publication()
     deleted: set[str] = set()
     # A writer that was suspended may wake up long after others have gone on.
@@ -196,11 +188,8 @@ def abandon_commit(storage: Storage, record: CommitRecord, reason: Exception) ->
     """Go back to the state before a commit that cannot be completed.
 
     Replaced files come back first, then the new ones go: no row is missing meanwhile. Where files
-    of both states are lost, the files that are left stay as they are.
-
-    Raises:
-        LostFileError: If a file that the commit removed is not in the trash, and the commit could
-            still be completed; nothing was changed.
+    of both states are lost, the files that are left stay as they are. LostFileError if only a file
+    that the commit removed is lost: the commit could still be completed, and nothing was changed.
     """
     first_line = str(reason).partition("\n")[0]
     publication = Publication("plain", [f"abandoned: {first_line}"], abandoned=True)
@@ -481,10 +470,7 @@ def wait_for_completion(storage: Storage, record: CommitRecord) -> Completion | 
 
     A writer that makes progress gets all the time it needs. One that may be alive, but makes no
     progress for as long as this writer waits for a lock, counts as gone: completing its commit is
-    safe even then.
-
-    Raises:
-        LockTimeoutError: If it is known to be alive, and makes no progress.
+    safe even then. LockTimeoutError if it is known to be alive.
     """
     progress = _Progress(storage, record)
     pause = _FIRST_PAUSE_SECONDS
@@ -595,7 +581,7 @@ def _publication(
 def _claimed_staging(storage: Storage, record: CommitRecord) -> Iterator[str]:
     """Rename a staging directory, so that late calls of its owner fail; yield its name."""
     names = current_names(storage, record.staging)
-    target = new_claim_name(record.staging)
+    target = f"{record.staging}~{1 + secrets.randbelow(10**15)}"  # nobody else will choose it
     for name in names:
         # Without a lock its owner may be alive, and have completed the commit just now.
         with suppress(FileNotFoundError):
@@ -626,9 +612,8 @@ def _find_swapped_in(storage: Storage, number: int) -> Swap | None:
 def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> Publication:
     staging_dirs = staging_paths(storage, record.staging)
     notes: list[str] = []
-    swap = None
-    if record.publish == "exchange":
-        swap = try_build_swap(storage, record, staging_dirs, lock, notes)
+    is_swap = record.publish == "exchange"
+    swap = try_build_swap(storage, record, staging_dirs, lock, notes) if is_swap else None
     publication = publish(storage, record, staging_dirs, swap, lock)
     publication.notes[:0] = notes
     return publication
@@ -639,7 +624,7 @@ def _has_leftovers(storage: Storage) -> bool:
     names = storage.backend.names(storage.control.path)
     return (
         bool(tree_names(names))
-        or any(owner_is_gone(storage, name) for name in staging_names(names))
+        or any(owner_state(storage, name) == "gone" for name in staging_names(names))
         or bool(_temporaries(storage))
     )
 

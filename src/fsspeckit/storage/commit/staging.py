@@ -73,7 +73,6 @@ class WorkerStage:
     """A staging directory, for another process that writes files for its owner."""
 
     path: str
-    """The canonical path of the directory."""
 
     def new_file(
         self, directory: str = "", basename: str = "part.parquet", *, like: str | None = None
@@ -171,19 +170,15 @@ class Stage:
     def discard(self) -> None:
         """Remove the directory, unless a commit record refers to it."""
         try:
-            if not self.owned_by_commit:
-                self._discard_tree()
+            # What cannot be removed now is removed by the next writer's recovery.
+            with suppress(OSError):
+                # A task that is no longer needed may still write into it.
+                for pause in () if self.owned_by_commit else _PAUSES:
+                    if self.storage.backend.discard_tree(self.path):
+                        break
+                    time.sleep(pause)
         finally:
             self.release()
-
-    def _discard_tree(self) -> None:
-        """Remove the directory, also while a task that is no longer needed still writes into it."""
-        # What cannot be removed now is removed by the next writer's recovery.
-        with suppress(OSError):
-            for pause in _PAUSES:
-                if self.storage.backend.discard_tree(self.path):
-                    return
-                time.sleep(pause)
 
     def release(self) -> None:
         """Give up the ownership, so that recovery may remove the directory."""
@@ -218,7 +213,7 @@ def create_stage(storage: Storage) -> Stage:
 
 def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
     """Create a staging directory where only the content of its owner file says whose it is."""
-    stage = Stage(storage, storage.control.staging_name(identifier))
+    stage = Stage(storage, f".staging_{identifier}")
     _alive.add(stage.path)
     try:
         storage.backend.make_directories(stage.path)
@@ -238,8 +233,8 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
     It gets its name when it is locked. So whoever finds a directory of that name without a locked
     owner file in it knows for certain that nobody uses it, or will.
     """
-    opening = storage.control.at(storage.control.opening_name(identifier))
-    name = storage.control.staging_name(identifier)
+    opening = storage.control.at(f".opening_{identifier}")
+    name = f".staging_{identifier}"
     syscalls.make_directory(opening)
     owner: int | None = None
     try:
@@ -249,15 +244,13 @@ def _create_locked(storage: Storage, identifier: str) -> Stage | None:
         if try_lock_if_supported(owner, f"{opening}/{OWNER_FILE}"):
             syscalls.write(owner, f"{opening}/{OWNER_FILE}", owner_document())
             storage.backend.rename_directory(opening, storage.control.at(name))
-            return Stage(storage, name, owner)
+            stage, owner = Stage(storage, name, owner), None
+            return stage
     except FileNotFoundError:
         pass  # a recovery has renamed it
-    except BaseException:
+    finally:
         if owner is not None:
             os.close(owner)
-        raise
-    if owner is not None:
-        os.close(owner)
     return None
 
 
@@ -279,11 +272,6 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
     if state == "unknown" and datetime.now(UTC) - begun > _MAX_OWNER_AGE:
         return "gone"
     return state
-
-
-def owner_is_gone(storage: Storage, name: str) -> bool:
-    """Whether nobody can write into a staging directory any more; False if unknown."""
-    return owner_state(storage, name) == "gone"
 
 
 def _lock_state(path: str) -> ProcessState:
@@ -320,7 +308,7 @@ def sweep_staging(storage: Storage, name: str, is_committed: Callable[[], bool])
     Returns:
         Whether it was removed; None if it is needed, or its owner removed or renamed it.
     """
-    if not owner_is_gone(storage, name):
+    if owner_state(storage, name) != "gone":
         return False
     if is_committed():
         return None

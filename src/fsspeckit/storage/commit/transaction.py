@@ -26,7 +26,6 @@ from fsspeckit.errors import (
 )
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
-    Add,
     CommitFacts,
     CommitRecord,
     Completion,
@@ -188,20 +187,18 @@ class _Transaction:
             self._phase("lock")
             if difference:
                 return current, difference
-            return self._commit(self._record(current.number + 1, adds), lock)
-
-    def _record(self, number: int, adds: tuple[Add, ...]) -> CommitRecord:
-        return CommitRecord(
-            number=number,
-            identifier=uuid.uuid4().hex,
-            time=timestamp(),
-            facts=self._facts,
-            seconds=seconds_since(self._facts.started),
-            publish="plain",
-            staging=self._stage.name,
-            adds=adds,
-            removes=self._removes,
-        )
+            record = CommitRecord(
+                number=current.number + 1,
+                identifier=uuid.uuid4().hex,
+                time=timestamp(),
+                facts=self._facts,
+                seconds=seconds_since(self._facts.started),
+                publish="plain",
+                staging=self._stage.name,
+                adds=adds,
+                removes=self._removes,
+            )
+            return self._commit(record, lock)
 
     def _commit(
         self, record: CommitRecord, lock: WriterLock
@@ -217,7 +214,6 @@ class _Transaction:
         self._stage.owned_by_commit = True
         try:
             if not self._write_record(record, swap, lock):
-                self._stage.owned_by_commit = False
                 current = settled_snapshot(self._storage, lock)
                 return current, self._snapshot.compare(current)
             self._phase("record")
@@ -235,7 +231,16 @@ class _Transaction:
                 "another writer's recovery while it was published. None of its "
                 "changes are in the dataset.\nHint: repeat the call."
             )
-        return self._outcome(record, completion)
+        return CommitOutcome(
+            record.number,
+            completion.published,
+            tuple(map(self._storage.path, record.added)),
+            tuple(map(self._storage.path, record.removed)),
+            completion.notes,
+            self._storage.capabilities.missing(),
+            self._attempt,
+            self._seconds,
+        )
 
     def _publish(
         self, record: CommitRecord, staging_dirs: list[str], swap: Swap | None, lock: WriterLock
@@ -296,18 +301,6 @@ class _Transaction:
             raise error
         path = self._storage.root.display_path
         raise CommitPendingError.interrupted(record.number, path, error) from error
-
-    def _outcome(self, record: CommitRecord, completion: Completion) -> CommitOutcome:
-        return CommitOutcome(
-            record.number,
-            completion.published,
-            tuple(map(self._storage.path, record.added)),
-            tuple(map(self._storage.path, record.removed)),
-            completion.notes,
-            self._storage.capabilities.missing(),
-            self._attempt,
-            self._seconds,
-        )
 
 
 def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tuple[Remove, ...]:

@@ -217,6 +217,7 @@ def capabilities_of(root: Root) -> Capabilities:
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _NANOSECONDS = 1_000_000_000
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 # Up to the time of modification: mask, attributes, mode, inode, size, birth and modification time.
 _LAYOUT = struct.Struct("=I4xQ12xH2xQQ32xqI20xqI")
 
@@ -265,11 +266,10 @@ def mount_points() -> set[str]:
             lines = file.read().splitlines()
     except OSError:  # pragma: no cover - not on this platform
         return set()
-    return {os.fsdecode(_unescape_octal(line.split(b" ")[4])) for line in lines}
-
-
-def _unescape_octal(text: bytes) -> bytes:
-    return re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8)]), text)
+    return {
+        os.fsdecode(_OCTAL.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4]))
+        for line in lines
+    }
 
 
 def _portable_status(path: str) -> FileStatus:

@@ -149,7 +149,13 @@ class _LocalBackend:
         directory = os.path.dirname(path)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         try:
-            _write_file(temporary, data, sync=sync)
+            descriptor = syscalls.create(temporary)
+            try:
+                syscalls.write(descriptor, temporary, data)
+                if sync:
+                    syscalls.sync(descriptor, temporary)
+            finally:
+                os.close(descriptor)
             yield temporary
         except BaseException:
             with suppress(OSError):
@@ -242,17 +248,6 @@ class _LocalBackend:
             _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _write_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Write a new local file and make it durable."""
-    descriptor = syscalls.create(path)
-    try:
-        syscalls.write(descriptor, path, data)
-        if sync:
-            syscalls.sync(descriptor, path)
-    finally:
-        os.close(descriptor)
-
-
 def _sync(path: str, flags: int) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
@@ -333,14 +328,17 @@ class _RemoteBackend:
         return [info for info in found if info["name"].rstrip("/") != directory]
 
     def stat(self, path: str) -> DataFile | None:
-        self._filesystem.invalidate_cache(path.rpartition("/")[0])
-        try:
-            info = self._filesystem.info(path)
-        except FileNotFoundError:
-            return None
-        if info.get("type") == "directory":
+        info = self._info(path)
+        if info is None or info.get("type") == "directory":
             return None
         return remote_file(path, info, whole_seconds=self._whole_seconds)
+
+    def _info(self, path: str) -> dict[str, Any] | None:
+        self._filesystem.invalidate_cache(path.rpartition("/")[0])
+        try:
+            return dict(self._filesystem.info(path))
+        except FileNotFoundError:
+            return None
 
     def create(self, path: str, data: bytes) -> None:
         with _creating:
@@ -414,8 +412,7 @@ class _RemoteBackend:
     def sync_file(self, path: str) -> None:
         """Nothing to do: a put is as durable as the store makes it."""
 
-    def sync_directory(self, path: str) -> None:
-        """Nothing to do: a put is as durable as the store makes it."""
+    sync_directory = sync_file
 
 
 class _ObjectStoreBackend(_RemoteBackend):
@@ -450,18 +447,14 @@ class _ObjectStoreBackend(_RemoteBackend):
             return []
         return sorted({name for key in found if (name := key[skip:].partition("/")[0])})
 
-    def stat(self, path: str) -> DataFile | None:
-        self._filesystem.invalidate_cache(path.rpartition("/")[0])
+    def _info(self, path: str) -> dict[str, Any] | None:
         with naming_failure(self._root, path, "reading"):
             try:
-                info = self._filesystem.info(path)
-            except FileNotFoundError:
-                return None
+                return super()._info(path)
             except OSError as error:
                 if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
                 return None
-        return None if info.get("type") == "directory" else remote_file(path, info)
 
     def _is_listed(self, path: str) -> bool:
         """Whether an object exists that may not be read.

@@ -178,12 +178,8 @@ def _codes(error: BaseException | None) -> Iterator[Any]:
 def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -> Iterator[None]:
     """Give an error of the filesystem its builtin type, and name the file and what was done.
 
-    Only calls of the filesystem belong inside: every error there counts as one of the filesystem.
-
-    Raises:
-        FileNotFoundError: If the file is not there (any more).
-        PermissionError: If access is denied, or credentials have expired.
-        OSError: For every other error of the filesystem.
+    Only calls of the filesystem belong inside: every error there counts as one of the filesystem,
+    and becomes FileNotFoundError, PermissionError (also where credentials have expired) or OSError.
     """
     try:
         yield
@@ -226,11 +222,7 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
 
 
 def open_input(root: Root, path: str, **options: Any) -> Any:
-    """Open a file of a filesystem that is not local, for reading; a context manager.
-
-    Raises:
-        OSError: What the filesystem raised, naming the file.
-    """
+    """Open a file of a filesystem that is not local; a context manager whose errors name it."""
     with naming_failure(root, path, "opening"):
         return _Input(root, path, root.filesystem.open(path, "rb", **options))
 
@@ -280,22 +272,16 @@ class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no t
         super().__init__(root.filesystem)
         self._root = root
 
-    def open_input_stream(self, path: str) -> pa.PythonFile:
-        """Open a file to read from its start."""
-        return self.open_input_file(path)
-
     def open_input_file(self, path: str) -> pa.PythonFile:
         """Open a file to read anywhere."""
         # Without asking first whether it is a file: fsspec answers no where access is denied, too.
         return pa.PythonFile(open_input(self._root, path), mode="r")
 
+    open_input_stream = open_input_file
+
 
 def read_range(root: Root, path: str, start: int, length: int, phase: str = "reading") -> bytes:
-    """Return ``length`` bytes of a file from ``start``; fewer where the file ends before.
-
-    Raises:
-        OSError: What the filesystem raised, naming the file and the phase.
-    """
+    """Return ``length`` bytes of a file from ``start``; fewer where the file ends before."""
     with naming_failure(root, path, phase):
         if not root.is_local:
             return _read_remote(root, path, start, length)
@@ -319,9 +305,6 @@ def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
     """Return the last ``length`` bytes of a file, and its size.
 
     On a local disk the size is the current one; elsewhere that of the listing, to save a request.
-
-    Raises:
-        OSError: What the filesystem raised, naming the file.
     """
     phase = "reading the footer"
     if not root.is_local:

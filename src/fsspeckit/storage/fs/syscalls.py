@@ -38,19 +38,12 @@ NOT_SUPPORTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One system call that is about to happen."""
+    """One system call that is about to happen; ``data`` is what it writes to ``descriptor``."""
 
     name: str
-    """The name of the call."""
-
     paths: tuple[str, ...]
-    """The paths it is about."""
-
     data: bytes = b""
-    """What it writes."""
-
     descriptor: int = -1
-    """The open file that it writes to."""
 
 
 class Observer(Protocol):
@@ -136,12 +129,7 @@ def rename(source: str, target: str) -> None:
 
 
 def rename_new(source: str, target: str) -> None:
-    """Rename to a name that does not exist yet.
-
-    Raises:
-        FileExistsError: If the target is there.
-        OSError: One of :data:`NOT_SUPPORTED` where the filesystem cannot promise that.
-    """
+    """Rename, but never replace: FileExistsError, or OSError with one of :data:`NOT_SUPPORTED`."""
     call = Call("rename_new", (source, target))
     _run(call, _rename_with_flags, source, target, _RENAME_NOREPLACE)
 
@@ -231,5 +219,4 @@ def remote(filesystem: AbstractFileSystem, method: str, *arguments: Any, **optio
     """Call a method that changes a filesystem other than a local disk."""
     paths = tuple(value for value in arguments if isinstance(value, str))
     data = next((value for value in arguments if isinstance(value, bytes)), b"")
-    call = Call(method, paths, data)
-    return _run(call, getattr(filesystem, method), *arguments, **options)
+    return _run(Call(method, paths, data), getattr(filesystem, method), *arguments, **options)

@@ -1,0 +1,152 @@
+"""Threads that Ctrl-C cannot lock up.
+
+Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. The standard
+library's executor and ``Thread.start`` take locks there in Python code. An interrupt between taking
+and releasing leaves one locked, a worker waits for it, and the process waits for the worker, for
+ever. Here the main thread calls nothing but single functions of C: an interrupt comes before or
+after them, never inside.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections import deque
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["Task", "ThreadPool"]
+
+_IDLE_SECONDS = 1.0
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Task(Generic[R]):
+    """A call that another thread makes."""
+
+    def __init__(self) -> None:
+        self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._outcome: tuple[Any, BaseException | None] | None = None
+
+    def run(self, function: Callable[..., R], *arguments: Any) -> None:
+        """Make the call, and keep what it returns or raises."""
+        try:
+            self._ended.put((function(*arguments), None))
+        except BaseException as error:
+            self._ended.put((None, error))
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._outcome is not None or not self._ended.empty()
+
+    def result(self) -> R:
+        """Wait for the end of the call, and return or raise what it did."""
+        if self._outcome is None:
+            self._outcome = self._ended.get()
+        value, error = self._outcome
+        if error is not None:
+            raise error
+        found: R = value
+        return found
+
+
+class ThreadPool:
+    """Up to ``workers`` threads that make calls until the ``with`` block ends.
+
+    The end of the block waits for calls that are being made, and drops those that have not begun:
+    nobody wants their results any more.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        self._name = name
+        self._workers = workers
+        self._threads: list[threading.Thread] = []
+        self._attendants: list[bool] = []
+        self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+        self._is_submitted: SimpleQueue[bool] = SimpleQueue()
+        self._is_ended: SimpleQueue[bool] = SimpleQueue()
+        self._is_attended = self._is_over = False
+
+    def __enter__(self) -> ThreadPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over = True
+        self._drop_calls()
+        self._is_submitted.put(False)
+        while self._attendants:
+            with suppress(Empty):
+                self._is_ended.get(timeout=_IDLE_SECONDS)
+
+    def submit(self, function: Callable[..., R], *arguments: Any) -> Task[R]:
+        """Let a thread call ``function``."""
+        task: Task[R] = Task()
+        self._calls.put((task, function, *arguments))
+        if self._is_over:
+            self._drop_calls()
+        elif len(self._threads) < self._workers:
+            self._is_submitted.put(True)
+            if not self._is_attended:
+                self._is_attended = True
+                _thread.start_new_thread(self._attend, ())
+        return task
+
+    def map(
+        self, function: Callable[[T], R], items: Iterable[T], ahead: int | None = None
+    ) -> Iterator[R]:
+        """Yield the result for each item, in order; at most ``ahead`` more are being made."""
+        tasks: deque[Task[R]] = deque()
+        for item in items:
+            tasks.append(self.submit(function, item))
+            if ahead is not None and len(tasks) > ahead:
+                yield tasks.popleft().result()
+        while tasks:
+            yield tasks.popleft().result()
+
+    def _drop_calls(self) -> None:
+        with suppress(Empty):
+            while True:
+                if (call := self._calls.get_nowait()) is not None:
+                    call[0].run(_refuse)
+        self._calls.put(None)  # every thread passes it on
+
+    def _attend(self) -> None:
+        """Start threads while calls wait for one, and wait for their end."""
+        # First of all: who is here is waited for, and who comes later finds no call.
+        self._attendants.append(True)
+        while self._is_submitted.get():
+            is_wanted = not (self._is_over or self._calls.empty())
+            if is_wanted and len(self._threads) < self._workers:
+                name = f"{self._name}_{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._work, name=name))
+                try:
+                    self._threads[-1].start()
+                except RuntimeError:  # the system allows no further thread
+                    self._threads.pop()
+                    self._work()
+        for thread in self._threads:
+            thread.join()
+        self._attendants.pop()
+        self._is_ended.put(True)
+
+    def _work(self) -> None:
+        # A block that an interrupt kept from ending must not keep the interpreter from ending.
+        while threading.main_thread().is_alive():
+            with suppress(Empty):
+                call = self._calls.get(timeout=_IDLE_SECONDS)
+                if call is None:
+                    break
+                task, *rest = call
+                task.run(*rest)
+                del call, task, rest  # not kept while waiting for the next
+        self._calls.put(None)
+
+
+def _refuse() -> None:
+    raise RuntimeError("the threads have ended before this call was made")
