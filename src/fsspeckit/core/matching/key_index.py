@@ -13,11 +13,12 @@ the same bytes. Whatever is damaged, missing or outdated is ignored and built ag
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from xxhash import xxh3_64_hexdigest
 from fsspeckit.core.keys import family, key_column, key_fingerprints
 from fsspeckit.core.matching.positions import keys_of_file
 from fsspeckit.core.planning import is_settled, read_target
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.storage import read_range
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ _FORMAT: Final = "fsspeckit-keys"
 _VERSION: Final = 1
 _FINGERPRINT_BYTES: Final = 4
 _BUILD_WORKERS: Final = 4
+_TICK_SECONDS: Final = 0.004
+"""The clock of most disks moves on after this time."""
+
 
 MAX_UPKEEP_ROWS: Final = 50_000_000
 """A merge that was not asked to create the index reads no more keys than this to complete it."""
@@ -122,13 +127,13 @@ class StoredKeyIndex:
         if keys == _encodings(columns):
             self._entries, self._is_loaded = entries, True
 
-    def load_for_write(self, target: Target) -> None:
+    def load_for_write(self, target: Target, source: pa.Schema) -> None:
         """Read the entries for a write, which has no key columns of its own."""
-        parts = {part.name: part for part in target.partition_columns}
+        types = {field.name: field.type for field in (*source, *target.types)}
+        columns = {part.name: part for part in target.partition_columns}
         with suppress(OSError, KeyError, TypeError, ValueError):
             keys, _ = _decode(self._storage.backend.read(self._storage.control.key_index))
-            types = {name: target.types.field(name).type for name, _ in keys if name not in parts}
-            self.load([parts.get(name) or key_column(name, types[name]) for name, _ in keys])
+            self.load([columns.get(name) or key_column(name, types[name]) for name, _ in keys])
         self._is_kept = self._is_loaded
 
     def read(self, footers: Mapping[int, FileFooter]) -> Iterator[tuple[int, list[Fingerprints]]]:
@@ -181,6 +186,9 @@ class StoredKeyIndex:
                 keeps_keys = old is not None and old.rows == file.rows
                 added = found._replace(path=self._storage.path(file.final))
                 self._added[added] = old if keeps_keys else None
+        # The record must be younger than these files, see `update`.
+        written = max((f.mtime_ns or 0 for f in self._added if f.etag is None), default=0) / 1e9
+        time.sleep(max(0.0, min(_TICK_SECONDS, written + _TICK_SECONDS - time.time())))
 
     def update(
         self, target: Target, gone: Collection[str], begun: float, number: int | None = None
@@ -239,8 +247,8 @@ class StoredKeyIndex:
             left -= footer.rows
             if footer.error is None and number not in unknown and (left >= 0 or self._wanted):
                 numbers.append(number)
-        with ThreadPoolExecutor(_BUILD_WORKERS, thread_name_prefix="fsspeckit-index") as pool:
-            found = pool.map(lambda number: _read_fingerprints(target, number), numbers)
+        with ThreadPool(_BUILD_WORKERS, "fsspeckit-index") as pool:
+            found = pool.map(partial(_read_fingerprints, target), numbers, ahead=_BUILD_WORKERS)
             for number, hashes in zip(numbers, found, strict=True):
                 file = files[number]
                 now = self._storage.backend.stat(file.path)

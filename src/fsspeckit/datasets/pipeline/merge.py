@@ -34,6 +34,7 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     PartitionMoveError,
     StalePlanError,
+    mark_committed,
 )
 from fsspeckit.storage import (
     CommitFacts,
@@ -291,8 +292,12 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
             )
-            self._known.save()
-            self._update_index(outcome.number)
+            try:
+                self._known.save()
+                self._update_index(outcome.number)
+            except BaseException as interrupt:  # keeps its type, but says what it left
+                mark_committed(interrupt, outcome.number)
+                raise
         return outcome
 
     def _update_index(self, number: int | None = None) -> None:

@@ -129,7 +129,7 @@ def _write(
         return FileChanges(adds, old if options.mode == "overwrite" else [])
 
     index = StoredKeyIndex(storage)
-    index.load_for_write(target)
+    index.load_for_write(target, source.schema)
     index.add(adds, {})
     first = change(snapshot)
     if first.adds or first.removes:
