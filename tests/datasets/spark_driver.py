@@ -67,7 +67,7 @@ class Driver:
         from tests.datasets.spark_faults import FaultyJobs
 
         from fsspeckit.datasets.base import DatasetIO
-        from fsspeckit.datasets.spark import SparkDatasetIO
+        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
         from fsspeckit.datasets.spark.engine import SparkEngine
 
         os.environ["PYSPARK_PYTHON"] = told["python"]
@@ -94,7 +94,9 @@ class Driver:
         self.spark = builder.getOrCreate()
         self.io = SparkDatasetIO(self.spark)
         self.jobs = FaultyJobs(self.spark)
-        DatasetIO.__init__(self.io, SparkEngine(self.jobs))
+        # Tasks resolve the keys, although the driver could hold these numbers.
+        limits = SparkLimits(driver_max_source_files=0)
+        DatasetIO.__init__(self.io, SparkEngine(self.jobs, limits=limits))
 
     def merge(self, name: str, fault: Fault | None = None) -> dict[str, Any]:
         """Upsert two million rows into a copy of the forty files."""

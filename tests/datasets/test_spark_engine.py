@@ -397,6 +397,8 @@ class TestLargeSources:
         ({"driver_max_source_rows": 200_000}, "driver"),
         ({"driver_max_source_rows": 200_000, "driver_max_files": 0}, "broadcast"),
         ({}, "broadcast"),
+        ({"broadcast_max_key_bytes": 1_000_000}, "shuffle"),
+        ({"broadcast_max_key_bytes": 1_000_000, "insert_max_rows": 30_000}, "shuffle"),
     ],
 )
 def test_many_new_rows_beside_some_that_match(
@@ -404,7 +406,7 @@ def test_many_new_rows_beside_some_that_match(
 ) -> None:
     """More keys than are given to tasks, and more new rows than one list of them holds.
 
-    The driver merges, stages the keys for tasks, or lets them resolve the keys.
+    The driver merges, stages the keys for tasks, or lets them resolve the keys and Spark join them.
     """
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
@@ -420,6 +422,34 @@ def test_many_new_rows_beside_some_that_match(
     found = pq.read_table(tmp_path / "data")
     assert sorted(found["id"].to_pylist()) == list(range(140_000))
     assert set(found["v"].to_pylist()) == {"new"}
+
+
+def test_a_file_that_several_tasks_scan_gets_all_its_changes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each of them knows its own matches only, so none may rewrite the file."""
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+    path = sixteen_files(tmp_path / "data")
+    io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=0, task_max_bytes=1))
+    result = io.merge(numbers(*range(0, 1600, 10), v="new"), path, "upsert", ["id"])
+    assert (result.updated, result.metrics["tier"]) == (160, "broadcast")
+    assert Counter(pq.read_table(path)["v"].to_pylist())["new"] == 160
+
+
+def test_limits_of_what_is_rewritten_are_checked_before_tasks_rewrite(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits, engine
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a task would rewrite files")
+
+    monkeypatch.setattr(engine, "rewriter_for", refuse)
+    path = sixteen_files(tmp_path / "data")
+    io = SparkDatasetIO(spark, limits=SparkLimits(driver_max_files=0))
+    with pytest.raises(errors.RewriteLimitError):
+        io.merge(numbers(1, v="new"), path, "upsert", ["id"], max_rewrite_bytes=0)
 
 
 @pytest.mark.parametrize("joined", [True, False])
@@ -440,7 +470,7 @@ def large_io(spark: SparkSession, *, joined: bool = True) -> SparkDatasetIO:
     """An engine that never merges in the driver: tasks read all keys, or Spark joins them."""
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
-    limits = SparkLimits(driver_max_source_bytes=0, broadcast_max_given_keys=0)
+    limits = SparkLimits(driver_max_source_bytes=0, broadcast_max_given_keys=0, route_min_bytes=0)
     if joined:
         limits = replace(limits, broadcast_max_key_bytes=0)
     return SparkDatasetIO(spark, limits=limits)
@@ -532,3 +562,16 @@ def test_errors_of_tasks_are_what_they_were() -> None:
     assert isinstance(found, PermissionError)
     assert found.filename == "/x"
     assert deserialize_error("another error") is None
+
+
+def test_errors_of_tasks_keep_their_fields() -> None:
+    from fsspeckit.datasets.spark.session import carrying_errors, deserialize_error, make_task
+
+    def fail(item: int) -> Iterator[pa.RecordBatch]:
+        raise errors.InvalidArgumentError("wrong", argument="columns")
+
+    with pytest.raises(RuntimeError) as caught:
+        list(make_task(carrying_errors, fail, [1])([pa.RecordBatch.from_pydict({"id": [0]})]))
+    found = deserialize_error(str(caught.value))
+    assert isinstance(found, errors.InvalidArgumentError)
+    assert (str(found), found.argument) == ("wrong", "columns")

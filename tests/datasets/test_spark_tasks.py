@@ -32,7 +32,6 @@ from fsspeckit.datasets.spark.keys import (
     ReadFooters,
     ReadKeyFile,
     ReadKeys,
-    ResolveAtOnce,
     ResolveKeys,
 )
 from fsspeckit.datasets.spark.limits import (
@@ -57,7 +56,6 @@ from fsspeckit.datasets.spark.rewriting import (
     RewriteFiles,
     RewriteRouted,
     RouteRows,
-    RouteShare,
     RowPairs,
     file_windows,
     read_pairs,
@@ -65,11 +63,9 @@ from fsspeckit.datasets.spark.rewriting import (
 )
 from fsspeckit.datasets.spark.session import (
     Mailbox,
+    carrying_errors,
     deserialize_error,
-    map_items,
-    map_items_to_rows,
-    map_partitions,
-    map_partitions_to_rows,
+    make_task,
     messages,
 )
 from fsspeckit.datasets.spark.source import Part, SourceRows, StageBatches, stage_part
@@ -146,7 +142,7 @@ class TestMessages:
 
         told = [
             pickle.loads(batch.column(0)[0].as_py())
-            for batch in map_items(refuse, ["only"])(task_batches(0))
+            for batch in make_task(messages, refuse, ["only"])(task_batches(0))
         ]
         assert told[0] == 1
         assert isinstance(told[1], errors.InvalidArgumentError)
@@ -157,22 +153,22 @@ class TestMessages:
             raise PermissionError(13, "Permission denied", "/x")
             yield
 
-        run = map_items_to_rows(fail, [None]) if kind == "items" else map_partitions_to_rows(fail)
+        run = make_task(carrying_errors, fail, [None] if kind == "items" else None)
         with pytest.raises(RuntimeError) as caught:
             list(run(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, PermissionError)
         assert found.filename == "/x"
 
-    @pytest.mark.parametrize("task", [map_items, map_items_to_rows])
-    def test_errors_before_the_first_answer_travel_too(self, task: Any) -> None:
+    @pytest.mark.parametrize("send", [messages, carrying_errors])
+    def test_errors_before_the_first_answer_travel_too(self, send: Any) -> None:
         """Of a function that works at once and gives an iterator afterwards."""
 
         def fail(item: str) -> Iterator[Any]:
             raise FileNotFoundError(2, "No such file", item)
 
         with pytest.raises(RuntimeError) as caught:
-            list(task(fail, ["x.parquet"])(task_batches(0)))
+            list(make_task(send, fail, ["x.parquet"])(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, FileNotFoundError)
         assert found.filename == "x.parquet"
@@ -182,8 +178,8 @@ class TestMessages:
             raise errors.ConcurrentModificationError("the source has changed.\nHint: again.")
 
         for run in (
-            map_partitions_to_rows(fail)([]),
-            map_items_to_rows(fail, [1])(task_batches(0)),
+            make_task(carrying_errors, fail)([]),
+            make_task(carrying_errors, fail, [1])(task_batches(0)),
         ):
             with pytest.raises(RuntimeError) as caught:
                 list(run)
@@ -199,9 +195,11 @@ class TestMessages:
         [
             pickle.dumps(OSError("code of somebody else")),
             b'["OSError"]',
-            b'["print", ["no error"]]',
-            b'["UnicodeDecodeError", ["too little"]]',
-            b'[3, ["no name"]]',
+            b'["OSError", ["no fields"]]',
+            b'["print", ["no error"], {}]',
+            b'["UnicodeDecodeError", ["too little"], {}]',
+            b'[3, ["no name"], {}]',
+            b'["OSError", ["no names of fields"], [1]]',
         ],
     )
     def test_a_text_that_only_looks_like_an_error(self, words: bytes) -> None:
@@ -213,7 +211,7 @@ class TestMessages:
             raise pa.ArrowInvalid("too wide")
 
         with pytest.raises(RuntimeError) as caught:
-            list(map_items(fail, ["only"])(task_batches(0)))
+            list(make_task(messages, fail, ["only"])(task_batches(0)))
         found = deserialize_error(str(caught.value))
         assert isinstance(found, pa.ArrowInvalid)
         assert str(found) == "too wide"
@@ -223,7 +221,7 @@ class TestMessages:
         assert (unpack_flags(pack_flags(flags), 21) == flags).all()
 
     def test_map_partitions(self) -> None:
-        (told,) = map_partitions(CountRows())(task_batches(1, 2, 3))
+        (told,) = make_task(messages, CountRows())(task_batches(1, 2, 3))
         assert pickle.loads(told.column(0)[0].as_py()) == 3
 
 
@@ -279,7 +277,7 @@ class TestStaging:
     def test_rows_to_insert(self, root: Root, stage: str, wanted: list[int]) -> None:
         share = InsertShare(5, 15)
         if wanted == [0, 19]:
-            pairs = RowPairs.of(root, stage, np.array([0, 1]), np.array(wanted))
+            pairs = RowPairs.of(root, stage, np.array([0, 1]), np.array(wanted), 2)
             share = InsertShare(0, 20, (pairs,), 2)
         found = pa.concat_tables(insertable(root, staged(root, stage, rows(0, 20), 8), share))
         assert found["id"].to_pylist() == wanted
@@ -288,7 +286,7 @@ class TestStaging:
     def test_rows_to_insert_that_are_listed(self, root: Root, stage: str) -> None:
         source = staged(root, stage, rows(0, 6000), 1000)
         listed = np.arange(0, 6000, 1)[::-1].copy()
-        pairs = RowPairs.of(root, stage, np.arange(6000), listed)
+        pairs = RowPairs.of(root, stage, np.arange(6000), listed, 4096)
         assert pairs.path is not None
         share = InsertShare(0, 6000, (pairs,), 6000)
         found = pa.concat_tables(insertable(root, source, share))
@@ -310,24 +308,6 @@ class TestKeys:
         assert facts.part is not None
         again = pa.Table.from_batches(list(ReadKeyFile()(facts.part)))
         assert again["k0"].to_pylist() == list(range(5, 25))
-
-    @pytest.mark.parametrize(("keeps_first", "expected"), [(True, [1, 0, 2]), (False, [4, 3, 5])])
-    def test_keys_of_one_task_are_resolved_at_once(
-        self, root: Root, stage: str, keeps_first: bool, expected: list[int]
-    ) -> None:
-        """Each key once, in order, with the partition of the row that takes part."""
-        ids = pa.array([7, 3, None, 7, 3, None], pa.int64())
-        table = pa.table({"id": ids, "p": [10, 20, 30, 11, 21, 31]})
-        columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.int64()),))
-        read = ReadKeys(staged(root, stage, table, 4), columns)
-        resolve = ResolveKeys(root, stage, columns, (), ())
-        (facts,) = ResolveAtOnce(read, resolve, keeps_first)((0, 6))
-        assert facts.part is not None
-        found = pa.Table.from_batches(list(ReadKeyFile()(facts.part)))
-        assert found["k0"].to_pylist() == [3, 7, None]
-        assert found["row"].to_pylist() == expected
-        assert found["p0"].to_pylist() == [table["p"][row].as_py() for row in expected]
-        assert (facts.repeated, facts.nulls) == (3, (2,))
 
     def test_what_numbers_take_is_known_before_they_are_read(self) -> None:
         assert self.columns.width == 16
@@ -351,9 +331,9 @@ class TestKeys:
         count = 20_000
         table = pa.table({"id": np.arange(count), "p": np.arange(count) % 50})
         columns = KeyColumns((key_column("id", pa.int64()),), (key_column("p", pa.int64()),))
-        read = ReadKeys(staged(root, stage, table, count), columns)
-        resolve = ResolveKeys(root, stage, columns, (), ("p",))
-        (facts,) = ResolveAtOnce(read, resolve, keeps_first=False)((0, count))
+        every = ReadKeys(staged(root, stage, table, count), columns)((0, count))
+        once = pa.Table.from_batches(every).append_column("times", pa.array([1] * count))
+        (facts,) = ResolveKeys(root, stage, columns, (), ("p",))(once.to_batches())
         assert sorted(facts.representative_keys["p"].to_pylist()) == list(range(50))
         assert len(pickle.dumps(facts)) < 8192
 
@@ -455,28 +435,6 @@ class TestRouting:
             ["new1", "new5"],
         ]
 
-    def test_a_share_finds_its_pairs_by_itself(self, root: Root, stage: str) -> None:
-        """It writes the pieces that it would write if it were given its pairs in order."""
-        target, source, told = self.matched(root, stage)
-        files = [
-            (one.route, RewriteFile(target.footers[one.route].file.path, (one.pairs,)))
-            for one in told
-            if one.route >= 0
-        ]
-        route = RouteRows(source, root, stage, self.starts, self.tasks)
-        share = RouteShare(route, ReadPairs(root), files)
-        given = pa.Table.from_batches(list(ReadPairs(root)(files))).sort_by("row")
-        for start, end in ((0, 3), (3, 8), (8, 9)):
-            mine = [n for n, row in enumerate(given["row"].to_pylist()) if start <= row < end]
-            expected = list(
-                route(given.take(pa.array(mine, pa.int64())).combine_chunks().to_batches())
-            )
-            found = list(share((start, end)))
-            assert [_rows_of(root, one) for one in found] == [
-                _rows_of(root, one) for one in expected
-            ]
-            assert bool(found) == bool(mine)
-
     def test_nothing_to_route(self, root: Root, stage: str) -> None:
         source = self.source(root, stage)
         assert list(RouteRows(source, root, stage, {}, {})([])) == []
@@ -487,18 +445,6 @@ class TestRouting:
         work = [(0, RewriteFile("", (told[0].pairs,)))]
         assert sum(batch.num_rows for batch in ReadPairs(root, only_moved=True)(work)) == 0
         assert sum(batch.num_rows for batch in ReadPairs(root)(work)) == 4
-
-
-def _rows_of(root: Root, references: pa.RecordBatch) -> list[Any]:
-    """Where rows go, and the rows."""
-    return [
-        (
-            told["route"],
-            told["window"],
-            read_piece(root, Piece(told["path"], told["offset"], told["length"])).to_pylist(),
-        )
-        for told in references.to_pylist()
-    ]
 
 
 class _Asking:
@@ -532,7 +478,7 @@ class TestDirectRewrite:
             {path: np.array(starts)},
             keep_others=True,
         )
-        pairs = RowPairs.of(root, stage, wanted, wanted)
+        pairs = RowPairs.of(root, stage, wanted, wanted, 4096)
         ((_, done),) = rewriter([RewriteFile(path, (pairs,))])
         assert done.path is not None
         old = rows(0, 40)["v"].to_pylist()
@@ -551,7 +497,7 @@ class TestDirectRewrite:
             {path: np.array([0, 20])},
             keep_others=True,
         )
-        two = [RowPairs.of(root, stage, np.array(p), np.array(p)) for p in ([30, 31], [1, 2])]
+        two = [RowPairs.of(root, stage, np.array(p), np.array(p), 4096) for p in ([30, 31], [1, 2])]
         ((_, done),) = rewriter([RewriteFile(path, tuple(two))])
         assert done.path is not None
         assert pq.read_table(done.path)["v"].to_pylist().count("old1") == 0
@@ -670,6 +616,7 @@ class TestTiers:
             ({"source_bytes": sys.maxsize}, "broadcast", "a source on disk: more than driver_max"),
             ({"source_rows": 65_537}, "broadcast", "65,537 rows of the source: more than"),
             ({"target_bytes": 1 << 26}, "broadcast", "67,108,864 bytes of the target: more than"),
+            ({"target_files": 1}, "driver", "1 file of the target (at most"),
             ({"target_files": 33}, "broadcast", "33 files of the target: more than"),
             ({"key_bytes": 1 << 25}, "broadcast", "at most broadcast_max_key_bytes=33,554,432"),
             ({"key_bytes": (1 << 25) + 1}, "shuffle", "more than broadcast_max_key_bytes="),
@@ -683,12 +630,19 @@ class TestTiers:
         assert choice.metrics["tier"] == tier
         assert reason in choice.metrics["tier_reason"]
 
-    @pytest.mark.parametrize("value", [-1, 1.5, True, "1"])
+    @pytest.mark.parametrize("value", [-1, 1.5, True, np.True_, "1", None])
     def test_a_limit_is_a_whole_number(self, value: Any) -> None:
-        with pytest.raises(errors.InvalidArgumentError, match="driver_max_files must be >= 0"):
+        with pytest.raises(errors.InvalidArgumentError, match="driver_max_files must be >= 0") as e:
             SparkLimits(driver_max_files=value)
+        assert e.value.argument == "driver_max_files"
         with pytest.raises(errors.InvalidArgumentError, match="task_max_bytes must be >= 1"):
             SparkLimits(task_max_bytes=0)
+
+    @pytest.mark.parametrize("value", [0, np.int64(0), np.uint8(0)])
+    def test_a_limit_may_be_a_number_of_numpy(self, value: Any) -> None:
+        limits = SparkLimits(driver_max_files=value)
+        assert limits == SparkLimits(driver_max_files=0)
+        assert type(limits.driver_max_files) is int
 
     @pytest.mark.parametrize("limits", [None, {"driver_max_files": 1}, 3])
     def test_limits_are_checked_before_a_session_is_opened(self, limits: Any) -> None:

@@ -15,4 +15,4 @@ def main() -> None:
         app(prog_name="fsspeckit")
     except KeyboardInterrupt:  # before a command has begun
         sys.stderr.write("interrupted: nothing was changed\n")
-        sys.exit(130)
+        sys.exit(1)

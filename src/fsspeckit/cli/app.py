@@ -17,6 +17,10 @@ from fsspeckit.cli.errors import FAILED, report
 __all__ = ["COMMANDS", "app"]
 
 
+_INTERRUPTED = 130
+"""What typer returns for Ctrl-C outside of a command."""
+
+
 class Commands(TyperGroup):
     """The commands; an error becomes a message, a hint and an exit code."""
 
@@ -32,6 +36,8 @@ class Commands(TyperGroup):
             code = super().main(*arguments, **{**options, "standalone_mode": False})
         except Exception as error:  # no traceback without --verbose
             code = report(error, verbose="--verbose" in words or "-v" in words)
+        if code == _INTERRUPTED:  # while the words were parsed
+            raise KeyboardInterrupt
         if standalone:
             sys.exit(code or 0)
         return code

@@ -189,8 +189,8 @@ def _write_target(
 
 def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
     """Return the partition columns of a dataset that is overwritten without naming others."""
-    named = Argument("partition_by", (..., []))
-    hint = f"name the partition columns, if there are to be any, with {named}."
+    named = Argument("partition_by", ([], ...))
+    hint = f"say how the new files are partitioned with {named}."
     try:
         parts = detect_partition_columns(
             storage.root.relative(f.path) for f in snapshot.listing.files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import and_
@@ -35,7 +36,6 @@ from fsspeckit.datasets.spark.keys import (
     ReadFooters,
     ReadKeyFile,
     ReadKeys,
-    ResolveAtOnce,
     ResolvedKeys,
     ResolveKeys,
     StagedKeys,
@@ -52,12 +52,12 @@ from fsspeckit.datasets.spark.limits import (
     row_ranges,
 )
 from fsspeckit.datasets.spark.matching import (
+    MAX_SAMPLES,
     CountRows,
-    FoundFile,
+    FoundRows,
     MatchFiles,
     ScanFiles,
     WritePairs,
-    merge_matches,
     pack_scans,
     row_group_bytes,
     sample_keys_of,
@@ -72,7 +72,6 @@ from fsspeckit.datasets.spark.rewriting import (
     RewriteFile,
     RewriteRouted,
     RouteRows,
-    RouteShare,
     RowPairs,
     file_windows,
     rewriter_for,
@@ -85,6 +84,8 @@ from fsspeckit.storage import WorkerStage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import OpenStage
@@ -92,17 +93,14 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts
     from fsspeckit.datasets.spark.limits import SparkLimits, TierChoice
-    from fsspeckit.datasets.spark.matching import PairsMessage, Scanned, ScanWork
+    from fsspeckit.datasets.spark.matching import Scanned, ScanWork
     from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.storage import DataFile, Root, StagedFile
 
-__all__ = ["SparkEngine"]
+    Rows = NDArray[np.int64]
 
-_MAX_SAMPLES = 5
-_MAX_BUCKETS = 1024
-# A task that reads and sorts all keys scans some times as many bytes of the target, if it can.
-_MIN_SCANNED_PER_KEY_BYTE = 4
+__all__ = ["SparkEngine"]
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,6 @@ class _TaskPositions:
 
     scattered: frozenset[str] = frozenset()
     """Files whose source rows are all over the source."""
-
-    is_joined: bool = False
-    """Whether Spark joined the keys, because tasks cannot hold them all."""
 
 
 class SparkEngine:
@@ -186,71 +181,66 @@ class SparkEngine:
         return [by_path[file.path] for file in files]
 
     def keys(
-        self, source: SparkSource, target: Target, request: MergeOptions
+        self, source: SparkSource, target: Target, options: MergeOptions
     ) -> DriverKeys | ResolvedKeys:
         """Return the keys that take part: indexed by the driver if it can hold them."""
-        if not source.has_order and not request.order_by and request.duplicates != "error":
+        if not source.has_order and not options.order_by and options.duplicates != "error":
             raise InvalidArgumentError(
-                f"{request.strategy.value} with duplicate_keys={request.duplicates!r} needs "
+                f"{options.strategy.value} with duplicate_keys={options.duplicates!r} needs "
                 "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
                 "the last.\nHint: pass order_by=[...]; of rows with one key the greatest is kept.",
                 argument="duplicate_keys",
                 mentions=(Argument("order_by", (...,)), Argument("order_by")),
             )
         limits = self._limits
-        wanted = key_and_order_columns(target, request, source.schema.names)
-        is_small = (
-            source.bytes <= limits.driver_max_source_bytes
-            and source.num_rows <= limits.driver_max_source_rows
-        )
-        if is_small or source.num_rows <= limits.broadcast_max_given_keys:
-            found = index_keys(source.columns(wanted), target, request)
-            return DriverKeys(found.keys, found.index, found.chosen, request=request)
+        wanted = key_and_order_columns(target, options, source.schema.names)
+        order = tuple(key_column(n, source.schema.field(n).type) for n in options.order_by)
+        columns = KeyColumns.of(target, order)
+        if source.num_rows <= limits.broadcast_max_given_keys or self._can_index(source, columns):
+            found = index_keys(source.columns(wanted), target, options)
+            return DriverKeys(found.keys, found.index, found.chosen, options=options)
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
-        index_keys(empty, target, request)  # what is wrong with the columns is wrong here too
-        return self._resolved(source, target, request)
+        index_keys(empty, target, options)  # what is wrong with the columns is wrong here too
+        return self._resolved(source, target, columns, options)
 
-    def _resolved(self, source: SparkSource, target: Target, request: MergeOptions) -> ResolvedKeys:
+    def _can_index(self, source: SparkSource, columns: KeyColumns) -> bool:
+        """Whether the driver can hold keys that are not given to tasks: small, or numbers."""
+        limits = self._limits
+        if source.num_rows <= limits.driver_max_source_rows:
+            return source.bytes <= limits.driver_max_source_bytes
+        return (
+            columns.width is not None
+            and columns.width * source.num_rows <= limits.broadcast_max_key_bytes
+            and source.file_count <= limits.driver_max_source_files
+        )
+
+    def _resolved(
+        self, source: SparkSource, target: Target, columns: KeyColumns, options: MergeOptions
+    ) -> ResolvedKeys:
         """Let tasks resolve the keys, and stage one row of each."""
-        order = (key_column(name, source.schema.field(name).type) for name in request.order_by)
-        columns = KeyColumns.of(target, tuple(order))
-        read = ReadKeys(source.rows, columns)
         resolve = ResolveKeys(
             target.root,
             source.stage().path,
             columns,
-            tuple(trusted_bounds(target, request.trust_partitions)),
+            tuple(trusted_bounds(target, options.trust_partitions)),
             tuple(part.name for part in target.partition_columns),
         )
-        facts = self._facts(source, read, resolve, request)
-        check_facts(source, facts, request)
+        work = row_ranges(self._limits, source.num_rows, self._jobs.tasks)
+        schema = f"{columns.ddl('k', 'p', 'o')}, row bigint"
+        every = self._jobs.map_items_to_rows(ReadKeys(source.rows, columns), work, schema)
+        grouped = deduplicate_keys(self._jobs.functions, every, columns, options.duplicates)
+        phase = "resolve the keys for"
+        facts: list[KeyFacts] = self._jobs.map_partitions(phase, source.stage, grouped, resolve)
+        check_facts(source, facts, options)
         return ResolvedKeys(
             pa.concat_tables([no_keys(target).keys, *(one.representative_keys for one in facts)]),
-            sum(one.part.rows for one in facts if one.part is not None),
-            tuple(one.part for one in facts if one.part is not None),
-            columns,
-            request.null_keys == "match",
-            sum(one.bytes for one in facts),
+            StagedKeys(
+                tuple(one.part for one in facts if one.part is not None),
+                columns,
+                sum(one.bytes for one in facts),
+            ),
+            options.null_keys == "match",
         )
-
-    def _facts(
-        self, source: SparkSource, read: ReadKeys, resolve: ResolveKeys, request: MergeOptions
-    ) -> list[KeyFacts]:
-        """Let one task group the keys if they are numbers that it can hold, else Spark."""
-        phase, total = "resolve the keys for", source.num_rows
-        columns, limits = read.columns, self._limits
-        is_held = columns.width is not None and (
-            columns.width * total <= limits.broadcast_max_key_bytes
-            and len(read.source.parts) <= limits.broadcast_max_staged_files
-        )
-        if is_held and not columns.order:
-            once = ResolveAtOnce(read, resolve, request.duplicates == "first")
-            return self._jobs.map_items(phase, source.stage, once, [(0, total)])
-        work = row_ranges(limits, total, self._jobs.tasks)
-        schema = f"{columns.ddl('k', 'p', 'o')}, row bigint"
-        every = self._jobs.map_items_to_rows(read, work, schema)
-        grouped = deduplicate_keys(self._jobs.functions, every, columns, request.duplicates)
-        return self._jobs.map_partitions(phase, source.stage, grouped, resolve)
 
     def match(
         self,
@@ -290,11 +280,11 @@ class SparkEngine:
                 self._limits,
                 source_bytes=source.bytes,
                 source_rows=source.num_rows,
-                key_bytes=keys.weight,
+                key_bytes=keys.staged.weight,
             )
         work = [(number, file.row_groups) for number, file in files]
-        if _rewrites(keys.request):
-            every = keys.request.rewrite_all
+        if _rewrites(keys.options):
+            every = keys.options.rewrite_all
             wanted = range(len(target.footers)) if every else [number for number, _ in files]
             work = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in wanted]
         return choose_tier(
@@ -316,50 +306,61 @@ class SparkEngine:
         """Scan files in tasks that have all keys."""
         rewriter = None
         if isinstance(keys, ResolvedKeys):
-            sent: IndexedKeys | StagedKeys = StagedKeys(keys.parts, keys.columns, keys.weight)
+            sent: IndexedKeys | StagedKeys = keys.staged
         elif keys.count > self._limits.broadcast_max_given_keys:
             sent = keys.staged(source, KeyColumns.of(target))
         else:
-            rewriter = self._rewriter_of_scans(source, keys, target, work)
-            # Without the request: its progress may be a function of this process only.
+            if _rewrites_in_scans(keys.options):
+                rewriter = rewriter_for(source, target, self._limits, not keys.options.deletes)
+            # Without the options: its progress may be a function of this process only.
             sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
-        found: dict[str, list[FoundFile]] = {}
-        for message in self._scan(source, sent, target, work, rewriter) if work else ():
+        found: list[FoundRows] = []
+        for message in self._scan(source, sent, target, work, rewriter):
             known |= unpack_flags(message.known, sent.count)
             moved |= unpack_flags(message.moved, sent.count)
-            for file in message.files:
-                found.setdefault(file.path, []).append(file)
-        every = [file for files in found.values() for file in files]
-        matches: dict[str, FileMatch] = {}
-        for file in every:
-            matches[file.path] = merge_matches(matches.get(file.path), file.rows, file.row_groups)
+            found += message.files
         unmatched = np.sort(sent.rows[~known]) if not known.all() else np.empty(0, np.int64)
-        some = sent.rows[np.flatnonzero(moved)[:_MAX_SAMPLES]] if moved.any() else unmatched[:0]
-        return Matches(
-            matches,
-            int((~known).sum()),
-            int(moved.sum()),
-            sample_keys_of(source, [c.name for c in target.key_columns], some),
-            _TaskPositions(
-                {path: tuple(file.pairs for file in files) for path, files in found.items()},
-                insert_shares(source, unmatched),
-                {file.path: file.rewritten for file in every if file.rewritten},
-                scattered_files(every, source) if isinstance(sent, StagedKeys) else frozenset(),
-            ),
+        some = sent.rows[np.flatnonzero(moved)[:MAX_SAMPLES]] if moved.any() else unmatched[:0]
+        shares = insert_shares(self._limits, source, unmatched)
+        is_routed = isinstance(sent, StagedKeys)
+        return self._matches(
+            source, target, work, found, shares, (int(moved.sum()), some), is_routed
         )
 
-    def _rewriter_of_scans(
-        self, source: SparkSource, keys: DriverKeys, target: Target, work: ScanWork
-    ) -> RewriteFiles | None:
-        """Return what rewrites files in the tasks that scan them; None if that is another job."""
-        request = keys.request
-        if not _rewrites(request) or request.rewrite_all:
-            return None
-        if row_group_bytes(target, work) > self._limits.broadcast_max_rewrite_bytes:
-            return None
-        return rewriter_for(source, target, self._limits, not request.deletes)
+    def _matches(
+        self,
+        source: SparkSource,
+        target: Target,
+        work: ScanWork,
+        found: Sequence[FoundRows],
+        unmatched: Sequence[InsertShare],
+        moved: tuple[int, Rows],
+        is_routed: bool = True,
+    ) -> Matches[Any]:
+        """Bring together what tasks found; ``moved`` is a number of keys, and rows of some."""
+        paths = {number: target.footers[number].file.path for number, _ in work}
+        files = {path: FileMatch(0, ()) for path in paths.values()}
+        pairs: dict[str, tuple[RowPairs, ...]] = {}
+        for one in found:
+            path, known = paths[one.route], files[paths[one.route]]
+            groups = tuple(sorted({*known.row_groups, *one.row_groups}))
+            files[path] = FileMatch(known.rows + one.rows, groups)
+            pairs[path] = (*pairs.get(path, ()), one.pairs)
+        scattered = scattered_files(self._limits, found, source) if is_routed else ()
+        return Matches(
+            files,
+            sum(map(len, unmatched)),
+            moved[0],
+            sample_keys_of(source, [c.name for c in target.key_columns], moved[1]),
+            _TaskPositions(
+                pairs,
+                tuple(unmatched),
+                {paths[one.route]: one.rewritten for one in found if one.rewritten},
+                frozenset(paths[number] for number in scattered),
+            ),
+        )
 
     def _scan(
         self,
@@ -369,51 +370,44 @@ class SparkEngine:
         work: ScanWork,
         rewriter: RewriteFiles | None,
     ) -> list[Scanned]:
-        starts, least = None, 0
-        if isinstance(keys, StagedKeys):
-            starts, least = source.rows.starts, _MIN_SCANNED_PER_KEY_BYTE * keys.weight
-        parts = {n: file_windows(target.footers[n], self._limits) for n, _ in work}
-        task = MatchFiles(target, keys, source.stage().path, rewriter, parts, starts)
-        packed = pack_scans(self._limits, target, work, self._jobs.tasks, least)
+        packed = pack_scans(self._limits, target, work, self._jobs.tasks)
+        times = Counter(number for some in packed for number, _ in some)
+        task = MatchFiles(
+            target,
+            keys,
+            source.stage().path,
+            {n: file_windows(target.footers[n], self._limits) for n, _ in work},
+            source.rows.starts if isinstance(keys, StagedKeys) else None,
+            self._limits.broadcast_max_inline_pairs,
+            rewriter,
+            frozenset(number for number, count in times.items() if count > 1),
+        )
         return self._jobs.map_items("match keys of", source.stage, task, packed)
 
     def _join(
         self, source: SparkSource, keys: ResolvedKeys, target: Target, work: ScanWork
     ) -> Matches[Any]:
         """Let Spark join keys, both sides shuffled by key."""
-        bucket = max(65_536, -(-source.num_rows // _MAX_BUCKETS))
+        bucket = self._limits.insert_max_rows
         joined = self._joined(keys, target, work, bucket)
         parts = {n: file_windows(target.footers[n], self._limits) for n, _ in work}
-        task = WritePairs(target, keys.columns, source.stage().path, parts, source.rows.starts)
-        found: list[PairsMessage] = self._jobs.map_partitions(
+        task = WritePairs(
+            target, keys.staged.columns, source.stage().path, parts, source.rows.starts
+        )
+        found: list[FoundRows] = self._jobs.map_partitions(
             "match keys of", source.stage, joined, task
         )
-        paths = [footer.file.path for footer in target.footers]
-        files: dict[str, FileMatch] = {paths[n]: FileMatch(0, ()) for n, _ in work}
-        pairs: dict[str, tuple[RowPairs, ...]] = {}
         hits = [message for message in found if message.route >= 0]
-        for message in hits:
-            path = paths[message.route]
-            files[path] = merge_matches(files[path], message.rows, message.row_groups)
-            pairs[path] = (*pairs.get(path, ()), message.pairs)
         without = sorted((m for m in found if m.route < 0), key=lambda message: -message.route)
-        shares = tuple(
+        shares = [
             InsertShare((-1 - m.route) * bucket, (-m.route) * bucket, (m.pairs,), m.rows)
             for m in without
-        )
-        moved = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
-        files_found = [FoundFile(paths[m.route], m.rows, (), m.pairs, reads=m.reads) for m in hits]
-        return Matches(
-            files,
-            sum(message.rows for message in without),
-            self._count_moved(source, target, hits),
-            sample_keys_of(source, [c.name for c in target.key_columns], moved[:_MAX_SAMPLES]),
-            _TaskPositions(pairs, shares, {}, scattered_files(files_found, source), is_joined=True),
-        )
+        ]
+        some = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
+        moved = self._count_moved(source, target, hits), some[:MAX_SAMPLES]
+        return self._matches(source, target, work, hits, shares, moved)
 
-    def _count_moved(
-        self, source: SparkSource, target: Target, hits: Sequence[PairsMessage]
-    ) -> int:
+    def _count_moved(self, source: SparkSource, target: Target, hits: Sequence[FoundRows]) -> int:
         """Count the source keys that the target has in another partition, each once."""
         work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
         if not work:
@@ -427,9 +421,9 @@ class SparkEngine:
     def _joined(self, keys: ResolvedKeys, target: Target, work: ScanWork, bucket: int) -> DataFrame:
         """Return every key with the positions that have it, in the order of files and positions."""
         F = self._jobs.functions
-        columns = keys.columns
+        columns = keys.staged.columns
         ours = self._jobs.map_items_to_rows(
-            ReadKeyFile(), keys.parts, f"{columns.ddl('k', 'p')}, row bigint"
+            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p')}, row bigint"
         )
         theirs = self._jobs.map_items_to_rows(
             ScanFiles(target),
@@ -489,7 +483,7 @@ class SparkEngine:
         packed = pack_by_size(self._limits, near, self._jobs.tasks)
         done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed))
         if far:
-            done.update(self._rewrite_routed(source, task, far, found.is_joined))
+            done.update(self._rewrite_routed(source, task, far))
         return done
 
     def _rewrite_routed(
@@ -497,7 +491,6 @@ class SparkEngine:
         source: SparkSource,
         rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
-        is_joined: bool,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
@@ -506,27 +499,21 @@ class SparkEngine:
         files = {n: file for members in packed for n, file in members}
         parts = {number: rewriter.windows[file.path] for number, file in files.items()}
         route = RouteRows(source.rows, rewriter.root, rewriter.directory, parts, tasks)
-        pieces = self._pieces(route, list(files.items()), is_joined)
+        pieces = self._pieces(route, list(files.items()))
         by_file = pieces.repartitionById(len(packed), "task")
         ordered = by_file.sortWithinPartitions("route", "window")
         phase = "route rows to files of"
         task = RewriteRouted(rewriter, files)
         return self._jobs.map_partitions(phase, source.stage, ordered, task)
 
-    def _pieces(
-        self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]], is_joined: bool
-    ) -> DataFrame:
+    def _pieces(self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]]) -> DataFrame:
         """Let tasks write the rows of each file as pieces, and return references to these."""
         work = row_ranges(self._limits, route.source.num_rows, self._jobs.tasks)
-        read = ReadPairs(route.root)
-        stored = sum(part.path is not None for _, file in files for part in file.pairs)
-        if not is_joined and stored <= self._limits.broadcast_max_staged_files:
-            return self._jobs.map_items_to_rows(RouteShare(route, read, files), work, PIECES)
         F = self._jobs.functions
         # Pairs in the order of the source, a task's share of them next to each other.
         chunks = chunk_evenly(self._limits, files, -(-len(files) // self._jobs.tasks))
         share = F.floor(F.col("row") / F.lit(work[0][1])).cast("int")
-        pairs = self._jobs.map_items_to_rows(read, chunks, PAIRS)
+        pairs = self._jobs.map_items_to_rows(ReadPairs(route.root), chunks, PAIRS)
         by_source = pairs.repartitionById(len(work), share).sortWithinPartitions("row")
         return self._jobs.map_partitions_to_rows(by_source, route, PIECES)
 
@@ -576,6 +563,13 @@ class SparkEngine:
         return self._jobs.map_items("insert rows into", source.stage, insert, work)
 
 
-def _rewrites(request: MergeOptions) -> bool:
+def _rewrites(options: MergeOptions) -> bool:
     """Whether files of the target may be rewritten."""
-    return request.updates and not request.only_plans
+    return options.updates and not options.only_plans
+
+
+def _rewrites_in_scans(options: MergeOptions) -> bool:
+    """Whether a task may rewrite what it has scanned: nothing else is to be decided before."""
+    limits = options.limits
+    is_limited = limits.max_rewrite_bytes is not None or limits.max_rewrite_fraction is not None
+    return _rewrites(options) and not options.rewrite_all and not is_limited

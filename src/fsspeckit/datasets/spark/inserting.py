@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import canonical_keys, key_column
-from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, read_pairs, read_piece
+from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, gather, read_pairs, read_piece
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ __all__ = [
     "task_rows",
 ]
 
-_MAX_LISTED_ROWS = 65_536
 _MAX_HELD_BYTES = 64 * 1024 * 1024
 
 
@@ -60,15 +59,15 @@ class InsertShare:
         return self.count if self.pairs else self.end - self.start
 
 
-def insert_shares(source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
-    """Make shares of the rows to insert, which ascend: inline up to a limit, else in files."""
+def insert_shares(limits: SparkLimits, source: SparkSource, rows: Rows) -> tuple[InsertShare, ...]:
+    """Make shares of the rows to insert, which ascend: inline if it is one, else in files."""
     if not len(rows):
         return ()
     stage = source.stage()
     root, directory = stage.storage.root, stage.path
-    cuts = range(0, len(rows), _MAX_LISTED_ROWS)
-    some = [rows[start : start + _MAX_LISTED_ROWS] for start in cuts]
-    inline = _MAX_LISTED_ROWS if len(some) == 1 else 0
+    size = limits.task_min_rows
+    some = [rows[start : start + size] for start in range(0, len(rows), size)]
+    inline = size if len(some) == 1 else 0
     pairs = [RowPairs.of(root, directory, np.arange(len(one)), one, inline) for one in some]
     return tuple(
         InsertShare(int(one[0]), int(one[-1]) + 1, (listed,), len(one))
@@ -156,8 +155,10 @@ class SplitByPartition:
         """Yield what was written, partition by partition."""
         found: dict[tuple[Any, ...], list[Piece]] = {}
         with PieceWriter(self.root, self.directory) as writer:
-            for table in _joined(insertable(self.root, self.source, share)):
-                for partition, rows in self._split(table):
+            tables = insertable(self.root, self.source, share)
+            # Each table makes a piece of every partition, so they are joined as far as is possible.
+            for some in gather(tables, "nbytes", _MAX_HELD_BYTES):
+                for partition, rows in self._split(pa.concat_tables(some)):
                     found.setdefault(partition, []).append(writer.add(rows))
         yield [PartitionPieces(values, tuple(pieces)) for values, pieces in found.items()]
 
@@ -169,18 +170,6 @@ class SplitByPartition:
         for group in numbered.group_by(names).aggregate([("row", "list")]).to_pylist():
             rows = take_rows(table, pa.array(sorted(group["row_list"])))
             yield tuple(group[name] for name in names), rows
-
-
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join tables as far as a task may hold them: each makes a piece of every partition."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(one.nbytes for one in waiting) >= _MAX_HELD_BYTES:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
 
 
 def pack_pieces(

@@ -24,7 +24,7 @@ from fsspeckit.core.planning import (
     read_footers,
     trusted_overlap,
 )
-from fsspeckit.datasets.spark.matching import sample_keys_of
+from fsspeckit.datasets.spark.matching import MAX_SAMPLES, sample_keys_of
 from fsspeckit.datasets.spark.source import stage_part
 from fsspeckit.errors import DuplicateKeyError, NullKeyError
 
@@ -49,7 +49,6 @@ __all__ = [
     "ReadFooters",
     "ReadKeyFile",
     "ReadKeys",
-    "ResolveAtOnce",
     "ResolveKeys",
     "ResolvedKeys",
     "StagedKeys",
@@ -59,7 +58,6 @@ __all__ = [
 ]
 
 _MAX_CHECKED_ROWS = 262_144
-_MAX_SAMPLES = 5
 # The index of strings, and of keys of several columns, takes more memory than the keys.
 _INDEX_BYTES_PER_BYTE = 3
 
@@ -157,23 +155,13 @@ class KeyFacts:
 class ResolvedKeys(SourceKeys):
     """The keys of a source that one process does not hold; ``keys`` stand for all of them."""
 
-    total: int
-    parts: tuple[Part, ...]
-    columns: KeyColumns
+    staged: StagedKeys
     null_safe: bool
-    bytes: int
-    """What the keys take in memory."""
 
     @property
     def count(self) -> int:
         """How many keys there are."""
-        return self.total
-
-    @property
-    def weight(self) -> int:
-        """What the keys and their index take in memory."""
-        is_number = len(self.columns.keys) == 1 and self.columns.ddl("k").endswith("bigint")
-        return self.bytes if is_number else _INDEX_BYTES_PER_BYTE * self.bytes
+        return self.staged.count
 
     @property
     def is_complete(self) -> bool:
@@ -183,9 +171,9 @@ class ResolvedKeys(SourceKeys):
 
 @dataclass(frozen=True)
 class DriverKeys(IndexedKeys):
-    """Keys that the driver holds, and the request they are for."""
+    """Keys that the driver holds, and the options they are for."""
 
-    request: MergeOptions = field(kw_only=True)
+    options: MergeOptions = field(kw_only=True)
 
     def staged(self, source: SparkSource, columns: KeyColumns) -> StagedKeys:
         """Write the keys where every task reads them."""
@@ -203,8 +191,14 @@ class StagedKeys:
 
     parts: tuple[Part, ...]
     columns: KeyColumns
-    weight: int
-    """What they and their index take in memory."""
+    bytes: int
+    """What the keys take in memory."""
+
+    @property
+    def weight(self) -> int:
+        """What the keys and their index take in memory."""
+        is_number = len(self.columns.keys) == 1 and self.columns.ddl("k").endswith("bigint")
+        return self.bytes if is_number else _INDEX_BYTES_PER_BYTE * self.bytes
 
     @property
     def count(self) -> int:
@@ -254,30 +248,6 @@ class ResolveKeys:
         schema = self.columns.schema("k", "p").append(pa.field("row", pa.int64()))
         part = stage_part(self.root, self.directory, schema, facts.watch(batches, schema))
         yield facts.message(part)
-
-
-@dataclass(frozen=True)
-class ResolveAtOnce:
-    """Resolves keys all of which one task can hold, and stages them in their order."""
-
-    read: ReadKeys
-    resolve: ResolveKeys
-    keeps_first: bool
-    """Whether the first row of a key takes part, and not the last."""
-
-    def __call__(self, share: tuple[int, int]) -> Iterator[KeyFacts]:
-        """Take the range of all rows."""
-        every = pa.Table.from_batches(list(self.read(share)))
-        names = self.read.columns.starting("k")
-        which = "min" if self.keeps_first else "max"
-        found = (
-            every.group_by(names)
-            .aggregate([("row", which), ("row", "count")])
-            .sort_by([(name, "ascending") for name in names])
-        )
-        once = every.take(found[f"row_{which}"])  # the share begins with row 0
-        once = once.append_column("times", found["row_count"])
-        yield from self.resolve(once.combine_chunks().to_batches(_MAX_CHECKED_ROWS))
 
 
 def deduplicate_keys(
@@ -357,7 +327,7 @@ class _Facts:
             self.nulls[number] += int(times[is_null].sum())
         again = np.flatnonzero(times > 1)
         self.repeated += len(again)
-        room = _MAX_SAMPLES - len(self.samples)
+        room = MAX_SAMPLES - len(self.samples)
         self.samples += batch.column("row").to_numpy()[again[:room]].tolist()
 
     def _check(self) -> None:
@@ -411,17 +381,17 @@ class _Facts:
         )
 
 
-def check_facts(source: SparkSource, facts: Sequence[KeyFacts], request: MergeOptions) -> None:
-    """Refuse NULL and repeated keys, as the request says."""
+def check_facts(source: SparkSource, facts: Sequence[KeyFacts], options: MergeOptions) -> None:
+    """Refuse NULL and repeated keys, as the options says."""
     nulls = [sum(counts) for counts in zip(*(one.nulls for one in facts), strict=True)]
-    found = {name: n for name, n in zip(request.key_columns, nulls, strict=True) if n}
-    if found and request.null_keys == "error":
+    found = {name: n for name, n in zip(options.key_columns, nulls, strict=True) if n}
+    if found and options.null_keys == "error":
         raise NullKeyError.found(found)
     repeated = sum(one.repeated for one in facts)
-    if repeated and request.duplicates == "error" and not request.order_by:
-        rows = np.array([row for one in facts for row in one.samples][:_MAX_SAMPLES], np.int64)
-        samples = sample_keys_of(source, request.key_columns, rows)
-        raise DuplicateKeyError.found(request.key_columns, repeated, samples)
+    if repeated and options.duplicates == "error" and not options.order_by:
+        rows = np.array([row for one in facts for row in one.samples][:MAX_SAMPLES], np.int64)
+        samples = sample_keys_of(source, options.key_columns, rows)
+        raise DuplicateKeyError.found(options.key_columns, repeated, samples)
 
 
 @dataclass(frozen=True)

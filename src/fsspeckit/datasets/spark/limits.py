@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import numpy as np
 
 from fsspeckit.errors import InvalidArgumentError
 
@@ -26,6 +29,7 @@ __all__ = [
 Tier = Literal["driver", "broadcast", "shuffle"]
 _Item = TypeVar("_Item")
 _MB = 1024 * 1024
+_MAY_BE_ZERO = ("driver_", "broadcast_", "route_", "insert_max_sorted_rows")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class SparkLimits:
     A merge takes one of three tiers, which `choose_tier` picks from the limits ``driver_…`` and
     ``broadcast_…``; ``result.metrics`` has it as ``tier``, with its ``tier_reason``, unless the
     source is empty. The limits ``task_…`` and ``insert_…`` say how the work of the other tiers is
-    cut into tasks.
+    cut into tasks, ``route_…`` when source rows are sent to the files that they belong to.
 
     Raises:
         InvalidArgumentError: If a limit is not a whole number >= 0, or >= 1 for those of tasks.
@@ -53,6 +57,9 @@ class SparkLimits:
     driver_max_files: int = 32
     """The driver merges only if there are at most so many files to read: each takes requests."""
 
+    driver_max_source_files: int = 64
+    """The driver reads more keys than tasks are given only if they are in at most so many files."""
+
     driver_max_footers: int = 2048
     """The footers of more files are read by tasks."""
 
@@ -62,11 +69,8 @@ class SparkLimits:
     broadcast_max_key_bytes: int = 32 * _MB
     """Every task holds all keys up to so many bytes, index included; Spark joins more."""
 
-    broadcast_max_rewrite_bytes: int = 64 * _MB
-    """Up to so many bytes are rewritten by the job that looks for the keys, without another."""
-
-    broadcast_max_staged_files: int = 64
-    """A task reads at most so many staged files one after the other to know all keys or rows."""
+    broadcast_max_inline_pairs: int = 64
+    """The matches of a file are staged if there are more, and do not pass through the driver."""
 
     task_min_bytes: int = _MB
     """Smaller files share a task."""
@@ -95,6 +99,12 @@ class SparkLimits:
     window_max_rows: int = 131_072
     """A task holds the new rows for so many rows of a file, or for one row group."""
 
+    route_min_bytes: int = 1024 * _MB
+    """Tasks read the rows of scattered files in place if that reads at most so much in all."""
+
+    route_min_source_reads: int = 4
+    """They do so, too, if the source is read at most so many times over."""
+
     insert_max_sorted_rows: int = 100_000
     """More rows than this are brought together by partition before tasks insert them."""
 
@@ -107,11 +117,22 @@ class SparkLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name.startswith(("driver_", "broadcast_", "insert_max_s")) else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            least = 0 if field.name.startswith(_MAY_BE_ZERO) else 1
+            number = -1 if isinstance(value, bool | np.bool) else _whole_number(value)
+            if number < least:
                 raise InvalidArgumentError(
-                    f"{field.name} must be >= {least}, a whole number, got {value!r}."
+                    f"{field.name} must be >= {least}, a whole number, got {value!r}.",
+                    argument=field.name,
                 )
+            object.__setattr__(self, field.name, number)
+
+
+def _whole_number(value: Any) -> int:
+    """Return a number of Python or NumPy as a number of Python; -1 if it is not a whole one."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return -1
 
 
 DEFAULT_LIMITS: Final = SparkLimits()
@@ -154,34 +175,33 @@ def choose_tier(
         target_files: How many files these are.
     """
     sizes = {
-        "driver_max_source_bytes": ("bytes of the source", source_bytes),
-        "driver_max_source_rows": ("rows of the source", source_rows),
-        "driver_max_target_bytes": ("bytes of the target", target_bytes),
-        "driver_max_files": ("files of the target", target_files),
+        "driver_max_source_bytes": ("byte{s} of the source", source_bytes),
+        "driver_max_source_rows": ("row{s} of the source", source_rows),
+        "driver_max_target_bytes": ("byte{s} of the target", target_bytes),
+        "driver_max_files": ("file{s} of the target", target_files),
     }
     small: Tier
     large: Tier
     small, large = ("driver", "broadcast") if key_bytes is None else ("broadcast", "shuffle")
     if key_bytes is not None:
-        sizes = {"broadcast_max_key_bytes": ("bytes of keys", key_bytes)}
+        sizes = {"broadcast_max_key_bytes": ("byte{s} of keys", key_bytes)}
+    fitting = []
     for name, (what, size) in sizes.items():
-        if size > (limit := getattr(limits, name)):
-            found = "a source on disk" if size == sys.maxsize else f"{size:,} {what}"
+        limit = getattr(limits, name)
+        found = f"{size:,} {what.format(s='' if size == 1 else 's')}"
+        if size > limit:
+            found = "a source on disk" if size == sys.maxsize else found
             return TierChoice(large, f"{found}: more than {name}={limit:,}")
-    found = ", ".join(
-        f"{size:,} {what} (at most {name}={getattr(limits, name):,})"
-        for name, (what, size) in sizes.items()
-    )
-    return TierChoice(small, found)
+        fitting.append(f"{found} (at most {name}={limit:,})")
+    return TierChoice(small, ", ".join(fitting))
 
 
 def pack_by_size(
-    limits: SparkLimits, work: Sequence[tuple[_Item, int]], tasks: int, min_bytes: int = 0
+    limits: SparkLimits, work: Sequence[tuple[_Item, int]], tasks: int
 ) -> list[list[_Item]]:
     """Pack items, given with their bytes, into about so many tasks of which none is too large."""
     total = sum(size for _, size in work)
-    least = max(limits.task_min_bytes, min_bytes, -(-total // tasks))
-    limit = min(limits.task_max_bytes, least)
+    limit = min(limits.task_max_bytes, max(limits.task_min_bytes, -(-total // tasks)))
     packed: list[list[_Item]] = []
     filled = 0
     for item, size in work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from fsspeckit.core.matching import (
     row_group_starts,
 )
 from fsspeckit.core.planning import PartitionValues
-from fsspeckit.datasets.engine import FileMatch
 from fsspeckit.datasets.spark.limits import pack_by_size
 from fsspeckit.datasets.spark.rewriting import RewriteFile, RowPairs, source_reads
 from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
@@ -43,14 +42,13 @@ if TYPE_CHECKING:
     ScanWork = Sequence[tuple[int, tuple[int, ...]]]
 
 __all__ = [
+    "MAX_SAMPLES",
     "CountRows",
-    "FoundFile",
+    "FoundRows",
     "MatchFiles",
-    "PairsMessage",
     "ScanFiles",
     "Scanned",
     "WritePairs",
-    "merge_matches",
     "pack_flags",
     "pack_scans",
     "row_group_bytes",
@@ -60,12 +58,9 @@ __all__ = [
     "unpack_flags",
 ]
 
-# Where there are many keys there may be many files, and what is inline goes through the driver.
-_MAX_INLINE_PAIRS = 64
 _MAX_PAIRS = 1_048_576
-_MAX_SAMPLES = 5
-_MAX_SOURCE_READS = 4
-_MIN_ROUTED_READS = 32
+MAX_SAMPLES = 5
+"""How many keys an error message shows."""
 
 
 def subset(target: Target, numbers: Sequence[int]) -> Target:
@@ -88,7 +83,7 @@ def row_group_bytes(target: Target, work: ScanWork) -> int:
 
 
 def pack_scans(
-    limits: SparkLimits, target: Target, work: ScanWork, tasks: int, min_bytes: int = 0
+    limits: SparkLimits, target: Target, work: ScanWork, tasks: int
 ) -> list[list[tuple[int, tuple[int, ...]]]]:
     """Pack row groups to scan into tasks: small files together, large ones apart."""
     units: list[tuple[tuple[int, tuple[int, ...]], int]] = []
@@ -103,29 +98,37 @@ def pack_scans(
                 size, members = 0, []
         if members:
             units.append(((number, tuple(members)), size))
-    return pack_by_size(limits, units, tasks, min_bytes)
+    return pack_by_size(limits, units, tasks)
 
 
 @dataclass(frozen=True)
-class FoundFile:
-    """The matches in one file."""
+class FoundRows:
+    """The matches that a task has found in one file, or rows that have none."""
 
-    path: str
+    route: int
+    """The number of the file; negative for rows without a match."""
+
     rows: int
     row_groups: tuple[int, ...]
     pairs: RowPairs
-    rewritten: Rewritten | None = None
-    """How the file was rewritten, if the same task has done it."""
+    moved: int = 0
+    """How many of the pairs have a source row that belongs to another partition."""
+
+    samples: tuple[int, ...] = ()
+    """Some of these source rows, for an error message."""
 
     reads: int = 0
     """Reads of source row groups where each window of the file reads its own rows."""
+
+    rewritten: Rewritten | None = None
+    """How the file was rewritten, if the same task has done it."""
 
 
 @dataclass(frozen=True)
 class Scanned:
     """The message of a task that has scanned files."""
 
-    files: tuple[FoundFile, ...]
+    files: tuple[FoundRows, ...]
     known: bytes
     """For each source key, whether one of the files has it."""
 
@@ -151,14 +154,20 @@ class MatchFiles:
     target: Target
     keys: IndexedKeys | StagedKeys
     directory: str
-    rewriter: RewriteFiles | None = None
-    """Rewrites a file in the same task, where both together stay below a limit."""
-
-    windows: Mapping[int, Rows] = field(default_factory=dict)
+    windows: Mapping[int, Rows]
     """By the number of a file, the first positions of its windows."""
 
-    starts: Rows | None = None
+    starts: Rows | None
     """The first rows of the source's row groups; None where rows are never routed."""
+
+    inline: int
+    """How many matches of a file are sent to the driver; more are staged."""
+
+    rewriter: RewriteFiles | None = None
+    """Rewrites a file in the task that has scanned all of it."""
+
+    split: frozenset[int] = frozenset()
+    """Files that several tasks scan: none of them knows all matches, so none rewrites."""
 
     def __call__(self, work: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Scanned]:
         """Scan files, given by number, with the row groups to read."""
@@ -172,16 +181,19 @@ class MatchFiles:
             known[found.keys] = True
             moved[found.keys[moving_keys(self.target, keys, number, found)]] = True
             rows = keys.source_rows(found.keys)
-            inline = {} if self.starts is None else {"inline": _MAX_INLINE_PAIRS}
-            pairs = RowPairs.of(self.target.root, self.directory, found.positions, rows, **inline)
             path = self.target.footers[number].file.path
-            done = None
-            if self.rewriter is not None and len(rows):
-                ((_, done),) = self.rewriter([RewriteFile(path, (pairs,))])
+            positions, done = found.positions, None
+            if self.rewriter is not None and number not in self.split and len(rows):
+                ((_, done),) = self.rewriter([RewriteFile(path, (RowPairs.held(positions, rows),))])
+                pairs = RowPairs.held(positions[:0], rows[:0])  # nobody needs them any more
+            else:
+                pairs = RowPairs.of(self.target.root, self.directory, positions, rows, self.inline)
             reads = 0
             if self.starts is not None:
-                reads = source_reads(self.windows[number], self.starts, found.positions, rows)
-            files.append(FoundFile(path, len(rows), found.row_groups, pairs, done, reads))
+                reads = source_reads(self.windows[number], self.starts, positions, rows)
+            files.append(
+                FoundRows(number, len(rows), found.row_groups, pairs, reads=reads, rewritten=done)
+            )
         yield Scanned(tuple(files), pack_flags(known), pack_flags(moved))
 
 
@@ -202,26 +214,6 @@ class ScanFiles:
 
 
 @dataclass(frozen=True)
-class PairsMessage:
-    """Pairs of one file of the target, or of rows without a match."""
-
-    route: int
-    """The number of the file; negative for rows without a match."""
-
-    rows: int
-    row_groups: tuple[int, ...]
-    pairs: RowPairs
-    moved: int = 0
-    """How many of the pairs have a source row that belongs to another partition."""
-
-    samples: tuple[int, ...] = ()
-    """Some of these source rows, for an error message."""
-
-    reads: int = 0
-    """Reads of source row groups where each window of the file reads its own rows."""
-
-
-@dataclass(frozen=True)
 class WritePairs:
     """Writes which position has which source row, file by file."""
 
@@ -234,11 +226,11 @@ class WritePairs:
     starts: Rows
     """The first rows of the source's row groups."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PairsMessage]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[FoundRows]:
         """Write the pairs of a partition, which are in the order of files and positions."""
         path = new_path(self.directory, "positions")
         schema = pa.schema([("position", pa.int64()), ("row", pa.int64()), ("moved", pa.bool_())])
-        found: dict[int, list[PairsMessage]] = {}
+        found: dict[int, list[FoundRows]] = {}
         group = 0
         with (
             self.target.root.filesystem.open(path, "wb") as handle,
@@ -256,15 +248,15 @@ class WritePairs:
 
     def _message(
         self, route: int, table: pa.Table, pairs: RowPairs, moved: NDArray[np.bool_]
-    ) -> PairsMessage:
+    ) -> FoundRows:
         if route < 0:
-            return PairsMessage(route, table.num_rows, (), pairs)
+            return FoundRows(route, table.num_rows, (), pairs)
         positions, rows = table["position"].to_numpy(), table["row"].to_numpy()
         starts = row_group_starts(self.target.footers[route])
         groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
         reads = source_reads(self.windows[route], self.starts, positions, rows)
-        samples = tuple(np.unique(rows[moved])[:_MAX_SAMPLES].tolist())
-        return PairsMessage(
+        samples = tuple(np.unique(rows[moved])[:MAX_SAMPLES].tolist())
+        return FoundRows(
             route, len(rows), tuple(groups.tolist()), pairs, int(moved.sum()), samples, reads
         )
 
@@ -302,15 +294,15 @@ def _by_route(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table
         yield current, pa.Table.from_batches(waiting)
 
 
-def _united(route: int, parts: Sequence[PairsMessage]) -> PairsMessage:
+def _united(route: int, parts: Sequence[FoundRows]) -> FoundRows:
     pairs = [part.pairs for part in parts]
-    return PairsMessage(
+    return FoundRows(
         route,
         sum(part.rows for part in parts),
         tuple(sorted({group for part in parts for group in part.row_groups})),
         RowPairs(pairs[0].path, tuple(group for one in pairs for group in one.row_groups)),
         sum(part.moved for part in parts),
-        tuple(row for part in parts for row in part.samples)[:_MAX_SAMPLES],
+        tuple(row for part in parts for row in part.samples)[:MAX_SAMPLES],
         sum(part.reads for part in parts),
     )
 
@@ -324,24 +316,19 @@ class CountRows:
         yield sum(batch.num_rows for batch in batches)
 
 
-def merge_matches(known: FileMatch | None, rows: int, row_groups: Sequence[int]) -> FileMatch:
-    """Add what one more task found in a file to what is known of it."""
-    if known is None:
-        return FileMatch(rows, tuple(row_groups))
-    return FileMatch(known.rows + rows, tuple(sorted({*known.row_groups, *row_groups})))
-
-
-def scattered_files(found: Sequence[FoundFile], source: SparkSource) -> frozenset[str]:
-    """Return the files for which the source would be read several times over."""
+def scattered_files(
+    limits: SparkLimits, found: Sequence[FoundRows], source: SparkSource
+) -> frozenset[int]:
+    """Return the numbers of files for which the source would be read several times over."""
     rows = source.rows
     groups = max(len(rows.starts) - 1, 1)
-    per_group = rows.num_rows / groups
-    far = [f for f in found if f.reads > 2 and f.reads * per_group > _MAX_SOURCE_READS * f.rows]
+    most = limits.route_min_source_reads
+    far = [f for f in found if f.reads > 2 and f.reads * rows.num_rows > most * f.rows * groups]
     reads = sum(file.reads for file in far)
     # To route rows is to write and read them once more, in a job that takes a second itself.
-    if reads <= _MAX_SOURCE_READS * groups or reads <= _MIN_ROUTED_READS:
+    if reads <= most * groups or reads * rows.bytes <= limits.route_min_bytes * groups:
         return frozenset()
-    return frozenset(file.path for file in far)
+    return frozenset(file.route for file in far)
 
 
 def sample_keys_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +45,9 @@ __all__ = [
     "RewriteFiles",
     "RewriteRouted",
     "RouteRows",
-    "RouteShare",
     "RowPairs",
     "file_windows",
+    "gather",
     "read_pairs",
     "read_piece",
     "rewriter_for",
@@ -60,9 +60,9 @@ PAIRS = "position bigint, row bigint, route bigint"
 PIECES = "task int, route bigint, window bigint, path string, offset bigint, length bigint"
 """References to pieces, as Spark's schema."""
 
-_MAX_INLINE_PAIRS = 4096
 _MAX_PAIRS = 1_048_576
 _POSITION = "fsspeckit position"
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,22 @@ class RowPairs:
     source_rows: Rows | None = None
 
     @classmethod
+    def held(cls, positions: Rows, source_rows: Rows) -> RowPairs:
+        """Keep pairs in memory."""
+        return cls(None, (), positions, source_rows)
+
+    @classmethod
     def of(
         cls,
         root: Root,
         directory: str,
         positions: Rows,
         source_rows: Rows,
-        inline: int = _MAX_INLINE_PAIRS,
+        inline: int,
     ) -> RowPairs:
         """Keep pairs, in a staged file if there are more than ``inline``."""
         if len(positions) <= inline:
-            return cls(None, (), positions, source_rows)
+            return cls.held(positions, source_rows)
         path = new_path(directory, "positions")
         table = pa.table({"position": positions, "row": source_rows})
         with root.filesystem.open(path, "wb") as handle:
@@ -349,8 +354,8 @@ class RouteRows:
         """Take pairs in the order of source rows, and yield references to pieces."""
         written: list[tuple[int, int, Piece]] = []
         with PieceWriter(self.root, self.directory) as writer:
-            for pairs in _gathered(batches):
-                written += self._write(writer, pairs)
+            for some in gather(batches, "num_rows", _MAX_PAIRS):
+                written += self._write(writer, pa.Table.from_batches(some))
         if written:
             yield self._references(written)
 
@@ -386,36 +391,16 @@ class RouteRows:
         return windows
 
 
-@dataclass(frozen=True)
-class RouteShare:
-    """Routes the rows of a share of the source; it reads all pairs and keeps those of its rows."""
-
-    route: RouteRows
-    pairs: ReadPairs
-    files: Sequence[tuple[int, RewriteFile]]
-
-    def __call__(self, share: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Take the number of the first row and the number after the last."""
-        mine = []
-        for batch in self.pairs(self.files):
-            row = batch.column("row").to_numpy()
-            mine.append(batch.filter(pa.array((row >= share[0]) & (row < share[1]))))
-        if not mine:
-            return
-        found = pa.Table.from_batches(mine)
-        order = np.argsort(found["row"].to_numpy(), kind="stable")
-        yield from self.route(found.take(pa.array(order)).combine_chunks().to_batches())
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _MAX_PAIRS:
-            yield pa.Table.from_batches(waiting)
+def gather(items: Iterable[_Item], size: str, limit: int) -> Iterator[list[_Item]]:
+    """Yield items together until their sizes, which an attribute has, reach a limit."""
+    waiting: list[_Item] = []
+    for item in items:
+        waiting.append(item)
+        if sum(getattr(one, size) for one in waiting) >= limit:
+            yield waiting
             waiting = []
     if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield waiting
 
 
 def _cuts(*columns: Rows) -> list[int]:

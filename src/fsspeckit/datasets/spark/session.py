@@ -58,11 +58,9 @@ __all__ = [
     "Jobs",
     "Mailbox",
     "arrow_schema",
+    "carrying_errors",
     "deserialize_error",
-    "map_items",
-    "map_items_to_rows",
-    "map_partitions",
-    "map_partitions_to_rows",
+    "make_task",
     "messages",
     "open_session",
 ]
@@ -81,6 +79,7 @@ _TASKS_PER_CORE = 2
 _TASKS_OF_SERVER = 32
 _MAX_MESSAGE_BYTES = 32 * 1024
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
+_PLAIN = int | float | str | None
 _ready: WeakSet[Any] = WeakSet()
 
 
@@ -223,9 +222,7 @@ class Jobs:
         """
         if not work:
             return []
-        self.prepare()
-        run = map_items(function, work, _mailbox(stage))
-        return self._collect(phase, stage, self._numbers(work).mapInArrow(run, MESSAGE))
+        return self._collect(phase, stage, self._numbers(work), function, work)
 
     def map_partitions(
         self,
@@ -235,35 +232,45 @@ class Jobs:
         function: Callable[[Any], Iterable[Any]],
     ) -> list[Any]:
         """Run a function on the rows of each partition, and return its messages."""
-        self.prepare()
-        run = map_partitions(function, _mailbox(stage))
-        return self._collect(phase, stage, frame.mapInArrow(run, MESSAGE))
+        return self._collect(phase, stage, frame, function, None)
 
     def map_partitions_to_rows(
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
     ) -> DataFrame:
         """Return a frame of the rows that a function makes of each partition; nothing runs yet."""
-        return frame.mapInArrow(map_partitions_to_rows(function), schema)
+        return frame.mapInArrow(make_task(carrying_errors, function), schema)
 
     def map_items_to_rows(
         self, function: Callable[[Any], Iterable[Any]], work: Sequence[Any], schema: Any
     ) -> DataFrame:
         """Return a frame of the rows that a function yields for each item; nothing runs yet."""
         self.prepare()
-        return self._numbers(work).mapInArrow(map_items_to_rows(function, work), schema)
+        return self._numbers(work).mapInArrow(make_task(carrying_errors, function, work), schema)
 
     def _numbers(self, work: Sequence[Any]) -> DataFrame:
         return self.spark.range(0, len(work), 1, max(len(work), 1))
 
-    def _collect(self, phase: str, stage: OpenStage, frame: DataFrame) -> list[Any]:
+    def _collect(
+        self,
+        phase: str,
+        stage: OpenStage,
+        frame: DataFrame,
+        function: Callable[[Any], Iterable[Any]],
+        work: Sequence[Any] | None,
+    ) -> list[Any]:
         """Run an action and return its messages; an error among them is raised."""
+        self.prepare()
         self.actions += 1
-        mailbox = _mailbox(stage)
+        mailbox = Mailbox(stage().storage.root, stage().path)
+        run = make_task(partial(messages, mailbox=mailbox), function, work)
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
             with self._described(what):
-                found = [mailbox.open(bytes(row.message)) for row in frame.collect()]
+                found = [
+                    mailbox.open(bytes(row.message))
+                    for row in frame.mapInArrow(run, MESSAGE).collect()
+                ]
         except PySparkException as error:
             carried = deserialize_error(str(error))
             if carried is not None:
@@ -345,10 +352,6 @@ class Jobs:
             raise unfit_worker(str(error)) from None
         found: dict[str, Any] = pickle.loads(row.message)
         return found
-
-
-def _mailbox(stage: OpenStage) -> Mailbox:
-    return Mailbox(stage().storage.root, stage().path)
 
 
 def _about(phase: str, stage: OpenStage) -> str:
@@ -461,40 +464,18 @@ class _LongMessage:
     digest: bytes
 
 
-def map_items(
-    function: Callable[[Any], Iterable[Any]], work: Sequence[Any], mailbox: Mailbox | None = None
-) -> Any:
-    """Make a task for ``mapInArrow`` on a range of numbers: the function on each numbered item."""
-    return _task(partial(messages, mailbox=mailbox), function, work)
-
-
-def map_partitions(
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Any]], mailbox: Mailbox | None = None
-) -> Any:
-    """Make a task for ``mapInArrow`` on rows: the function on all rows of a partition."""
-    return _task(partial(messages, mailbox=mailbox), function)
-
-
-def map_items_to_rows(
-    function: Callable[[Any], Iterable[pa.RecordBatch]], work: Sequence[Any]
-) -> Any:
-    """Like :func:`map_items`, for a function that yields rows for Spark and not messages."""
-    return _task(_carrying_errors, function, work)
-
-
-def map_partitions_to_rows(
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-) -> Any:
-    """Like :func:`map_partitions`, for a function that yields rows for Spark and not messages."""
-    return _task(_carrying_errors, function)
-
-
-def _task(
+def make_task(
     send: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
     function: Callable[[Any], Iterable[Any]],
     work: Sequence[Any] | None = None,
 ) -> Any:
-    """Make a task that sends what a function yields for its partition, or for numbered items."""
+    """Make a task for ``mapInArrow``: a function on all rows of a partition, or on numbered items.
+
+    Args:
+        send: :func:`messages`, or :func:`carrying_errors` for a function that yields rows.
+        function: Yields messages or rows for a partition or an item.
+        work: The items, whose numbers are the rows of the partition; None for a partition.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if work is None:
@@ -514,7 +495,7 @@ def messages(produced: Iterable[Any], mailbox: Mailbox | None = None) -> Iterato
     repeats it, and travel inside the error's text if they fail it for good.
     """
     try:
-        for message in _carrying_errors(produced, FsspeckitError):
+        for message in carrying_errors(produced, FsspeckitError):
             yield _message(message, mailbox)
     except FsspeckitError as error:
         yield _message(error)
@@ -532,7 +513,7 @@ def _called(function: Callable[[Any], Iterable[Any]], item: Any) -> Iterator[Any
     yield from function(item)
 
 
-def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
+def carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Iterator[Any]:
     """Yield what is produced; an error, except others, becomes one whose text carries it."""
     try:
         yield from produced
@@ -543,12 +524,13 @@ def _carrying_errors(produced: Iterable[Any], *others: type[Exception]) -> Itera
 
 
 def serialize_error(error: Exception) -> str:
-    """Return an error's type and arguments as text; text may come from anywhere, so no pickle."""
+    """Return an error's type, arguments and plain fields as text, which is never unpickled."""
     arguments = list(error.args)
     if isinstance(error, OSError) and error.filename is not None:
         arguments = [error.errno, error.strerror, error.filename]
-    plain = [one if isinstance(one, int | float | str | None) else str(one) for one in arguments]
-    return base64.b64encode(json.dumps([type(error).__name__, plain]).encode()).decode()
+    plain = [one if isinstance(one, _PLAIN) else str(one) for one in arguments]
+    fields = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    return base64.b64encode(json.dumps([type(error).__name__, plain, fields]).encode()).decode()
 
 
 def deserialize_error(text: str) -> BaseException | None:
@@ -557,10 +539,14 @@ def deserialize_error(text: str) -> BaseException | None:
     if found is None:
         return None
     try:
-        name, arguments = json.loads(base64.b64decode(found.group(1)))
+        name, arguments, fields = json.loads(base64.b64decode(found.group(1)))
         modules = (builtins, pa.lib, errors)
         kind: Any = next((vars(one)[name] for one in modules if name in vars(one)), None)
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
-        return kind(*arguments) if is_error else None
+        if not is_error:
+            return None
+        error: BaseException = kind(*arguments)
+        vars(error).update(fields)
+        return error
     except (ValueError, TypeError):  # not our words, or not all that its type asks for
         return None

@@ -320,6 +320,11 @@ class SparkSource:
             return sys.maxsize
         return sum(table.nbytes for table in self._held.batches())
 
+    @property
+    def file_count(self) -> int:
+        """How many files are read for a column of all rows."""
+        return 0 if self._rows is None else len(self._rows.parts)
+
     @cached_property
     def rows(self) -> SourceRows:
         """The rows for tasks; rows of this process are staged now."""
