@@ -66,15 +66,13 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
+    into = (target, strategy.value, key, None, None)  # partitions and filesystem: as they are
+    files = (compression.value, max_rows_per_file, row_group_size)
     return job.run(
         lambda opened: opened.io.merge(
             opened.source,
-            target,
-            strategy.value,
-            key,
-            compression=compression.value,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
+            *into,
+            *files,
             bloom_columns=bloom or None,
             key_index=key_index,
             progress=opened.progress,
