@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-peers bench-spark torture minio clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture minio clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,13 +82,11 @@ docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.cli_reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: setup ## Run the benchmarks; each writes its section below docs/benchmarks/
-	@for file in benchmarks/bench_*.py; do \
-	    name=$$(basename "$$file" .py); \
-	    echo "== $$name"; \
-	    $(PYTHON) -m "benchmarks.$$name" || exit 1; \
-	done
-	@$(MAKE) bench-peers
+bench: setup $(PEERS)/.installed $(PEERS)-spark/.installed ## Measure every page of docs/benchmarks/ again: two hours; call it again to continue
+	@$(PYTHON) -m benchmarks.every_page $(ARGS)
+
+bench-quick: $(INSTALLED) $(PEERS)/.installed ## Print how far local peers are from us, in ten minutes; writes no page
+	@$(PYTHON) -m benchmarks.peers --quick $(ARGS)
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## Run the same merges on every local peer, in an environment of its own
 	@$(PYTHON) -m benchmarks.peers $(ARGS)

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.state import State, current_state
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -57,6 +59,9 @@ class Report:
     module: str = ""
     """The module that makes the page, where it is not called like it."""
 
+    state: State = field(default_factory=current_state)
+    """Of the code, when the run began."""
+
     def table(self, heading: str, seconds: Mapping[str, list[float]]) -> None:
         """Add a table of medians with their spread, and print it."""
         self.lines += [f"## {heading}", "", "| case | median | fastest | slowest |"]
@@ -83,7 +88,8 @@ class Report:
         """Write the page and print it."""
         module = self.module or f"bench_{self.name.replace('-', '_')}"
         command = " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
-        page = [f"# {self.title}", "", self.text, "", *self.lines, "", _machine(command), ""]
+        page = [f"# {self.title}", "", self.state.line, "", self.text, ""]
+        page += [*self.lines, "", _machine(command), ""]
         PAGES.mkdir(parents=True, exist_ok=True)
         path = PAGES / f"{self.name}.md"
         path.write_text("\n".join(page))

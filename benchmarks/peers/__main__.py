@@ -1,4 +1,8 @@
-"""The command of the benchmark against peers; without arguments everything is run."""
+"""The command of the benchmark against peers; without arguments everything is run.
+
+With ``--quick`` one workload of each kind is merged by the most important peers, in under ten
+minutes; the ratios are printed, and no page is written.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from benchmarks.peers.registry import ENTRIES, LOCAL, SPARK
 from benchmarks.peers.results import Results, load
 from benchmarks.peers.runner import ROOT, Bench, Settings
 from benchmarks.peers.workloads import DEFAULT_ROWS, Workload, named_workloads, sweep
+from benchmarks.state import current_state
 
 if TYPE_CHECKING:
     from benchmarks.peers.protocol import Entry
@@ -26,17 +31,15 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> None:
     """Run, and write the page."""
     given = _parser().parse_args(arguments)
+    if given.quick:
+        _quick(given)
+        return
     name = "spark-peers" if given.spark else "peers"
     path = given.out / f"{name}.json"
     if given.page_only:
         report.write(load(path), given.out)
         return
-    results = load(path) if given.resume and path.exists() else Results(path, given.rows)
-    if results.rows != given.rows:
-        raise SystemExit(
-            f"{path} is of {results.rows:,} rows; run without --resume, or with as many."
-        )
-    results.runs = [run for run in results.runs if run.status in ("ok", "over")]
+    results = _results(path, given)
     every = [*named_workloads(given.rows), *sweep(given.rows)]
     results.titles = {workload.name: workload.title for workload in every}
     said = sys.argv[1:] if arguments is None else arguments
@@ -45,10 +48,59 @@ def main(arguments: list[str] | None = None) -> None:
     entries, workloads = _chosen(SPARK if given.spark else LOCAL, every, given.only)
     given.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=given.scratch) as scratch:
-        bench = Bench(Settings(Path(scratch), given.rounds, given.limit), results)
+        settings = Settings(
+            Path(scratch),
+            given.rounds,
+            given.limit,
+            sweep_rounds=given.sweep_rounds,
+            seconds_each=given.seconds_each,
+        )
+        bench = Bench(settings, results)
         run = bench.run_sessions if given.spark else bench.run_local
         run(bench.install_check(entries), workloads)
     report.write(results, given.out)
+
+
+def _results(path: Path, given: argparse.Namespace) -> Results:
+    """What an earlier run has measured on this very state of the code, or nothing yet."""
+    state = current_state().line
+    results = load(path) if given.resume and path.exists() else Results(path, given.rows)
+    if results.state not in ("", state):
+        print(f"{path.name} is of another state of the code, and measured again.", flush=True)
+        results = Results(path, given.rows)
+    if results.rows != given.rows:
+        raise SystemExit(
+            f"{path} is of {results.rows:,} rows; run without --resume, or with as many."
+        )
+    results.state = state
+    results.runs = [run for run in results.runs if run.status in ("ok", "over")]
+    return results
+
+
+QUICK_WORKLOADS = (
+    *("one-row", "clustered-100", "uuid-100", "newest-partition"),
+    *("spread", "bulk", "insert-only"),
+)
+QUICK_SYSTEMS = (
+    *("fsspeckit-pyarrow", "fsspeckit-no-fsync", "polars"),
+    *("delta-rs", "lance", "ducklake", "pyiceberg"),
+)
+
+
+def _quick(given: argparse.Namespace) -> None:
+    """Merge with few systems, and print the ratios."""
+    entries = [ENTRIES[name] for name in QUICK_SYSTEMS]
+    workloads = [w for w in named_workloads(given.rows) if w.name in QUICK_WORKLOADS]
+    if given.only:
+        entries, workloads = _chosen(tuple(entries), workloads, given.only)
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=given.scratch) as scratch:
+        results = Results(Path(scratch) / "quick.json", given.rows)
+        results.titles = {workload.name: workload.title for workload in workloads}
+        limits = {"rounds": min(3, given.rounds), "limit": min(15, given.limit)}
+        bench = Bench(Settings(Path(scratch), **limits, seconds_each=8), results)
+        bench.run_local(bench.install_check(entries), workloads)
+    print("\n".join(["", current_state().line, "", *report.quick_lines(results, entries)]))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,9 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--spark", action="store_true", help="the systems on Spark instead of the local ones")
     add("--rows", type=int, default=DEFAULT_ROWS, help="of the tables (default: %(default)s)")
     add("--rounds", type=int, default=5, help="of each merge (default: %(default)s)")
-    add("--limit", type=float, default=300, help="seconds that a merge may take, with its check")
+    add("--sweep-rounds", type=int, default=3, help="of each merge of the sweep, at most")
+    add("--seconds-each", type=float, default=20, help="after which a system gets no more rounds")
+    add("--limit", type=float, default=60, help="seconds that a merge may take, with its check")
+    add("--quick", action="store_true", help="print the ratios of the most important peers")
     add("--only", nargs="+", default=[], metavar="NAME", help=_names())
-    add("--resume", action="store_true", help="keep what an earlier run has measured")
+    add("--resume", action="store_true", help="keep what was measured on this code")
     add("--page-only", action="store_true", help="write the page from the results, run nothing")
     add("--scratch", type=Path, default=ROOT / "build" / "peers", help="where tables are made")
     add("--out", type=Path, default=PAGES, help="where results and page go")

@@ -73,6 +73,22 @@ _POM = """\
 """
 
 
+def environment_of(name: str) -> Path:
+    """Return the directory of an environment, which a worktree shares with the main checkout.
+
+    ``.venv`` is the environment that runs this, wherever it is.
+    """
+    if name == ".venv":
+        return Path(sys.prefix)
+    own = ROOT / name
+    if own.exists():
+        return own
+    command = ["git", "-C", str(ROOT), "rev-parse", "--path-format=absolute", "--git-common-dir"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    shared = Path(found.stdout.strip()).parent / name
+    return shared if found.returncode == 0 and shared.exists() else own
+
+
 def jars_of(name: str) -> list[Path]:
     """The jars of the artifact whose name begins so, with those that it needs."""
     (coordinates,) = (one for environment in SPARK for one in environment.jars if f":{name}" in one)

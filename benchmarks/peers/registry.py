@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 LOCAL = (
     Entry("fsspeckit-pyarrow", "fsspeckit, PyArrow", "ours", "ours:pyarrow", ("pyarrow",)),
     Entry("fsspeckit-duckdb", "fsspeckit, DuckDB", "ours", "ours:duckdb", ("duckdb",)),
+    Entry(
+        "fsspeckit-no-fsync",
+        "fsspeckit, PyArrow, no fsync",
+        "ours, no fsync",
+        "ours:no_fsync",
+        ("pyarrow",),
+    ),
     Entry("delta-rs", "delta-rs", "copy-on-write", "delta_rs:default", ("deltalake",), PEERS),
     Entry(
         "delta-rs-pruned",

@@ -11,7 +11,7 @@ from benchmarks.peers.registry import ENTRIES, LOCAL, SPARK
 from benchmarks.peers.results import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.peers.protocol import Entry
     from benchmarks.peers.results import Results, Run
@@ -27,11 +27,16 @@ The same rows, 12 columns in the format of each system, merged from the same Arr
 - Formats over Parquet take over the same files; Lance writes as many of its own, and PyIceberg and
   DuckLake do so for hive partitions. In a fresh copy data files are hard links, since no system
   changes one in place; everything else is copied.
-- Every result is read back with the system's own reader and checked: the number of rows, that no
-  key is there twice, and a checksum over all columns, computed in the same way for all. `cp` copies
-  the table and merges nothing; it is the floor of every whole rewrite, and no peer.
-- Peers run with their defaults; Lance has no index on the key. fsspeckit syncs to disk; the
-  rewrites by Polars, DuckDB and `cp` do not. A merge that takes longer than the limit is stopped.
+- The result of each system's first round is read back with its own reader and checked: the number
+  of rows, that no key is there twice, and a checksum over all columns, computed in the same way for
+  all. `cp` copies the table and merges nothing; it is the floor of every whole rewrite, not a peer.
+- Peers run with their defaults; Lance has no index on the key. A merge that takes longer than the
+  limit is stopped, and a slow system gets fewer rounds.
+- fsspeckit syncs data, directories and its record to disk before a merge is done. No peer does so
+  for its data: delta-rs, Lance, PyIceberg and the rewrites sync nothing, DuckLake its catalog.
+  *No fsync* is our PyArrow engine with the durability of the peers: the benchmark replaces
+  `os.fsync` by a function that does nothing. The library itself has no such switch. Ratios are
+  those of merges that are synced.
 - Doubles have twelve digits at most: DuckLake keeps the rows of a small merge as text in its
   catalog, and of longer ones the last digit was lost there.
 - *Peak memory* is what the process has resident at most during the merge, above what it has at its
@@ -53,9 +58,9 @@ busy moment hits all of them; no two work at once.
 - All have 4 shuffle partitions, and Delta Lake 2 for its log, which suits few cores better than the
   defaults. Iceberg's catalog does not cache, since tables are replaced behind its back. Hudi is
   told not to insert keys that are there already. fsspeckit syncs to disk.
-- Every result is read back through the system, ours by Spark's own reader, and checked: the number
-  of rows, that no key is there twice, and a checksum over all columns, computed in the same way for
-  all.
+- The result of each system's first round is read back through the system, ours by Spark's own
+  reader, and checked: the number of rows, that no key is there twice, and a checksum over all
+  columns, computed in the same way for all. A slow system gets fewer rounds.
 - *Memory* is what the JVM and all Python processes have resident at once at most during the merge.
   *Written* are the bytes of new files. *Read* is a full read into nothing after the merge.
 - *Times ours*: the median of a system divided by ours.
@@ -73,7 +78,7 @@ def write(results: Results, directory: Path) -> None:
     named = [workload for workload in workloads if not workload.startswith("sweep-")]
     swept = [workload for workload in workloads if workload.startswith("sweep-")]
     title = "Merges on Spark against peers" if spark else "Merges against peers"
-    lines = [f"# {title}", "", _SPARK_TEXT if spark else _LOCAL_TEXT]
+    lines = [f"# {title}", "", *_state(results), _SPARK_TEXT if spark else _LOCAL_TEXT]
     lines += [f"Tables of {results.rows:,} rows, unless a title says otherwise.", ""]
     lines += _targets(results, entries, named, swept, spark=spark)
     lines += _absent(results, entries)
@@ -90,9 +95,21 @@ def write(results: Results, directory: Path) -> None:
     print("\n".join(lines))
 
 
+def quick_lines(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
+    """The overview alone, and why peers are left out."""
+    yield from _overview("Overview", results, entries, list(results.titles))
+    yield from _absent(results, entries)
+
+
+def _state(results: Results) -> Iterator[str]:
+    """The first line of the page; results of earlier benchmarks do not know it."""
+    if results.state:
+        yield from (results.state, "")
+
+
 def _targets(
     results: Results,
-    entries: tuple[Entry, ...],
+    entries: Sequence[Entry],
     named: list[str],
     swept: list[str],
     *,
@@ -108,7 +125,7 @@ def _targets(
         yield from ("read:", "", *paid, "")
 
 
-def _absent(results: Results, entries: tuple[Entry, ...]) -> Iterator[str]:
+def _absent(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
     missing = [entry for entry in entries if entry.name in results.absent]
     if missing:
         yield from ("## Not run", "")
@@ -123,20 +140,25 @@ _SWEEP_TEXT = (
 
 
 def _overview(
-    heading: str, results: Results, entries: tuple[Entry, ...], workloads: list[str], text: str = ""
+    heading: str, results: Results, entries: Sequence[Entry], workloads: list[str], text: str = ""
 ) -> Iterator[str]:
     """The median of our better engine, and of the others in times of it."""
     if not workloads:
         return
-    peers = [e for e in entries if e.kind != "ours" and e.name not in results.absent]
+    usable = [e for e in entries if e.name not in results.absent]
+    peers = [e for e in usable if not e.kind.startswith("ours")]
+    unsynced = [e for e in usable if e.kind == "ours, no fsync"]
     yield from (f"## {heading}", "")
     yield f"{text} Peers in times of ours.".strip()
     yield ""
-    yield "| workload | ours | " + " | ".join(peer.title for peer in peers) + " |"
-    yield "| --- | ---: |" + " ---: |" * len(peers)
+    titles = ["ours", *("ours, no fsync" for _ in unsynced), *(peer.title for peer in peers)]
+    yield f"| workload | {' | '.join(titles)} |"
+    yield "| --- |" + " ---: |" * len(titles)
     for workload in workloads:
         ours = targets.best(results, workload)
-        cells = [f"{ours[1]:.3f} s" if ours else "–"]
+        medians = [ours[1] if ours else None]
+        medians += [results.median(workload, entry.name) for entry in unsynced]
+        cells = ["–" if median is None else f"{median:.3f} s" for median in medians]
         for peer in peers:
             found = targets.ratio(results, workload, peer)
             cells.append(str(found).replace("more than ", "> ") if found else "–")
@@ -144,7 +166,7 @@ def _overview(
     yield ""
 
 
-def _detail(results: Results, entries: tuple[Entry, ...], workload: str) -> Iterator[str]:
+def _detail(results: Results, entries: Sequence[Entry], workload: str) -> Iterator[str]:
     yield from (f"## {results.titles[workload]}", "", f"`{workload}`", "", _HEAD, _RULE)
     for entry in entries:
         if runs := results.of(workload, entry.name):

@@ -22,7 +22,7 @@ class Run:
     status: Status
     seconds: float = 0.0
     read: float = 0.0
-    """Seconds of a full read after the merge."""
+    """Seconds of a full read after the merge; 0 in rounds that read nothing."""
 
     memory: float = 0.0
     """Megabytes, see :mod:`benchmarks.peers.memory`."""
@@ -50,6 +50,9 @@ class Results:
 
     commands: list[str] = field(default_factory=list)
     machine: str = ""
+    state: str = ""
+    """Of the code: the first line of the page."""
+
     runs: list[Run] = field(default_factory=list)
 
     def save(self) -> None:
@@ -78,6 +81,8 @@ class Results:
     def median(self, workload: str, system: str, what: str = "seconds") -> float | None:
         """The median of a measure, or None where nothing was measured."""
         values = [getattr(run, what) for run in self.good(workload, system)]
+        if what == "read":
+            values = [value for value in values if value] or values
         return statistics.median(values) if values else None
 
     def phases(self, workload: str, system: str) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import shutil
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.peers.digest import Digest, digest_of
-from benchmarks.peers.environments import problem_of
+from benchmarks.peers.environments import environment_of, problem_of
 from benchmarks.peers.results import Run
 from benchmarks.peers.tables import WriterProperties, rows_of, schema_of, write_files
 from benchmarks.peers.workloads import Workload
@@ -55,7 +56,7 @@ class Process:
     """A worker of one system, in the environment of that system."""
 
     def __init__(self, entry: Entry, log: Path) -> None:
-        python = ROOT / entry.environment / "bin" / "python"
+        python = environment_of(entry.environment) / "bin" / "python"
         if not python.exists():
             raise WorkerError(f"there is no {entry.environment}")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +64,8 @@ class Process:
         self._process = subprocess.Popen(
             [str(python), "-W", "ignore", "-m", "benchmarks.peers.worker", entry.name],
             cwd=ROOT,
+            # The code of this checkout, whichever one is installed in the environment.
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -163,6 +166,15 @@ class Settings:
     warm_ups: int = 3
     """How many merges into a tiny table a session begins with."""
 
+    sweep_rounds: int = 3
+    seconds_each: float = math.inf
+    """A system that has merged for so long gets no further rounds of a workload."""
+
+    def rounds_of(self, workload: Workload) -> int:
+        """How often a workload is merged by each system."""
+        is_swept = workload.name.startswith("sweep-")
+        return min(self.rounds, self.sweep_rounds) if is_swept else self.rounds
+
 
 class Bench:
     """The files, sources and tables of a run, and the merges into them."""
@@ -205,7 +217,7 @@ class Bench:
                     with progress.timing(workload, entry):
                         run = self._merge_once(entry, workload)
                         self._results.add(run)
-                        progress.tell(run)
+                        progress.tell(run, self._left(entry, workload))
             self._forget(layout)
 
     def run_sessions(self, entries: Sequence[Entry], workloads: Sequence[Workload]) -> None:
@@ -221,7 +233,7 @@ class Bench:
                         with progress.timing(workload, entry):
                             run = self._merge_in(sessions, entry, workload)
                             self._results.add(run)
-                            progress.tell(run)
+                            progress.tell(run, self._left(entry, workload))
                 self._forget(layout)
 
     def _warm(self, entry: Entry) -> Process:
@@ -270,13 +282,16 @@ class Bench:
         runs = self._results.of(workload.name, entry.name)
         if any(run.status != "ok" for run in runs):
             return 0  # once is enough to know that it fails, or that it takes too long
-        return max(0, self._settings.rounds - len(runs))
+        if sum(run.seconds for run in runs) > self._settings.seconds_each:
+            return 0
+        return max(0, self._settings.rounds_of(workload) - len(runs))
 
     def _turns(self, entries: Sequence[Entry], workload: Workload) -> Iterator[tuple[Entry, int]]:
-        for number in range(self._settings.rounds):
+        rounds = self._settings.rounds_of(workload)
+        for number in range(rounds):
             for entry in entries:
                 # Asked each time: a failure ends the turns of a system.
-                if self._left(entry, workload) >= self._settings.rounds - number:
+                if self._left(entry, workload) >= rounds - number:
                     yield entry, number
 
     def _merge_once(self, entry: Entry, workload: Workload) -> Run:
@@ -296,6 +311,8 @@ class Bench:
             return Run(*names, "over", self._settings.limit, error=str(error))
         if "error" in answer:
             return Run(*names, "failed", error=answer["error"])
+        if "found" not in answer:
+            return Run(*names, "ok", **answer)
         found = Digest(**answer.pop("found"))
         if wrong := found.difference(self._expectation(entry, workload)):
             return Run(*names, "wrong", error=wrong)
@@ -314,6 +331,8 @@ class Bench:
             "original": str(self._original(entry, workload.layout)),
             "source": str(self._source(workload)),
             "strategy": workload.strategy,
+            # Reading it back takes longer than most merges: once is enough.
+            "check": not self._results.good(workload.name, entry.name),
         }
 
     def _make(self, process: Process, entry: Entry, layout: WriterProperties) -> None:
@@ -391,9 +410,9 @@ class Progress:
         yield
         self._spent[workload.name, entry.name] = time.monotonic() - start
 
-    def tell(self, run: Run) -> None:
+    def tell(self, run: Run, rounds_left: int) -> None:
         """Print a line about a run."""
-        if run.status != "ok":  # its other rounds will not be run
+        if not rounds_left:  # its other rounds will not be run
             self._pending = [p for p in self._pending if p != (run.workload, run.system)]
         done = self._total - len(self._pending)
         what = f"{run.seconds:.3f} s" if run.status == "ok" else f"{run.status}: {run.error}"
@@ -414,7 +433,7 @@ def _without_place(error: str) -> str:
 
 def _why_not_installed(entry: Entry) -> str:
     """What was written down about its packages when its environment was made."""
-    said = [problem_of(ROOT / entry.environment, package) for package in entry.packages]
+    said = [problem_of(environment_of(entry.environment), package) for package in entry.packages]
     return "".join(f"; {problem}" for problem in said if problem)
 
 

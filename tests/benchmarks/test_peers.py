@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +19,11 @@ from benchmarks.peers.__main__ import _command, main
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
 from benchmarks.peers.results import Results, Run, load
-from benchmarks.peers.runner import ROOT, Bench, Settings
+from benchmarks.peers.runner import ROOT, TINY, Bench, Settings
 from benchmarks.peers.tables import WriterProperties, rows_of, schema_of, write_files
 from benchmarks.peers.worker import Worker
 from benchmarks.peers.workloads import Workload, named_workloads, sweep
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from benchmarks.state import current_state
 
 ROWS = 1600
 LAYOUT = WriterProperties("small", 200, 4)
@@ -160,7 +161,65 @@ def test_a_run_writes_its_page_and_can_be_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / ".venv-peers").exists(), reason="make bench installs the peers")
+def test_what_was_measured_on_other_code_is_measured_again(tmp_path: Path) -> None:
+    first = run(tmp_path, "--only", "cp", "one-row")
+    first.state = "*Measured on commit 0123456789 of 2026-01-02.*"
+    first.save()
+    again = run(tmp_path, "--resume", "--only", "cp", "one-row")
+    assert again.runs != first.runs
+    assert again.state == current_state().line
+    assert (tmp_path / "peers.md").read_text().splitlines()[2] == again.state
+
+
+@pytest.mark.slow
+def test_quick_prints_ratios_and_writes_no_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    systems = ("fsspeckit-pyarrow", "fsspeckit-no-fsync", "polars")
+    options = ["--rows", str(ROWS), "--rounds", "1", "--out", str(tmp_path)]
+    main(["--quick", *options, "--scratch", str(tmp_path / "s"), "--only", "one-row", *systems])
+    head, _, line = capsys.readouterr().out.strip().splitlines()[-3:]
+    assert head == "| workload | ours | ours, no fsync | Polars, whole rewrite |"
+    assert re.fullmatch(r"\| One row \| [\d.]+ s \| [\d.]+ s \| [\d.]+x \|", line)
+    assert not list(tmp_path.glob("*.md"))
+
+
+def test_our_merge_without_fsync_syncs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    for name, expected in (("fsspeckit-pyarrow", True), ("fsspeckit-no-fsync", False)):
+        synced.clear()
+        write_files(TINY.layout, tmp_path / name / "table")
+        ENTRIES[name].load().merge(tmp_path / name, TINY.source(), "upsert")
+        assert bool(synced) is expected
+
+
+def test_a_slow_system_gets_no_further_rounds(tmp_path: Path) -> None:
+    results = measured(tmp_path, cp=9.0, polars=1.0)
+    bench = Bench(Settings(tmp_path, rounds=5, seconds_each=8.0), results)
+    left = {name: bench._left(ENTRIES[name], WORKLOADS["spread"]) for name in ("cp", "polars")}
+    assert left == {"cp": 0, "polars": 4}
+
+
+def test_the_sweep_has_rounds_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=5, sweep_rounds=2)
+    rounds = [settings.rounds_of(w) for w in (WORKLOADS["spread"], sweep(ROWS)[0])]
+    assert rounds == [5, 2]
+
+
+def test_environments_are_found() -> None:
+    assert environments.environment_of(".venv") == Path(sys.prefix)
+    nobody = ".venv-that-nobody-makes"
+    assert environments.environment_of(nobody) == ROOT / nobody
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not environments.environment_of(".venv-peers").exists(), reason="make bench installs the peers"
+)
 def test_peers_run_in_their_own_environment(tmp_path: Path) -> None:
     found = run(tmp_path, "--only", "lance", "newest-partition")
     assert [(run.system, run.status) for run in found.runs] == [("lance", "ok")]

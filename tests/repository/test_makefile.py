@@ -38,6 +38,8 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("test-smoke", ["--engine pyarrow --first-case", "test_pyarrow.py", "test_commands.py"]),
         ("test-duckdb1", ["import duckdb", "pytest tests/datasets/test_duckdb.py"]),
         ("test-spark41", ["import pyspark", "-m pytest", "tests/datasets/test_spark.py"]),
+        ("bench", ["scripts/java.sh", "benchmarks.every_page"]),
+        ("bench-quick", ["benchmarks.peers --quick"]),
         ("bench-spark", ["scripts/java.sh", "benchmarks.peers --spark"]),
         ("demo", ["scripts/java.sh", "examples/demo.py"]),
         ("torture", ["scripts.minio", "pytest tests/storage", "moto or minio"]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from benchmarks.peers.protocol import link_tree
 from benchmarks.peers.tables import KEY
@@ -33,11 +35,30 @@ class _Fsspeckit:
         return self._io.read_dataset(str(place / "table"))
 
 
+class _NoFsync(_Fsspeckit):
+    """Merges while ``os.fsync`` does nothing.
+
+    The library has no such switch: a commit that is not on the disk is not a commit.
+    """
+
+    def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> Phases:
+        nothing = {"fsync": lambda descriptor: None, "fdatasync": lambda descriptor: None}
+        with patch.multiple(os, **nothing):
+            return super().merge(place, source, strategy)
+
+
 def pyarrow() -> _Fsspeckit:
     """On PyArrow."""
     from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
     return _Fsspeckit(PyarrowDatasetIO())
+
+
+def no_fsync() -> _NoFsync:
+    """On PyArrow, with the durability of the peers."""
+    from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+    return _NoFsync(PyarrowDatasetIO())
 
 
 def duckdb() -> _Fsspeckit:

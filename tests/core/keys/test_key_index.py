@@ -43,6 +43,32 @@ def two_sides(types: list[pa.DataType]) -> st.SearchStrategy[tuple[pa.Table, pa.
 KEYS = st.lists(st.sampled_from(KEY_TYPES), min_size=1, max_size=3)
 
 
+INT64 = st.integers(-3, 12) | st.integers(-(2**63), 2**63 - 1) | st.just(2**63 - 1)
+
+
+@given(
+    source=st.lists(INT64, max_size=12),
+    target=st.lists(INT64 | st.none(), max_size=30),
+    order=st.sampled_from(["as it is", "ascending", "ascending and distinct", "descending"]),
+)
+def test_numbers_are_found_on_whichever_side_is_searched(
+    source: list[int], target: list[int | None], order: str
+) -> None:
+    if order != "as it is":
+        numbers = [number for number in target if number is not None]
+        if order == "ascending and distinct":
+            numbers = list(set(numbers))
+        nulls = [None] * (len(target) - len(numbers))
+        target = [*nulls, *sorted(numbers, reverse=order == "descending")]
+    index = KeyIndex(pa.table({"a": pa.array(source, pa.int64())}))
+    expected = [source.index(key) if key in source else -1 for key in target]
+    keys = pa.table({"a": pa.array(target, pa.int64())})
+    assert index.lookup(keys).tolist() == expected
+    positions, rows = index.find(keys)
+    found = [(at, row) for at, row in enumerate(expected) if row >= 0]
+    assert list(zip(positions.tolist(), rows.tolist(), strict=True)) == found
+
+
 @given(KEYS.flatmap(two_sides), st.integers(1, 3))
 def test_lookup_finds_the_first_row_as_a_dict_does(
     sides: tuple[pa.Table, pa.Table], chunk: int

@@ -408,6 +408,18 @@ def sifted_rows(path: Path, name: str, wanted: list[str]) -> list[tuple[int, str
     return [(row, text) for row, text in zip(rows.tolist(), texts, strict=True) if text in wanted]
 
 
+def test_row_groups_without_a_key_are_not_looked_up(tmp_path: Path) -> None:
+    path, texts = tmp_path / "x.parquet", identifiers(24_000)
+    pq.write_table(pa.table({"id": texts}), path, row_group_size=12_000)
+    root = open_root(str(path))
+    footer = read_footer(root, DataFile(root.path, path.stat().st_size), ["id"])
+    column = key_column("id", pa.string())
+    wanted = pa.table({"id": pa.array([texts[12_005], "0" * 32 + "1"]).cast(pa.binary())})
+    prefilter = prefilter_for(wanted, [column])
+    ((group, rows, _),) = scan_keys(root, footer, [0, 1], [column], {}, prefilter)
+    assert (group, rows.tolist()) == (1, [5])
+
+
 @pytest.mark.parametrize("is_nullable", [(False, True), (True, False), (False, False)])
 def test_a_column_inside_another_is_not_the_key_of_the_same_path(
     tmp_path: Path, is_nullable: tuple[bool, bool]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.matching.positions import prefilter_for
+from fsspeckit.core.parquet.format.pages import IndexPage
 from fsspeckit.core.parquet.patch.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
@@ -107,6 +108,36 @@ def test_no_others_pass() -> None:
     found = prefiltered(written(values, use_dictionary=False), values[:10])
     assert found is not None
     assert len(found.positions) == 10
+
+
+def test_values_that_end_alike_pass_and_no_others() -> None:
+    values = [f"{n:08}{n % 7:08}" for n in range(2000)]
+    wanted = [values[12], "12345678" + "0" * 7 + "3"]
+    for style in STYLES:
+        found = prefiltered(written(values, **style), wanted)
+        assert found is not None
+        assert {n % 7 for n in found.positions.tolist()} == {12 % 7, 3}
+        assert len(found.positions) == sum(n % 7 in (12 % 7, 3) for n in range(2000))
+        assert rows_with(found, wanted) == [(12, values[12])]
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_pages_of_indices_are_opened_only_for_a_key_of_the_dictionary(
+    monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
+    opened = []
+    of = IndexPage.of
+
+    def counted(*arguments: Any, **options: Any) -> IndexPage:
+        opened.append(1)
+        return of(*arguments, **options)
+
+    monkeypatch.setattr(IndexPage, "of", counted)
+    values = ids(20_000)
+    keys = [*ids(5000, seed=7), *values[:wanted]]  # so many that some hashes are the same
+    found = prefiltered(written(values, dictionary_pagesize_limit=1 << 24), keys)
+    assert len(rows_with(found, keys)) == wanted
+    assert len(opened) == wanted
 
 
 def test_a_key_of_another_length_finds_nothing() -> None:

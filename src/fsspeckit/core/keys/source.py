@@ -76,9 +76,16 @@ class KeyIndex:
         """The number of each source row's key; equal keys have equal numbers."""
         return self._index.groups()
 
+    def find(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
+        """Return the positions of the keys that the source has, and the first row with each."""
+        return self._index.find(keys)
+
     def lookup(self, keys: pa.Table) -> Numbers:
         """Return for each key the first source row that has it, or -1."""
-        return self._index.lookup(keys)
+        rows = np.full(keys.num_rows, -1)
+        positions, rows_found = self.find(keys)
+        rows[positions] = rows_found
+        return rows
 
 
 class _NumberIndex:
@@ -105,12 +112,28 @@ class _NumberIndex:
         groups[self._order] = ranks
         return groups
 
-    def lookup(self, keys: pa.Table) -> Numbers:
+    def find(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
         column = keys.column(0)
-        rows = _find(self._ordered, column.fill_null(0).to_numpy())
-        if self._order is not None:
-            rows = np.where(rows < 0, -1, self._order[rows].astype(np.int64))
-        return np.where(np.asarray(column.is_null()), -1, rows) if column.null_count else rows
+        if column.null_count:  # no key of the source is NULL
+            present = np.flatnonzero(np.asarray(column.is_valid()))
+            positions, rows = self._find(column.drop_null().to_numpy())
+            return present[positions], rows
+        return self._find(column.to_numpy())
+
+    def _find(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        start, ordered = _between(self._ordered, numbers)
+        if len(ordered) < len(numbers) and (numbers[:-1] < numbers[1:]).all():
+            # As in a file that is sorted by its key: the fewer are searched for among the more.
+            found = _find(numbers, ordered)
+            indices = np.flatnonzero(found >= 0)
+            indices = indices[np.diff(found[indices], prepend=-1) > 0]  # the first of equal keys
+            positions = found[indices]
+        else:
+            found = _find(ordered, numbers)
+            positions = np.flatnonzero(found >= 0)
+            indices = found[positions]
+        rows = indices + start
+        return positions, rows if self._order is None else self._order[rows].astype(np.int64)
 
 
 class _TupleIndex:
@@ -134,7 +157,7 @@ class _TupleIndex:
     def groups(self) -> Numbers:
         return self._groups
 
-    def lookup(self, keys: pa.Table) -> Numbers:
+    def find(self, keys: pa.Table) -> tuple[Numbers, Numbers]:
         found = self._columns[0].of(keys.column(0))
         for number, (ranks, distinct) in enumerate(
             zip(self._columns[1:], self._pairs, strict=True), start=1
@@ -142,7 +165,8 @@ class _TupleIndex:
             ranked = ranks.of(keys.column(number))
             absent = (found < 0) | (ranked < 0)
             found = np.where(absent, -1, _find(distinct, found * ranks.count + ranked))
-        return np.where(found < 0, -1, self._row[found]) if len(self._row) else found
+        positions = np.flatnonzero(found >= 0)
+        return positions, self._row[found[positions]]
 
 
 class _Ranks:
@@ -184,6 +208,14 @@ class _Ranks:
         clipped = np.minimum(index, len(self._ordered) - 1)
         same = np.asarray(pc.equal(self._ordered.take(pa.array(clipped)), values))
         return np.where(same, clipped, -1)
+
+
+def _between(ordered: Numbers, values: Numbers) -> tuple[int, Numbers]:
+    """Return the numbers between the least and the greatest value, and the index of the first."""
+    if not len(values):
+        return 0, ordered[:0]
+    start = int(np.searchsorted(ordered, values.min()))
+    return start, ordered[start : int(np.searchsorted(ordered, values.max(), side="right"))]
 
 
 def _find(ordered: Numbers, values: Numbers) -> Numbers:

@@ -82,7 +82,8 @@ def scan_keys(
             if prefilter is not None and rows >= _MIN_PREFILTER_ROWS:
                 passed = _prefilter(root, footer, file, number, stored[0], prefilter)
                 if passed is not None:
-                    yield number, passed.positions, pa.table([passed.values], names=stored)
+                    if len(passed.positions):
+                        yield number, passed.positions, pa.table([passed.values], names=stored)
                     continue
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             with naming_damage(root, footer.file.path):
@@ -177,7 +178,7 @@ def _is_affected(path: str, keys: pa.Table, filesystem: Any) -> bool:
     index = KeyIndex(canonical_keys(keys, columns))
     scanned = scan_keys(root, footer, range(len(footer.row_groups)), columns, constants)
     try:
-        return any(bool((index.lookup(found) >= 0).any()) for _, _, found in scanned)
+        return any(len(index.find(found)[0]) for _, _, found in scanned)
     except UnreadableFileError:
         return True
 
@@ -284,11 +285,10 @@ def find_positions(
     none = np.empty(0, np.int64)
     positions, found_keys, matched = [none], [none], []
     for group, scanned, found in keys_of_file(target, prefilter, number, row_groups):
-        looked_up = keys.index.lookup(found)
-        hits = np.flatnonzero(looked_up >= 0)
+        hits, numbers = keys.index.find(found)
         if len(hits):
             positions.append(scanned[hits])
-            found_keys.append(looked_up[hits])
+            found_keys.append(numbers)
             matched.append(group)
     return Positions(np.concatenate(positions), np.concatenate(found_keys), tuple(matched))
 

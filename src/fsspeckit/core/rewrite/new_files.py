@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -377,9 +378,8 @@ class NewFiles:
         if directory not in self._open:
             number = len(self._done) + len(self._open)
             staged = self._stage().new_file(directory, basename_of(self._template, number))
-            writer = open_writer(self._root, staged.path, properties)
             limit = self._limits.rows_per_group
-            self._open[directory] = _OpenFile(staged, values, properties, writer, limit)
+            self._open[directory] = _OpenFile(self._root, staged, values, properties, limit)
         return self._open[directory]
 
     def _close(self, directory: str) -> None:
@@ -409,16 +409,15 @@ class NewFiles:
 class _OpenFile:
     """A file being written; rows wait until they fill a row group."""
 
+    root: Root
     staged: StagedFile
     values: dict[str, Any]
     properties: WriterProperties
-    context: Any
     rows_per_group: int
     rows: int = 0
     waiting: WaitingRows = field(default_factory=WaitingRows)
-
-    def __post_init__(self) -> None:
-        self._writer: pq.ParquetWriter = self.context.__enter__()
+    stack: ExitStack = field(default_factory=ExitStack)
+    writer: pq.ParquetWriter | None = None
 
     def rows_to_add(self, limit: int) -> int:
         """The number of rows to add next: up to the end of a row group, if there are enough."""
@@ -433,10 +432,18 @@ class _OpenFile:
 
     def flush(self) -> None:
         if self.waiting.rows:
-            self._writer.write_table(self.waiting.take_all(), row_group_size=self.rows_per_group)
+            rows = self.waiting.take_all()
+            self._opened(rows).write_table(rows, row_group_size=self.rows_per_group)
 
     def close(self) -> None:
-        try:
+        with self.stack:
             self.flush()
-        finally:
-            self.context.__exit__(None, None, None)
+            self._opened(pa.Table.from_batches([], self.properties.schema))
+
+    def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
+        """The writer; how it writes depends on the first rows."""
+        if self.writer is None:
+            properties = self.properties.with_dictionaries_for(rows)
+            writer = open_writer(self.root, self.staged.path, properties)
+            self.writer = self.stack.enter_context(writer)
+        return self.writer

@@ -76,8 +76,10 @@ class KeyPrefilter:
             return _NOTHING
         tails = lines[:, -_TAIL:].view("<u8")[:, 0]
         positions = np.flatnonzero(self._has_hash[_hashes(tails)])
-        positions = positions[np.isin(tails[positions], self._tails)]
-        return PrefilteredRows(positions, _values(lines[positions]))
+        passed = tails[positions]
+        found = np.searchsorted(self._tails, passed)
+        positions = positions[self._tails[np.minimum(found, len(self._tails) - 1)] == passed]
+        return PrefilteredRows(positions, _values(lines[positions])) if len(positions) else _NOTHING
 
 
 @dataclass(frozen=True)
@@ -142,32 +144,38 @@ class _ChunkScan:
     dictionary_size: int = 0
 
     def run(self, data: bytes, rows: int) -> PrefilteredRows | None:
-        found, row = [_NOTHING], 0
+        found, row = [], 0
         for page in pages_in(Range(0, len(data)), "", lambda s, n: data[s : s + n]):
             # pyarrow stops at a page without rows if it is the first.
             if page.is_data and not 0 < page.values <= rows - row:
                 return None
-            here = self._page(page, data[page.part.start : page.part.end])
+            here = self._page(page, data)
             if here is None:
                 return None
-            found.append(PrefilteredRows(here.positions + row, here.values))
+            if len(here.positions):
+                found.append(PrefilteredRows(here.positions + row, here.values))
             row += page.values
         if row != rows:
             return None
+        if not found:
+            return _NOTHING
         return PrefilteredRows(
             np.concatenate([one.positions for one in found]),
             pa.concat_arrays([one.values for one in found]),
         )
 
-    def _page(self, page: Page, data: bytes) -> PrefilteredRows | None:
+    def _page(self, page: Page, chunk: bytes) -> PrefilteredRows | None:
+        is_indexed = page.is_data and page.encoding in DICTIONARY_ENCODINGS
+        if is_indexed and self.dictionary is not None and not len(self.dictionary.positions):
+            return _NOTHING  # no key is in the dictionary, so the page stays closed
+        data = chunk[page.part.start : page.part.end]
         if page.kind == DICTIONARY_PAGE:
             opened = DictionaryPage.of(data, self.codec)
             self.dictionary = self.prefilter.apply(opened.values, opened.count)
             self.dictionary_size = opened.count
             return None if self.dictionary is None else _NOTHING
-        if page.is_data and page.encoding in DICTIONARY_ENCODINGS and self.dictionary is not None:
-            has_keys = len(self.dictionary.positions) > 0
-            return self._indexed(self.dictionary, data) if has_keys else _NOTHING
+        if is_indexed and self.dictionary is not None:
+            return self._indexed(self.dictionary, data)
         return self._plain(data) if page.is_data and page.encoding == _PLAIN else None
 
     def _plain(self, data: bytes) -> PrefilteredRows | None:

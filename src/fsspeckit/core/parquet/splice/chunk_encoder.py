@@ -23,12 +23,10 @@ from fsspeckit.core.parquet.format.layout import (
     read_footer,
 )
 from fsspeckit.core.parquet.format.pages import (
-    DATA_PAGE,
     DATA_PAGE_V2,
     DICTIONARY_ENCODINGS,
     pages_of,
 )
-from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, decode, encode
 from fsspeckit.core.parquet.splice.writer_properties import (
     BLOOM_FPP,
     WriterProperties,
@@ -55,13 +53,10 @@ _SPECIAL_ENCODINGS: Final = {
     7: "DELTA_BYTE_ARRAY",
     9: "BYTE_STREAM_SPLIT",
 }
-_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE = range(6)
-_WIDTHS: Final = {_INT32: 4, _INT64: 8, _INT96: 12, _FLOAT: 4, _DOUBLE: 8}
+_BOOLEAN, _INT32, _INT64, _INT96 = range(4)
 _DECIMAL: Final = 5
 _TYPE: Final = 1
 _STATISTICS: Final = 12
-_ENCODING_STATISTICS: Final = 13
-_COUNTS: Final[Spec] = {_ENCODING_STATISTICS: [{1: INT, 2: INT, 3: INT}]}
 
 _BY_PATH: Final = ("compression", "column_encoding", "bloom_filter_options")
 _LISTS_OF_PATHS: Final = ("use_dictionary", "write_statistics")
@@ -103,8 +98,12 @@ def chunk_options(
         CannotSpliceError: If a codec cannot be written.
     """
     encodings = {chunk.path: set(chunk.metadata.values[2]) for chunk in chunks}
+    lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
     dictionary = [
-        c.path for c in chunks if encodings[c.path].intersection(DICTIONARY_ENCODINGS) and _pays(c)
+        chunk.path
+        for chunk, length in zip(chunks, lengths, strict=True)
+        if encodings[chunk.path].intersection(DICTIONARY_ENCODINGS)
+        and dictionary_pays(chunk, length)
     ]
     # pyarrow writes no filter for booleans; arrow-rs does.
     filtered = [c.path for c in chunks if c.bloom and c.metadata.values[_TYPE] != _BOOLEAN]
@@ -160,29 +159,6 @@ def _codec(chunk: Chunk) -> str:
     if name is None or (name != "NONE" and not pa.Codec.is_available(name.lower())):
         raise CannotSpliceError(f"the codec {name or number} of {chunk.path!r} cannot be written")
     return name
-
-
-def _pays(chunk: Chunk) -> bool:
-    """Whether a dictionary saves enough over plain values."""
-    metadata = chunk.metadata.values
-    width = _WIDTHS.get(metadata[1])
-    return dictionary_pays(chunk.raw_bytes, metadata[5], width) and not _gave_up(chunk)
-
-
-def _gave_up(chunk: Chunk) -> bool:
-    """Whether the writer found the dictionary too large, and wrote most pages without it."""
-    stated = chunk.metadata.raw.get(_ENCODING_STATISTICS)
-    if stated is None:
-        return False
-    kinds = {_ENCODING_STATISTICS: chunk.metadata.kinds[_ENCODING_STATISTICS]}
-    counted, _ = decode(encode(Struct({}, {_ENCODING_STATISTICS: stated}, kinds)), _COUNTS)
-    with_it, without = 0, 0
-    for one in counted.values[_ENCODING_STATISTICS]:
-        if one.values[1] in (DATA_PAGE, DATA_PAGE_V2):
-            is_indexed = one.values[2] in DICTIONARY_ENCODINGS
-            with_it += one.values[3] * is_indexed
-            without += one.values[3] * (not is_indexed)
-    return without > with_it
 
 
 def _special_encodings(encodings: dict[str, set[int]], dictionary: list[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,19 +23,33 @@ from fsspeckit.core.arrow_compat import (
     physical_types,
     with_int96_as,
 )
-from fsspeckit.core.parquet.format.thrift import INT, Spec, ThriftError, decode
+from fsspeckit.core.keys import plain_type, plain_values
+from fsspeckit.core.parquet.format.pages import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_ENCODINGS
+from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, ThriftError, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from fsspeckit.core.parquet.format.layout import Chunk
+
 _PAGE_HEADER: Spec = {1: INT, 4: INT}
 _PAGE_HEADER_BYTES = 4096
-_DATA_PAGE_V2 = 3
 _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-"""The size of a plain value, where all have the same."""
+"""The size of a plain value, where all have the same, by physical type in the format's order."""
+
+_WIDTH_OF_NUMBER = dict(enumerate(_WIDTHS.values(), start=1))
+_LENGTH_BYTES = 4
+_DATA_PAGES = (DATA_PAGE, DATA_PAGE_V2)
+# Of a column chunk: the number of NULLs, the pages of each encoding, the bytes of all strings.
+_CHUNK_FACTS: Spec = {12: {3: INT}, 13: [{1: INT, 2: INT, 3: INT}], 16: {1: INT}}
 
 # A larger dictionary is often not smaller than plain values after compression.
-_MAX_DICTIONARY_SHARE = 0.75
+_MAX_DICTIONARY_SHARE = 0.6
+# pyarrow gives up a dictionary that is larger.
+_MAX_DICTIONARY_BYTES = 1 << 20
+_SAMPLED_ROWS = 4096
+_MIN_SAMPLED_ROWS = 4 * _SAMPLED_ROWS
+_MIN_WIDTH = 4
 _DICTIONARY = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SPECIAL_ENCODINGS = (
     "DELTA_BINARY_PACKED",
@@ -87,12 +102,28 @@ class WriterProperties:
         fields: list[pa.Field] = []
         physical: list[str] = []
         for old, new in zip(self.schema, schema, strict=True):
-            stored = [next(leaves) for _ in range(_leaf_count(old.type))]
+            stored = [next(leaves) for _ in range(len(_leaves(old.type)))]
             stays = old.name in self.int96 or old.type.equals(new.type)
             fields.append(old if stays else new)
-            physical += stored if stays else [""] * _leaf_count(new.type)
+            physical += stored if stays else [""] * len(_leaves(new.type))
         found = pa.schema(fields, self.schema.metadata)
         return replace(self, schema=found, physical=tuple(physical))
+
+    def with_dictionaries_for(self, rows: pa.Table) -> WriterProperties:
+        """These properties with dictionaries where they pay for rows like these.
+
+        A sample decides, of the flat columns of many rows; elsewhere a dictionary costs little.
+        """
+        if rows.num_rows < _MIN_SAMPLED_ROWS:
+            return self
+        drawn = pa.array(np.random.default_rng(0).integers(0, rows.num_rows, _SAMPLED_ROWS))
+        paths = [
+            path
+            for field, column in zip(rows.schema, rows.columns, strict=True)
+            if _may_pay(column, drawn)
+            for path, _ in _leaves(field.type, field.name)
+        ]
+        return replace(self, options={**self.options, "use_dictionary": paths or False})
 
     def with_unit(self, unit: Unit) -> WriterProperties:
         """These properties with INT96 decoded in another unit."""
@@ -101,15 +132,19 @@ class WriterProperties:
         return replace(self, schema=schema, unit=unit)
 
 
-def _leaf_count(data_type: pa.DataType) -> int:
-    """The number of leaf columns of a type."""
+def _leaves(data_type: pa.DataType, path: str = "") -> list[tuple[str, pa.DataType]]:
+    """The path and the type of each leaf column of a column."""
     if isinstance(data_type, pa.BaseExtensionType):
-        return _leaf_count(data_type.storage_type)
-    if pa.types.is_map(data_type):
-        return _leaf_count(data_type.key_type) + _leaf_count(data_type.item_type)
+        return _leaves(data_type.storage_type, path)
     if not pa.types.is_nested(data_type):
-        return 1
-    return sum(_leaf_count(data_type.field(n).type) for n in range(data_type.num_fields))
+        return [(path, data_type)]
+    if pa.types.is_map(data_type):
+        inside = {"key_value.key": data_type.key_type, "key_value.value": data_type.item_type}
+    elif pa.types.is_struct(data_type):
+        inside = {field.name: field.type for field in data_type}
+    else:
+        inside = {"list.element": data_type.value_type}
+    return [leaf for name, kind in inside.items() for leaf in _leaves(kind, f"{path}.{name}")]
 
 
 def read_writer_properties(
@@ -229,21 +264,58 @@ def _encodings(chunks: dict[str, pq.ColumnChunkMetaData]) -> dict[str, Any]:
 
 def _pays(chunk: pq.ColumnChunkMetaData) -> bool:
     width = _WIDTHS.get(chunk.physical_type)
-    return dictionary_pays(chunk.total_uncompressed_size, chunk.num_values, width)
+    return width is None or _saves_enough(chunk.total_uncompressed_size, chunk.num_values * width)
 
 
-def dictionary_pays(raw_bytes: int, values: int, width: int | None) -> bool:
-    """Whether the dictionary of a chunk saves enough over plain values.
+def dictionary_pays(chunk: Chunk, length: int | None = None) -> bool:
+    """Whether the dictionary of a chunk saves enough over plain values, as far as a footer says.
 
     Where nearly all values differ it does not, and building it is most of the work of encoding:
     writers make one by default, and keep it while it is small enough.
 
     Args:
-        raw_bytes: The size of the chunk before compression.
-        values: The number of its values.
-        width: The size of each; None where it varies, and the dictionary is kept.
+        chunk: The chunk.
+        length: The size of its values, where the schema states one.
     """
-    return width is None or raw_bytes <= _MAX_DICTIONARY_SHARE * values * width
+    known = chunk.metadata
+    stated = {number: known.raw[number] for number in _CHUNK_FACTS if number in known.raw}
+    kinds = {number: known.kinds[number] for number in stated}
+    try:
+        facts = decode(encode(Struct({}, stated, kinds)), _CHUNK_FACTS)[0].values
+        pages = [tuple(one.values[n] for n in (1, 2, 3)) for one in facts.get(13, ())]
+    except (ThriftError, KeyError):
+        return True  # readers do not need these fields
+    data = [(encoding, count) for kind, encoding, count in pages if kind in _DATA_PAGES]
+    indexed = sum(count for encoding, count in data if encoding in DICTIONARY_ENCODINGS)
+    if sum(count for _, count in data) > 2 * indexed:
+        return False  # the writer has given it up, and written most pages without it
+    values = known.values[5] - facts.get(12, Struct()).values.get(3, 0)
+    width = length or _WIDTH_OF_NUMBER.get(known.values[1])
+    if width is not None:
+        return _saves_enough(chunk.raw_bytes, values * width)
+    texts = facts.get(16, Struct()).values.get(1)
+    return texts is None or _saves_enough(chunk.raw_bytes, values * _LENGTH_BYTES + texts)
+
+
+def _may_pay(column: pa.ChunkedArray, drawn: pa.Array) -> bool:
+    """Whether a dictionary would save enough, judged by the values at some random positions."""
+    if pa.types.is_dictionary(column.type) or pa.types.is_nested(plain_type(column.type)):
+        return True
+    sample = plain_values(column.take(drawn).combine_chunks()).drop_null()
+    values, count = len(column) - column.null_count, len(sample)
+    try:
+        found = len(sample.unique())
+    except pa.ArrowNotImplementedError:
+        return True
+    if 2 * found > count:  # the fewer values occur twice, the more there are in all
+        found = count**2 // max(2 * (count - found), 1)
+    width = max(_MIN_WIDTH, sample.nbytes / max(count, 1))
+    raw_bytes = found * width + values * found.bit_length() / 8
+    return found * width <= _MAX_DICTIONARY_BYTES and _saves_enough(raw_bytes, values * width)
+
+
+def _saves_enough(raw_bytes: float, plain_bytes: float) -> bool:
+    return raw_bytes <= _MAX_DICTIONARY_SHARE * plain_bytes
 
 
 def _bloom_options(metadata: pq.FileMetaData) -> dict[str, dict[str, float]] | None:
@@ -301,7 +373,7 @@ def _page_options(
             header, _ = decode(read(chunk.data_page_offset, _PAGE_HEADER_BYTES), _PAGE_HEADER)
         except ThriftError:
             continue  # the header is longer than what was read
-        version = "2.0" if header.values.get(1) == _DATA_PAGE_V2 else "1.0"
+        version = "2.0" if header.values.get(1) == DATA_PAGE_V2 else "1.0"
         return {"data_page_version": version, "write_page_checksum": 4 in header.values}
     return {}
 

@@ -1,0 +1,69 @@
+"""All pages in one sitting, and again after an interruption."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from benchmarks.every_page import STEPS, Progress, Step, main, run_steps
+from benchmarks.state import ROOT
+
+from benchmarks import every_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Counted(Step):
+    """A step that writes down that it was run, and fails if it should."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["sh", "-c", f"echo {self.page} >> {self.options[0]}; exit {self.options[1]}"]
+
+
+def steps(log: Path, **codes: int) -> list[Step]:
+    return [Counted(page, "", (str(log), str(code))) for page, code in codes.items()]
+
+
+def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "progress.json"
+    problems = run_steps(steps(log, a=0, b=1), Progress(path, "one"), lambda: "one")
+    assert problems == {"b": "ended with 1"}
+    assert run_steps(steps(log, a=0, b=0), Progress(path, "one"), lambda: "one") == {}
+    assert log.read_text().split() == ["a", "b", "b"]
+
+
+def test_another_state_begins_again(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "progress.json"
+    run_steps(steps(log, a=0), Progress(path, "one"), lambda: "one")
+    run_steps(steps(log, a=0), Progress(path, "two"), lambda: "two")
+    assert log.read_text().split() == ["a", "a"]
+
+
+def test_code_that_changes_meanwhile_ends_the_run(tmp_path: Path) -> None:
+    states = iter(["one", "one", "two"])
+    progress = Progress(tmp_path / "progress.json", "one")
+    with pytest.raises(SystemExit, match="two states"):
+        run_steps(steps(tmp_path / "log", a=0, b=0), progress, lambda: next(states))
+    assert list(progress.seconds) == ["a"]
+
+
+def test_every_page_has_a_step_and_takes_two_hours_at_most() -> None:
+    pages = {path.stem for path in (ROOT / "docs" / "benchmarks").glob("*.md")} - {"index"}
+    assert pages <= {step.page for step in STEPS}
+    assert sum(step.minutes for step in STEPS) <= 120
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("bench_*.py")}
+    assert modules <= {step.module for step in STEPS}
+
+
+def test_steps_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "progress.json"
+    monkeypatch.setattr(every_page, "PROGRESS", path)
+    assert main(["--list", "--only", "spark*"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"\*Measured on commit [0-9a-f]{10} of \d{4}-", lines[0])
+    assert [line.split(":")[0] for line in lines[1:]] == ["spark", "spark-peers", "spark-large"]
