@@ -108,6 +108,9 @@ class StoredKeyIndex:
         """The key columns."""
         return [column.name for column in self._columns]
 
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
     def load(self, columns: Sequence[KeyColumn]) -> None:
         """Read the entries, if they are for these key columns and for keys of their types."""
         self._columns, self._entries = tuple(columns), {}

@@ -472,7 +472,7 @@ def prune(
     pruner = _Pruner(root, footers, keys, bounds, overlap)
     if is_complete:
         pruner.apply_blooms()
-        if index is not None:
+        if index:
             pruner.apply_key_index(index)
     with gc_disabled():
         return pruner.verdicts()
