@@ -13,6 +13,7 @@ the same bytes. Whatever is damaged, missing or outdated is ignored and built ag
 from __future__ import annotations
 
 import json
+import sys
 import time
 import uuid
 from collections import Counter
@@ -48,8 +49,11 @@ _FORMAT: Final = "fsspeckit-keys"
 _VERSION: Final = 1
 _FINGERPRINT_BYTES: Final = 4
 _BUILD_WORKERS: Final = 4
-_TICK_SECONDS: Final = 0.004
-"""The clock of most disks moves on after this time."""
+_MAX_WAIT_MS: Final = 10
+"""How long to wait until the time that a disk gives files moves on; most do after 4."""
+
+_COARSE_CLOCK: Final = 5
+"""Where Linux takes the time of files from; Python has no name for it."""
 
 
 MAX_UPKEEP_ROWS: Final = 50_000_000
@@ -190,8 +194,11 @@ class StoredKeyIndex:
                 added = found._replace(path=self._storage.path(file.final))
                 self._added[added] = old if keeps_keys else None
         # The record must be younger than these files, see `update`.
-        written = max((f.mtime_ns or 0 for f in self._added if f.etag is None), default=0) / 1e9
-        time.sleep(max(0.0, min(_TICK_SECONDS, written + _TICK_SECONDS - time.time())))
+        written = max((f.mtime_ns or 0 for f in self._added if f.etag is None), default=0)
+        for _ in range(_MAX_WAIT_MS):
+            if _disk_time_ns() > written:
+                break
+            time.sleep(0.001)
 
     def update(
         self, target: Target, gone: Collection[str], begun: float, number: int | None = None
@@ -301,6 +308,11 @@ class StoredKeyIndex:
         for name in backend.names(control.key_segments):
             if name not in used:  # if a merge that is running wrote it, its keys are read again
                 backend.discard(f"{control.key_segments}/{name}")
+
+
+def _disk_time_ns() -> int:
+    is_linux = sys.platform == "linux"
+    return time.clock_gettime_ns(_COARSE_CLOCK) if is_linux else time.time_ns()
 
 
 def _read_fingerprints(target: Target, number: int) -> list[Fingerprints]:
