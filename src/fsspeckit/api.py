@@ -41,6 +41,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     trust_partitions: bool = False,
     allow_empty: bool = False,
     bloom_columns: str | Sequence[str] | None = None,
+    key_index: bool | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
     progress: Progress | bool | None = None,
@@ -68,6 +69,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         trust_partitions: Do not look for keys in partitions that the source has no rows for.
         allow_empty: Let ``full_merge`` delete every row.
         bloom_columns: The columns that get bloom filters in new files.
+        key_index: True to keep an index of the keys beside the dataset, False to remove it.
         max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
         max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
         progress: True for a bar on standard error, or a function of phase, done and total.
@@ -100,6 +102,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
             progress=progress,

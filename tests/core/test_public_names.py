@@ -87,6 +87,7 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "trust_partitions": False,
             "allow_empty": False,
             "bloom_columns": None,
+            "key_index": None,
             "max_rewrite_fraction": None,
             "max_rewrite_bytes": None,
             "progress": None,

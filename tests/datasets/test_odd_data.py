@@ -194,6 +194,7 @@ def test_a_text_that_only_looks_like_a_date_stays_a_text(path: str) -> None:
         ("compression", "foo"),
         ("trust_partitions", "no"),
         ("allow_empty", 1),
+        ("key_index", "yes"),
         ("max_rows_per_file", "10"),
         ("row_group_size", 0),
         ("order_by", ["zz"]),

@@ -185,6 +185,13 @@ RowGroupSize = Annotated[
     ),
 ]
 Bloom = Annotated[list[str] | None, _columns("Column to write bloom filters for in new files")]
+KeyIndex = Annotated[
+    bool | None,
+    _option(
+        "Keep an index of the keys beside the dataset, or remove it; default: as it is.",
+        "--key-index/--no-key-index",
+    ),
+]
 MaxRewriteFraction = Annotated[
     float | None,
     _option(

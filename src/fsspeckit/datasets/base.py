@@ -108,6 +108,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         progress: Progress | bool | None = None,
@@ -140,6 +141,9 @@ class DatasetIO:
             trust_partitions: Do not look for keys in partitions that the source has no rows for.
             allow_empty: Let ``full_merge`` delete every row.
             bloom_columns: The columns that get bloom filters in new files.
+            key_index: True to keep an index of the keys beside the dataset from now on, which saves
+                key scans of random keys; False to remove it. By default an index of these key
+                columns is used and kept up to date, if there is one.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -180,6 +184,7 @@ class DatasetIO:
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
             progress=progress,

@@ -104,6 +104,7 @@ _TONES: dict[str, Tone] = {
     "partition": "partition",
     "statistics": "statistics",
     "bloom": "bloom",
+    "key index": "scan",
     "key scan": "scan",
 }
 

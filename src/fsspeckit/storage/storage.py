@@ -8,6 +8,8 @@ readers take hidden files below a root for data::
         location.json                only where control_dir= points elsewhere: the pointer
         dataset.json                 only in a control directory given by control_dir=
         footers.arrow                summaries of footers; may be deleted at any time
+        keys.index                   the key index: where the fingerprints of each file are
+        keys/<id>.keys               fingerprints of keys; may be deleted at any time
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
@@ -72,6 +74,16 @@ class ControlDirectory:
     def footers(self) -> str:
         """The summaries of footers."""
         return self.at("footers.arrow")
+
+    @property
+    def key_index(self) -> str:
+        """The entries of the key index; deleting it deletes the index."""
+        return self.at("keys.index")
+
+    @property
+    def key_segments(self) -> str:
+        """The directory of the fingerprints that the key index refers to."""
+        return self.at("keys")
 
     @property
     def commits(self) -> str:

@@ -36,6 +36,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    key_index: o.KeyIndex = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
     lock_timeout: o.LockTimeout = 30.0,
@@ -65,16 +66,15 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
+    into = (target, strategy.value, key, None, None)  # partitions and filesystem: as they are
+    files = (compression.value, max_rows_per_file, row_group_size)
     return job.run(
         lambda opened: opened.io.merge(
             opened.source,
-            target,
-            strategy.value,
-            key,
-            compression=compression.value,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
+            *into,
+            *files,
             bloom_columns=bloom or None,
+            key_index=key_index,
             progress=opened.progress,
             **shared,
         ),
@@ -94,7 +94,7 @@ def plan(**options: Any) -> None:
 def _signature_of_plan() -> inspect.Signature:
     """Return the options of ``merge`` without those that only matter if it writes."""
     whole = inspect.signature(merge, eval_str=True)
-    unused = {"dry_run", "compression", "max_rows_per_file", "row_group_size", "bloom"}
+    unused = {"dry_run", "compression", "max_rows_per_file", "row_group_size", "bloom", "key_index"}
     return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in unused])
 
 

@@ -19,6 +19,7 @@ from fsspeckit.core.keys.canonical import (
     plain_values,
     python_value,
 )
+from fsspeckit.core.keys.fingerprints import key_fingerprints
 from fsspeckit.core.keys.source import (
     DuplicatePolicy,
     KeyIndex,
@@ -54,6 +55,7 @@ __all__ = [
     "family",
     "find_truncated_value",
     "key_column",
+    "key_fingerprints",
     "keys_table",
     "no_keys",
     "plain_type",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsspeckit.core.matching.key_index import StoredKeyIndex
 from fsspeckit.core.matching.positions import (
     IndexedKeys,
     Positions,
@@ -21,6 +22,7 @@ from fsspeckit.core.matching.positions import (
 __all__ = [
     "IndexedKeys",
     "Positions",
+    "StoredKeyIndex",
     "chosen_rows",
     "confirm_affected_files",
     "find_positions",

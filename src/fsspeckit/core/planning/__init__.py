@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsspeckit.core.planning.footer_cache import FooterCache
+from fsspeckit.core.planning.footer_cache import FooterCache, is_settled
 from fsspeckit.core.planning.footers import (
     FileFooter,
     gc_disabled,
@@ -61,6 +61,7 @@ __all__ = [
     "constant_bounds",
     "detect_partition_columns",
     "gc_disabled",
+    "is_settled",
     "key_bounds",
     "parse_hive_partition_path",
     "parse_partition_values",

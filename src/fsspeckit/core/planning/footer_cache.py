@@ -105,13 +105,13 @@ class Summaries:
         return FileFooter(file, *known[1:], is_checked=True)
 
 
-def is_settled(file: DataFile, read_ns: int) -> bool:
+def is_settled(file: DataFile, read_ns: int, min_age_ns: int = _MIN_AGE_NS) -> bool:
     """Return whether a later change of a file would be noticed."""
     if file.etag is not None:
         return True
     if file.birth_ns is None:
         return False
-    return file.mtime_ns is not None and file.mtime_ns <= read_ns - _MIN_AGE_NS
+    return file.mtime_ns is not None and file.mtime_ns <= read_ns - min_age_ns
 
 
 def encode_summaries(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fsspeckit.core.keys import SourceKeys
+    from fsspeckit.core.matching import StoredKeyIndex
     from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues, Verdict
     from fsspeckit.core.planning.target import Target
     from fsspeckit.display import Tone
@@ -310,6 +311,7 @@ def plan_files(
     *,
     trust_partitions: bool = False,
     snapshot: Snapshot | None = None,
+    index: StoredKeyIndex | None = None,
 ) -> MergePlan:
     """Decide about every file of a target.
 
@@ -326,7 +328,8 @@ def plan_files(
         source.keys,
         columns,
         target.partitions,
-        use_blooms=source.is_complete,
+        is_complete=source.is_complete,
+        index=index,
     )
     elsewhere = _in_other_partitions(target, source)
     return MergePlan(

@@ -1,4 +1,4 @@
-"""Pruning: rule out row groups by partition value, footer statistics and bloom filter.
+"""Pruning: rule out row groups by partition value, statistics, bloom filter and key index.
 
 Each kind of evidence can only prove absence. The row groups that are left must be scanned for keys.
 Every verdict says what decided it.
@@ -20,7 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys import NAN_CODE, are_comparable, family, python_value
+from fsspeckit.core.keys import (
+    NAN_CODE,
+    are_comparable,
+    family,
+    key_fingerprints,
+    python_value,
+)
 from fsspeckit.core.parquet import (
     BloomFilter,
     ThriftError,
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.keys import KeyColumn
+    from fsspeckit.core.matching import StoredKeyIndex
     from fsspeckit.core.planning.footers import ChunkStatistics, FileFooter, Leaf
     from fsspeckit.storage import Root
 
@@ -394,7 +401,13 @@ MAX_PROBED_KEYS = 1024
 _BLOOM_HEADER_BYTES = 64
 _BLOOM_WORKERS = 16
 
-EvidenceKind = Literal["partition", "statistics", "bloom", "key scan", "unreadable", "none"]
+MIN_ROWS_PER_KEY = 16
+"""With more keys inside a row group's bounds, scanning it costs hardly more than looking them up in
+the key index."""
+
+EvidenceKind = Literal[
+    "partition", "statistics", "bloom", "key index", "key scan", "unreadable", "none"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,20 +457,23 @@ def prune(
     columns: Sequence[KeyColumn],
     partitions: Mapping[str, PartitionValues],
     *,
-    use_blooms: bool = True,
+    is_complete: bool = True,
+    index: StoredKeyIndex | None = None,
 ) -> list[Verdict]:
     """Return a verdict for each file: the row groups that may contain one of the keys.
 
-    ``partitions`` are the key columns whose values are in the paths. Bloom filters are evidence
-    only if ``keys`` has all the keys. An unreadable file is never pruned.
+    ``partitions`` are the key columns whose values are in the paths. Bloom filters and the key
+    index are evidence only if ``keys`` has all the keys. An unreadable file is never pruned.
     """
     if not footers:
         return []
     bounds = key_bounds(footers, columns, partitions)
     bounds, overlap = trusted_overlap(footers, keys, bounds, partial(raw_footer, root))
     pruner = _Pruner(root, footers, keys, bounds, overlap)
-    if use_blooms:
+    if is_complete:
         pruner.apply_blooms()
+        if index:
+            pruner.apply_key_index(index)
     with gc_disabled():
         return pruner.verdicts()
 
@@ -543,8 +559,11 @@ class _Pruner:
         self._file = np.repeat(np.arange(len(footers)), counts)
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
         rows = np.array([group.rows for footer in footers for group in footer.row_groups], int)
+        self._rows = rows
         self._alive = overlap.may_contain & (rows > 0)
         self._excluded_by: dict[int, tuple[str, ...]] = {}
+        self._excluded_by_index: set[int] = set()
+        self._indexed: tuple[str, ...] = ()
         self._texts: dict[int, dict[int, str]] = {}
         self._deciders: list[int] = overlap.decider.tolist()
         self._proofs: dict[frozenset[int], tuple[EvidenceKind, tuple[str, ...], int]] = {}
@@ -575,6 +594,25 @@ class _Pruner:
         has_filter = any(chunk.bloom_offset is not None for chunk in chunks)
         return has_filter and int(self._overlap.counts[group]) <= MAX_PROBED_KEYS
 
+    def apply_key_index(self, index: StoredKeyIndex) -> None:
+        """Look for the fingerprints of the keys among those of the row groups that are left."""
+        is_worth_it = self._overlap.counts * MIN_ROWS_PER_KEY <= self._rows
+        groups: dict[int, list[int]] = {}
+        for group in np.flatnonzero(self._alive & is_worth_it).tolist():
+            groups.setdefault(int(self._file[group]), []).append(group)
+        if not groups:
+            return
+        self._indexed = tuple(index.names)
+        wanted = key_fingerprints(self._keys.select(index.names))
+        for number, found in index.read({number: self._footers[number] for number in groups}):
+            for group in groups[number]:
+                stored = found[self._local(group)]
+                inside = wanted[self._overlap.inside(group)]
+                at = np.minimum(np.searchsorted(stored, inside), len(stored) - 1)
+                if not (stored[at] == inside).any():
+                    self._alive[group] = False
+                    self._excluded_by_index.add(group)
+
     def verdicts(self) -> list[Verdict]:
         """Return the verdict about each file."""
         # Lists are faster than arrays for thousands of short slices.
@@ -598,6 +636,8 @@ class _Pruner:
 
     def _proof(self, number: int, start: int, end: int) -> Evidence:
         """Return what ruled out all row groups of a file: the last kind of evidence needed."""
+        if not self._excluded_by_index.isdisjoint(range(start, end)):
+            return Evidence("key index", self._indexed)
         if self._excluded_by:
             by_bloom = {name for g in range(start, end) for name in self._excluded_by.get(g, ())}
             if by_bloom:

@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fsspeckit.core.keys import check_columns, no_keys
+from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
@@ -33,6 +34,7 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     PartitionMoveError,
     StalePlanError,
+    mark_committed,
 )
 from fsspeckit.storage import (
     CommitFacts,
@@ -253,6 +255,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._started = time.time()
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
+        self._index = StoredKeyIndex(storage, options.key_index)
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -278,6 +281,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Plan, write and commit; again and again if others commit first."""
         change = self._prepare(snapshot)
         if not change.adds and not change.removes:
+            self._update_index()
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
             outcome = commit(
@@ -289,8 +293,18 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
             )
-            self._known.save()
+            try:
+                self._known.save()
+                self._update_index(outcome.number)
+            except BaseException as interrupt:  # keeps its type, but says what it left
+                mark_committed(interrupt, outcome.number)
+                raise
         return outcome
+
+    def _update_index(self, number: int | None = None) -> None:
+        """Bring the key index up to date after the commit of this number, or without one."""
+        gone = {*self._attempt.rewritten, *self._attempt.removed}
+        self._index.update(self._attempt.target, gone, self._started, number)
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:
         if self._reviewed is not None:
@@ -316,6 +330,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
+            self._index.load(target.key_columns)
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.strategy.value
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
@@ -328,6 +343,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self._options.strategy.value,
                 trust_partitions=self._options.trust_partitions,
                 snapshot=snapshot,
+                index=self._index,
             )
         with self._phases.timed("match"):
             matches = self._engine.match(self.source, keys, target, draft, self._phases.report)
@@ -421,6 +437,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         adds += [complete(self._root, new.staged, new.rows) for new in attempt.inserted]
         # Known now: once it is published, another writer may replace a file at any time.
         attempt.sizes = {file.final: file.size for file in adds}
+        footers = {footer.file.path: footer for footer in attempt.target.footers}
+        replaced = {file.final: footers[old] for old, (file, _) in attempt.rewritten.items()}
+        self._index.add(adds, replaced)
         return FileChanges(adds, [*attempt.rewritten, *attempt.removed])
 
     def facts(self) -> CommitFacts:

@@ -160,6 +160,9 @@ class MergeOptions:
     limits: RewriteLimits = RewriteLimits()
     """How much may be rewritten; a plan is never refused for it."""
 
+    key_index: bool | None = None
+    """Whether the dataset gets or loses a key index; None if that stays as it is."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -197,6 +200,10 @@ class MergeOptions:
                 raise InvalidArgumentError(
                     f"{name} must be True or False, got {getattr(self, name)!r}."
                 )
+        if not isinstance(self.key_index, bool | None):
+            raise InvalidArgumentError(
+                f"key_index must be True, False or None, got {self.key_index!r}."
+            )
         for name, policies in _POLICIES.items():
             if getattr(self, name) not in policies:
                 raise InvalidArgumentError.choice(name, getattr(self, name), policies)

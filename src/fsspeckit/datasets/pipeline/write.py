@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.planning import detect_partition_columns, read_target
 from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, run_with_retries
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
@@ -127,6 +128,9 @@ def _write(
         old = [file.path for file in current.listing.files]
         return FileChanges(adds, old if options.mode == "overwrite" else [])
 
+    index = StoredKeyIndex(storage)
+    index.load_for_write(target, source.schema)
+    index.add(adds, {})
     first = change(snapshot)
     if first.adds or first.removes:
         facts = CommitFacts(
@@ -134,7 +138,11 @@ def _write(
         )
         with phases.timed("commit"):
             retries = _MAX_COMMIT_RETRIES
-            commit(storage, snapshot, stage(), first, facts, replan=change, retries=retries)
+            outcome = commit(
+                storage, snapshot, stage(), first, facts, replan=change, retries=retries
+            )
+            # Of local files that were there before, the next merge reads the keys.
+            index.update(target, (), begun=0.0, number=outcome.number)
     files = [
         FileWriteMetadata(
             storage.root.to_user_path(storage.path(file.final)),

@@ -156,6 +156,28 @@ class PlanningTests:
         assert evidence(target, numbers(51))["a.parquet"] == "bloom"
         assert target.merge(numbers(51, v="new"), "update").updated == 1
 
+    def test_a_key_index_excludes_files_and_row_groups(self, target: Target) -> None:
+        """Keys in random order; those of a file that another program replaced are scanned."""
+        shuffled = np.random.default_rng(1).permutation(400).tolist()
+        for name, ids in [("a", shuffled[:200]), ("b", shuffled[200:])]:
+            target.write(f"{name}.parquet", numbers(*ids), row_group_size=100)
+            os.utime(target.store.at(f"{name}.parquet"), (1e9, 1e9))
+        target.merge(numbers(shuffled[0], v="one"), "upsert", key_index=True)
+        plan = target.plan(numbers(shuffled[150]), "upsert")
+        assert {file.evidence.kind for file in plan.files} == {"key scan", "key index"}
+        assert [file.row_groups for file in plan.with_decision("affected")] == [(1,)]
+        target.merge(numbers(shuffled[150], shuffled[350], 1000, v="two"), "upsert")
+        target.write("b2.parquet", numbers(*range(2000, 2200)))
+        assert target.merge(numbers(shuffled[20], 2100, v="three"), "upsert").updated == 2
+        target.merge(numbers(*shuffled[100:300], v="four"), "full_merge")
+        assert target.merge(numbers(shuffled[150], shuffled[20], v="five"), "upsert").updated == 1
+
+    @EVERY_STORE
+    def test_a_key_index_on_every_store(self, target: Target) -> None:
+        target.merge(numbers(*range(0, 100, 2)), "upsert", key_index=True)
+        target.merge(numbers(7, 50, v="two"), "upsert")
+        target.merge(numbers(7, 13, 60, v="three"), "upsert", key_index=False)
+
     @EVERY_STORE
     @EVERY_STRATEGY
     def test_affected_files_are_an_upper_bound_of_the_rewritten(
