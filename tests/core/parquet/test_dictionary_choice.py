@@ -13,7 +13,7 @@ import pytest
 
 from fsspeckit.core.parquet.format.layout import columns_of, parse_layout, read_footer
 from fsspeckit.core.parquet.format.thrift import drop_fields
-from fsspeckit.core.parquet.splice.chunk_encoder import ChunkStyle
+from fsspeckit.core.parquet.splice.assembler import ChunkStyle
 from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
 
 if TYPE_CHECKING:

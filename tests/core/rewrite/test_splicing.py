@@ -30,8 +30,15 @@ from fsspeckit.core.parquet.format.thrift import (
     set_field,
 )
 from fsspeckit.core.parquet.splice import assembler
-from fsspeckit.core.parquet.splice.assembler import Splicer, check_spliced, open_original, open_sink
-from fsspeckit.core.parquet.splice.chunk_encoder import encode_groups, page_options, writer_styles
+from fsspeckit.core.parquet.splice.assembler import (
+    Splicer,
+    check_spliced,
+    encode_groups,
+    open_original,
+    open_sink,
+    page_options,
+    writer_styles,
+)
 from fsspeckit.core.rewrite import Replacement, diff, rewrite, rewriter
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root

@@ -29,18 +29,16 @@ from fsspeckit.core.parquet.patch.key_prefilter import (
     prefilter_chunk,
 )
 from fsspeckit.core.parquet.splice.assembler import (
-    Original,
-    Splicer,
-    check_spliced,
-    open_original,
-    open_sink,
-)
-from fsspeckit.core.parquet.splice.chunk_encoder import (
     ChunkStyle,
     EncodedChunk,
+    Original,
+    Splicer,
     WriterStyle,
     check_encodable,
+    check_spliced,
     encode_groups,
+    open_original,
+    open_sink,
     writer_styles,
 )
 from fsspeckit.core.parquet.splice.writer_properties import (

@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -70,7 +70,7 @@ def run_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
     """Merge data into a dataset."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
+    with _reporting(options.progress) as report, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, options, report)
         merge.take(data)
         return merge.result(run_with_retries(storage, merge.run))
@@ -80,7 +80,7 @@ def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
     """Return what a merge would do; nothing is written."""
-    with reporting(options.progress) as report, ExitStack() as stack:
+    with _reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
         merge.take(data)
@@ -99,7 +99,7 @@ def run_plan(
     """Execute a plan on the files it was made for, or change nothing."""
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
-    with reporting(progress) as report:
+    with _reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
@@ -255,7 +255,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._started = time.time()
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
-        self._index = StoredKeyIndex(storage, options.key_index)
+        self._index: StoredKeyIndex | None = None
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -303,8 +303,22 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def _update_index(self, number: int | None = None) -> None:
         """Bring the key index up to date after the commit of this number, or without one."""
-        gone = {*self._attempt.rewritten, *self._attempt.removed}
-        self._index.update(self._attempt.target, gone, self._started, number)
+        if self._index is not None:
+            gone = {*self._attempt.rewritten, *self._attempt.removed}
+            self._index.update(self._attempt.target, gone, self._started, number)
+
+    def _open_index(self, target: Target) -> StoredKeyIndex | None:
+        """Return the key index of the dataset, if there is one or one is asked for."""
+        wanted = self._options.key_index
+        if wanted is None:
+            try:
+                if self._storage.backend.stat(self._storage.control.key_index) is None:
+                    return None
+            except OSError:
+                return None
+        index = StoredKeyIndex(self._storage, wanted)
+        index.load(target.key_columns)
+        return index
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:
         if self._reviewed is not None:
@@ -330,7 +344,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
-            self._index.load(target.key_columns)
+            self._index = self._open_index(target)
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.strategy.value
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
@@ -439,7 +453,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         attempt.sizes = {file.final: file.size for file in adds}
         footers = {footer.file.path: footer for footer in attempt.target.footers}
         replaced = {file.final: footers[old] for old, (file, _) in attempt.rewritten.items()}
-        self._index.add(adds, replaced)
+        if self._index is not None:
+            self._index.add(adds, replaced)
         return FileChanges(adds, [*attempt.rewritten, *attempt.removed])
 
     def facts(self) -> CommitFacts:
@@ -606,6 +621,13 @@ class RetryPolicy:
 def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
     """Return a staged file with the rows and bytes that it must have when it is published."""
     return replace(file, rows=rows, size=root.filesystem.size(file.path))
+
+
+def _reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the function that shows progress, for the time of a call."""
+    if callable(progress):
+        return nullcontext(progress)
+    return reporting(progress) if progress else nullcontext(lambda phase, done, total: None)
 
 
 class Phases:
