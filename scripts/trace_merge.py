@@ -44,7 +44,7 @@ STEP_OF_PHASE = {"stage": "take"}
 PACKAGES = (
     *("", "datasets", "datasets.pipeline", "datasets.pyarrow"),
     *("core", "core.keys", "core.planning", "core.matching", "core.rewrite"),
-    *("core.parquet", "core.parquet.format", "core.parquet.splice", "core.parquet.patch"),
+    *("core.parquet", "core.parquet.format", "core.parquet.splice"),
     *("storage", "storage.commit", "storage.fs"),
 )
 """The rows of the picture, from callers to callees; packages that are not listed follow."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.matching.positions import prefilter_for
 from fsspeckit.core.parquet.format.pages import IndexPage
-from fsspeckit.core.parquet.patch.key_prefilter import (
+from fsspeckit.core.parquet.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
     prefilter_chunk,

@@ -23,7 +23,7 @@ from fsspeckit.core.parquet.format.layout import (
 )
 from fsspeckit.core.parquet.format.pages import check_chunks
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
-from fsspeckit.core.parquet.patch.key_prefilter import (
+from fsspeckit.core.parquet.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
     prefilter_chunk,
