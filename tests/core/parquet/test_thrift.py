@@ -23,6 +23,7 @@ from fsspeckit.core.parquet.format.thrift import (
     ThriftError,
     Wanted,
     decode,
+    field_end,
 )
 
 CHUNK_META: Spec = {2: [INT], 3: [BYTES], 4: INT, 5: INT, 7: INT, 9: INT, 11: INT, 12: {8: BOOL}}
@@ -231,3 +232,11 @@ def _decode_or_refuse(data: bytes, spec: Spec) -> None:
     rewritten = encode(struct)
     assert len(rewritten) <= end
     assert decode(rewritten, spec) == (struct, len(rewritten))
+
+
+def test_the_end_of_a_field_is_found_without_those_behind_it() -> None:
+    data = bytes([0x15, 0x54, 0x11, 0x06, 0x12, 0x08, 0x15])  # 1: 42, 2: true, 9: true, cut off
+    assert [field_end(data, number) for number in (1, 2, 9)] == [2, 3, 6]
+    for broken, number in ((data, 3), (data, 10), (b"\x15", 1), (bytes([0x15, 0x54, 0]), 2)):
+        with pytest.raises(ThriftError, match=f"no whole field {number}"):
+            field_end(broken, number)

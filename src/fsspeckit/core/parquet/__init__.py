@@ -22,7 +22,16 @@ from fsspeckit.core.parquet.format.layout import (
     read_footer,
 )
 from fsspeckit.core.parquet.format.pages import check_chunks
-from fsspeckit.core.parquet.format.thrift import BYTES, INT, RAW, Spec, ThriftError, decode, encode
+from fsspeckit.core.parquet.format.thrift import (
+    BYTES,
+    INT,
+    RAW,
+    Spec,
+    ThriftError,
+    decode,
+    encode,
+    field_end,
+)
 from fsspeckit.core.parquet.key_prefilter import (
     KeyPrefilter,
     PrefilteredRows,
@@ -80,6 +89,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_groups",
+    "field_end",
     "hash_values",
     "header_and_bitset_length",
     "open_original",

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import physical_types, with_int96_as
 from fsspeckit.core.keys import plain_type
-from fsspeckit.core.parquet import BYTES, INT, RAW, Spec, decode
+from fsspeckit.core.parquet import BYTES, INT, RAW, Spec, decode, field_end
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import read_tail
@@ -42,6 +42,7 @@ _MAX_KEPT_FOOTER_BYTES = 256 * 1024
 # pyarrow aborts the process at a truncated bound of a fixed-width column, which other writers
 # store (arrow-rs from 64 bytes on). The bounds of such columns are read here instead.
 _WHOLE_WIDTH_WRITER = "parquet-cpp-arrow"
+_SCHEMA_FIELD = 2
 _COLUMN_ORDERS_FIELD = 7
 _ENCRYPTION_FIELD = 8
 _ROW_GROUPS: Final[Spec] = {4: [{1: [RAW]}]}
@@ -343,10 +344,9 @@ def _view(metadata: pq.FileMetaData, raw: bytes, views: list[_SchemaView]) -> _S
     for view in views:
         if view.stored == stored and raw.startswith(view.prefix):
             return view
-    elements = b"".join(decode(raw, {2: [RAW]})[0].values[2])
     schema = metadata.schema
     arrow = schema.to_arrow_schema()
-    prefix = raw[: raw.index(elements) + len(elements)]
+    prefix = raw[: field_end(raw, _SCHEMA_FIELD)]
     # pyarrow reads INT96 as timestamps without zone.
     meant = with_int96_as(arrow, physical_types(schema), _INSTANT)
     views.append(_SchemaView(prefix, stored, meant, _leaves(schema, arrow), len(schema)))

@@ -111,6 +111,28 @@ def decode(data: bytes, spec: Spec, start: int = 0) -> tuple[Struct, int]:
         ) from None
 
 
+def field_end(data: bytes, wanted: int) -> int:
+    """Return the position after a field of a struct, without reading the fields behind it.
+
+    Raises:
+        ThriftError: The field is not there, or the bytes are not such a struct.
+    """
+    number, pos = 0, 0
+    try:
+        while header := data[pos]:
+            pos += 1
+            if header > 15:
+                number += header >> 4
+            else:
+                number, pos = _read_integer(data, pos)
+            pos = _SKIP[header & 15](data, pos, 0)
+            if number == wanted:
+                return pos
+    except IndexError:
+        pass
+    raise ThriftError(f"the struct has no whole field {wanted}.")
+
+
 def _read_struct(data: bytes, pos: int, spec: Spec, depth: int) -> tuple[Struct, int]:
     if depth > _MAX_DEPTH:
         raise _too_deep(pos)
