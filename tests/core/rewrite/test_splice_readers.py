@@ -21,7 +21,7 @@ from tests.core.rewrite.spliced import Edit, read
 from fsspeckit.testing.writers import WRITERS, WriteOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -271,6 +271,83 @@ def test_every_reader_sees_the_same(tmp_path: Path, source: str, edit: str) -> N
         assert counts == _counts(expected), name
 
 
+def _edits(table: pa.Table, count: int) -> Iterator[Edit]:
+    """Merges of a few rows each, all over the file, that bring new values and NULLs."""
+    random = np.random.default_rng(3)
+    for number in range(count):
+        places = np.sort(random.choice(ROWS, 1 + number % 40, replace=False))
+        rows = table.take(pa.array(places)).to_pylist()
+        for row in rows:
+            word = f"new word {number}" if number % 3 else "new word"
+            row |= {"n": round(random.random() * 10, 6), "s": word, "l": [number], "f": None}
+            if number % 4 == 0:
+                row |= {"day": None, "d": Decimal(number), "r": {"a": number, "b": None}}
+        yield Edit(places.tolist(), pa.Table.from_pylist(rows, table.schema))
+
+
+def _merge_often(tmp_path: Path, count: int = 20) -> tuple[Path, pa.Table]:
+    """Splice a file again and again; returns it and what it must hold."""
+    table, path = TABLE, tmp_path / "old.parquet"
+    for number, edit in enumerate(_edits(TABLE, count)):
+        new = tmp_path / f"often-{number}.parquet"
+        assert "splice" in edit.on_disk(path, new, ["id"], threads=1 + number % 2).method
+        path, table = new, edit.in_memory(table)
+    return path, table
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_reader_sees_the_same_after_twenty_merges(tmp_path: Path, source: str) -> None:
+    SOURCES[source](TABLE, str(tmp_path / "old.parquet"))
+    path, expected = _merge_often(tmp_path)
+    for name, reader in READERS.items():
+        rows, counts = reader(path)
+        assert _sorted(rows) == _sorted(expected), name
+        assert counts == _counts(expected), name
+    _check_statistics(path, expected)
+    _check_blooms(path, expected)
+
+
+def _check_statistics(path: Path, expected: pa.Table) -> None:
+    """Bounds and counts of NULLs are exactly those of the values."""
+    metadata, start = pq.read_metadata(path), 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        values = expected.slice(start, group.num_rows)
+        start += group.num_rows
+        for leaf in range(group.num_columns):
+            chunk = group.column(leaf)
+            found = chunk.statistics
+            if found is None or chunk.path_in_schema not in values.column_names:
+                continue
+            column = values[chunk.path_in_schema]
+            if found.has_null_count:
+                assert found.null_count == column.null_count, chunk.path_in_schema
+            if found.has_min_max:
+                bounds = pc.min_max(column)
+                low, high = (bounds[end].as_py() for end in ("min", "max"))
+                given = (found.min, found.max)
+                if isinstance(low, dt.datetime):
+                    given = tuple(end.replace(tzinfo=dt.UTC) for end in given)
+                assert given == (low, high), chunk.path_in_schema
+
+
+def _check_blooms(path: Path, expected: pa.Table) -> None:
+    """No filter excludes a value that is there."""
+    import duckdb
+
+    metadata = pq.read_metadata(path)
+    with duckdb.connect() as connection:
+        for word in ("new word", "new word 19", "word 77"):
+            query = f"FROM parquet_bloom_probe('{path}', 's', '{word}')"
+            excluded = [row[-1] for row in connection.execute(query).fetchall()]
+            start = 0
+            for number in range(metadata.num_row_groups):
+                rows = metadata.row_group(number).num_rows
+                is_there = word in expected["s"].slice(start, rows).to_pylist()
+                assert not (is_there and excluded[number]), (word, number)
+                start += rows
+
+
 @pytest.mark.parametrize("source", ["pyarrow v2 zstd indexed", "duckdb v1"])
 def test_bloom_filters_are_read_at_their_new_offsets(tmp_path: Path, source: str) -> None:
     import duckdb
@@ -342,6 +419,9 @@ def test_spark_writes_and_reads(tmp_path: Path, spark: SparkSession, source: str
         change = edit(TABLE)
         files[name] = _spliced(tmp_path, TABLE, change).rename(tmp_path / f"{name}.parquet")
         expected[name] = change.in_memory(TABLE)
+    often, expected["often"] = _merge_often(tmp_path)
+    files["often"] = often.rename(tmp_path / "often.parquet")
+    for name in files:
         for reader in READERS.values() if not isinstance(asked, str) else ():
             rows, counts = reader(files[name])
             assert _sorted(rows) == _sorted(expected[name])
