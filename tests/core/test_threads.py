@@ -178,3 +178,43 @@ def test_an_interrupt_at_any_instruction_of_the_main_thread_locks_nothing_up() -
     )
     assert int(done.stdout) > 200
     assert done.stderr == ""
+
+
+SURVIVOR = """
+import atexit, sys, threading, time
+from fsspeckit.core.threads import ThreadPool
+
+def work():
+    with ThreadPool(2, "x") as pool:
+        print(list(pool.map(lambda item: item * 2, range(5))), flush=True)
+
+def later():
+    time.sleep(0.3)  # the main thread is at its end by now
+    work()
+
+if sys.argv[1] == "thread":
+    threading.Thread(target=later).start()
+else:
+    atexit.register(work)
+"""
+
+
+@pytest.mark.parametrize("place", ["thread", "atexit"])
+def test_calls_are_made_after_the_end_of_the_main_thread(place: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SURVIVOR, place], capture_output=True, text=True, timeout=60
+    )
+    # Later versions of Python start no thread while they end; nothing may wait for one.
+    refused = "at interpreter shutdown" in ended.stderr and place == "atexit"
+    assert ended.stdout == "[0, 2, 4, 6, 8]\n" or refused, ended.stderr
+
+
+def test_no_thread_is_left_and_results_are_there_for_all() -> None:
+    before = set(threading.enumerate())
+    with ThreadPool(2, "left") as pool:
+        task = pool.submit(int, "7")
+        assert [task.result(), task.result(), task.done()] == [7, 7, True]
+    deadline = time.monotonic() + 10
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert set(threading.enumerate()) == before

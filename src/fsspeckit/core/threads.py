@@ -32,7 +32,6 @@ class Task(Generic[R]):
 
     def __init__(self) -> None:
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._outcome: tuple[Any, BaseException | None] | None = None
 
     def run(self, function: Callable[..., R], *arguments: Any) -> None:
         """Make the call, and keep what it returns or raises."""
@@ -43,13 +42,13 @@ class Task(Generic[R]):
 
     def done(self) -> bool:
         """Whether the call has ended."""
-        return self._outcome is not None or not self._ended.empty()
+        return not self._ended.empty()
 
     def result(self) -> R:
         """Wait for the end of the call, and return or raise what it did."""
-        if self._outcome is None:
-            self._outcome = self._ended.get()
-        value, error = self._outcome
+        outcome = self._ended.get()
+        self._ended.put(outcome)  # for the next who asks
+        value, error = outcome
         if error is not None:
             raise error
         found: R = value
@@ -65,12 +64,13 @@ class ThreadPool:
 
     def __init__(self, workers: int, name: str) -> None:
         self._name = name
-        self._workers = workers
+        self._workers = max(1, workers)
         self._threads: list[threading.Thread] = []
         self._attendants: list[bool] = []
         self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
         self._is_submitted: SimpleQueue[bool] = SimpleQueue()
         self._is_ended: SimpleQueue[bool] = SimpleQueue()
+        self._has_left: SimpleQueue[bool] = SimpleQueue()
         self._is_attended = self._is_over = False
 
     def __enter__(self) -> ThreadPool:
@@ -124,28 +124,26 @@ class ThreadPool:
             is_wanted = not (self._is_over or self._calls.empty())
             if is_wanted and len(self._threads) < self._workers:
                 name = f"{self._name}_{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._work, name=name))
+                # Daemons: a block that an interrupt kept from ending must not keep the
+                # interpreter from ending.
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._threads.append(thread)
                 try:
-                    self._threads[-1].start()
+                    thread.start()
                 except RuntimeError:  # the system allows no further thread
-                    self._threads.pop()
                     self._work()
-        for thread in self._threads:
-            thread.join()
+        for _ in self._threads:  # `join` would leave a dummy thread for this one
+            self._has_left.get()
         self._attendants.pop()
         self._is_ended.put(True)
 
     def _work(self) -> None:
-        # A block that an interrupt kept from ending must not keep the interpreter from ending.
-        while threading.main_thread().is_alive():
-            with suppress(Empty):
-                call = self._calls.get(timeout=_IDLE_SECONDS)
-                if call is None:
-                    break
-                task, *rest = call
-                task.run(*rest)
-                del call, task, rest  # not kept while waiting for the next
+        while (call := self._calls.get()) is not None:
+            task, *rest = call
+            task.run(*rest)
+            del call, task, rest  # not kept while waiting for the next
         self._calls.put(None)
+        self._has_left.put(True)
 
 
 def _refuse() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 
@@ -48,3 +49,13 @@ def test_pauses_may_overlap() -> None:
         for pause in (pauses[first_to_end], pauses[1 - first_to_end]):
             pause.__exit__(None, None, None)
         assert gc.isenabled()
+
+
+def test_a_process_that_is_forked_meanwhile_collects_garbage() -> None:
+    with gc_disabled():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        assert not gc.isenabled()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert gc.isenabled()

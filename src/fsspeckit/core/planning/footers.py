@@ -8,6 +8,7 @@ whether to trust them, is decided where they are compared with keys.
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -378,10 +379,26 @@ def gc_disabled() -> Iterator[None]:
     Several threads may overlap here: the first to leave may enable the collector for all of them,
     and the first that entered always enables it again.
     """
+    global _is_paused
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        if was_on:
+            _is_paused = True
+            gc.disable()
         yield
     finally:
         if was_on:
             gc.enable()
+            _is_paused = False
+
+
+_is_paused = False
+
+
+def _end_pause_in_child() -> None:
+    """Enable the collector in a process that was forked during a pause: nobody else would."""
+    if _is_paused:
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_end_pause_in_child)
