@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +23,7 @@ import fsspeckit
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
-from fsspeckit.datasets.pipeline import SourceLimits
+from fsspeckit.datasets.pipeline import SourceLimits, merge
 from fsspeckit.datasets.pipeline.merge import lazy_staging
 from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.errors import (
@@ -159,7 +162,7 @@ FORK = """
 import gc, os, sys
 import pyarrow as pa
 from fsspeckit.datasets.base import DatasetIO
-from fsspeckit.datasets.pipeline import SourceLimits
+from fsspeckit.datasets.pipeline import SourceLimits, merge
 from fsspeckit.datasets.pyarrow import ArrowEngine
 
 io = DatasetIO(ArrowEngine(limits=SourceLimits(max_memory_bytes=0)))
@@ -286,3 +289,15 @@ def test_a_plan_creates_a_dataset(io: DatasetIO, tmp_path: Path) -> None:
     plan = upsert(io, f"{tmp_path}/new")
     assert not (tmp_path / "new").exists()
     assert io.execute(plan).inserted == 2
+
+
+def test_a_plan_that_is_collected_in_a_thread_of_a_loop_is_released_by_another() -> None:
+    released: SimpleQueue[int] = SimpleQueue()
+
+    async def collect() -> None:
+        merge._release_in(os.getpid(), lambda: released.put(threading.get_ident()))
+
+    asyncio.run(collect())
+    assert released.get(timeout=10) != threading.get_ident()
+    merge._release_in(os.getpid(), lambda: released.put(threading.get_ident()))
+    assert released.get_nowait() == threading.get_ident()

@@ -7,7 +7,9 @@ staging directory, until it is executed or nobody holds it any more.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 import weakref
 from collections import Counter
@@ -179,7 +181,12 @@ class PlannedMerge:
 def _release_in(process: int, release: Callable[[], None]) -> None:
     """Release only where the plan was made: a forked child does not own the source."""
     if os.getpid() == process:
-        release()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            release()
+        else:  # a garbage collection in a thread of fsspec, which cannot wait for itself
+            threading.Thread(target=release, daemon=True).start()
     else:
         _inherited_releases.append(release)  # without a reference it would run after all
 

@@ -337,7 +337,10 @@ class _RemoteBackend:
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         try:
             return dict(self._filesystem.info(path))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            # One that fsspec raises from its own thread refers to itself by its traceback, which
+            # would keep the variables of all callers until the next garbage collection.
+            error.__traceback__ = None
             return None
 
     def create(self, path: str, data: bytes) -> None:
@@ -454,6 +457,7 @@ class _ObjectStoreBackend(_RemoteBackend):
             except OSError as error:
                 if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
+                error.__traceback__ = None  # as above
                 return None
 
     def _is_listed(self, path: str) -> bool:
