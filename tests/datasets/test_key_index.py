@@ -533,3 +533,14 @@ def change_index(root: str, what: str) -> None:
         for path in (*found[:1], control(root).key_index):
             if os.path.exists(path) and os.path.getsize(path):
                 damage(path)
+
+
+def test_a_file_without_the_key_column_gets_no_entry(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, table in (("a", pa.table({"id": [1], "v": ["x"]})), ("b", pa.table({"v": ["x"]}))):
+        pq.write_table(table, data / f"{name}.parquet")
+        os.utime(data / f"{name}.parquet", (1e9, 1e9))
+    nothing = pa.schema([("id", pa.int64()), ("v", pa.string())]).empty_table()
+    result = PyarrowDatasetIO().merge(nothing, str(data), "upsert", ["id"], key_index=True)
+    assert (result.inserted, result.updated) == (0, 0)

@@ -63,8 +63,7 @@ def _chunks(table: pa.Table, **options: Any) -> tuple[bytes, Column, Sequence[Ch
 
 
 def _is_kept(column: Column, chunks: Sequence[Chunk]) -> bool:
-    lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
-    return any(ChunkStyle.of(*one).has_dictionary for one in zip(chunks, lengths, strict=True))
+    return any(style.has_dictionary for style in map(ChunkStyle.of, chunks, column.lengths))
 
 
 @pytest.mark.parametrize("kind", MAKERS)

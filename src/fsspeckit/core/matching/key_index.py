@@ -128,7 +128,7 @@ class StoredKeyIndex:
         try:
             keys, entries = _decode(data)
             is_other = [name for name, _ in keys] != self.names
-        except (KeyError, TypeError, ValueError):  # damaged, or of another version
+        except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of another version
             keys, is_other = None, False
         self._is_kept = self._is_kept or not is_other
         if keys == _encodings(columns):
@@ -138,7 +138,7 @@ class StoredKeyIndex:
         """Read the entries for a write, which has no key columns of its own."""
         types = {field.name: field.type for field in (*source, *target.types)}
         columns = {part.name: part for part in target.partition_columns}
-        with suppress(OSError, KeyError, TypeError, ValueError):
+        with suppress(OSError, AttributeError, KeyError, TypeError, ValueError):
             keys, _ = _decode(self._storage.backend.read(self._storage.control.key_index))
             self.load([columns.get(name) or key_column(name, types[name]) for name, _ in keys])
         self._is_kept = self._is_loaded
@@ -212,7 +212,7 @@ class StoredKeyIndex:
             number: The commit of the files that were added; None if there was none.
         """
         backend, control = self._storage.backend, self._storage.control
-        with suppress(OSError, pa.ArrowException, ValueError):
+        with suppress(OSError, pa.ArrowException, KeyError, ValueError):
             if self._wanted is False:
                 backend.discard(control.key_index)
                 backend.discard_tree(control.key_segments)
@@ -321,7 +321,7 @@ def _read_fingerprints(target: Target, number: int) -> list[Fingerprints]:
     try:
         keys = keys_of_file(target, None, number, groups)
         return [np.sort(key_fingerprints(found)) for _, _, found in keys]
-    except (OSError, pa.ArrowException, ValueError):
+    except (OSError, pa.ArrowException, KeyError, ValueError):
         return []
 
 

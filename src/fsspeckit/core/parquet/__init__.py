@@ -52,6 +52,7 @@ from fsspeckit.core.parquet.splice.assembler import (
 )
 from fsspeckit.core.parquet.splice.writer_properties import (
     WriterProperties,
+    decoded_bytes,
     properties_of_new_files,
     read_writer_properties,
     sorting_columns,
@@ -87,6 +88,7 @@ __all__ = [
     "check_spliced",
     "columns_of",
     "decode",
+    "decoded_bytes",
     "encode",
     "encode_groups",
     "field_end",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Method = Literal["kept", "column splice", "splice", "full"]
 """Nothing is written; some columns of some row groups; whole row groups; the whole file."""
 
-MAX_RUN_BYTES = 32 * 1024 * 1024
+MAX_RUN_BYTES = 64 * 1024 * 1024
 """Row groups are decoded and encoded together until they have this many bytes."""
 
 
@@ -122,7 +122,6 @@ class FileDiff:
         self._replacement = replacement
         self._rows = rows
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        self._sizes = [group.total_byte_size for group in groups]
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._cuts = np.searchsorted(replacement.positions, self._starts)
         # Keys are equal; only those of 0.0 may have another sign, and those of NaN other bits.
@@ -144,13 +143,21 @@ class FileDiff:
         """The number of rows of a row group after the change."""
         return self.rows_of(number) if self.keeps_others else self.matches_of(number)
 
-    def runs(self) -> Iterator[Run]:
-        """The row groups with a match, or that lose rows, in parts that fit into memory."""
+    def runs(self, size_of: Callable[[int], int] | None = None) -> Iterator[Run]:
+        """The row groups with a match, or that lose rows, in parts that fit into memory.
+
+        ``size_of`` returns the size of a decoded row group; without it, each is a part. So it is
+        where a dictionary is inside of another column, because pyarrow cannot join such columns.
+        """
+        nested = [field.type for field in self.properties.schema if pa.types.is_nested(field.type)]
+        if any(True for one in nested for _ in dictionaries_in(one)):
+            size_of = None
         run: list[int] = []
         size = 0
-        for number, own in enumerate(self._sizes):
+        for number in range(self.file.num_row_groups):
             if not self.matches_of(number) and self.rows_after(number) == self.rows_of(number):
                 continue
+            own = MAX_RUN_BYTES if size_of is None else size_of(number)
             if run and size + own > MAX_RUN_BYTES:
                 yield Run(self, tuple(run))
                 run, size = [], 0
@@ -283,11 +290,11 @@ def _indexed(field: pa.Field, is_indexed: bool) -> pa.Field:
     return field.with_type(pa.dictionary(pa.int32(), field.type)) if is_indexed else field
 
 
-def compact_dictionaries(table: pa.Table, names: Collection[str]) -> pa.Table:
+def compact_dictionaries(table: pa.Table) -> pa.Table:
     """Leave out the dictionary values that no row of the table has."""
     columns = [
-        _compacted(column.combine_chunks()) if name in names else column
-        for name, column in zip(table.column_names, table.columns, strict=True)
+        _compacted(column.combine_chunks()) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
     ]
     return pa.table(columns, schema=table.schema)
 
@@ -296,8 +303,11 @@ def _compacted(values: pa.DictionaryArray) -> pa.DictionaryArray:
     used = values.indices.unique().drop_null()
     if len(used) == len(values.dictionary):
         return values
-    indices = pc.index_in(values.indices, value_set=used)
-    return pa.DictionaryArray.from_arrays(indices, values.dictionary.take(used))
+    if values.type.ordered:
+        used = used.take(pc.array_sort_indices(used))
+    indices = pc.index_in(values.indices, value_set=used).cast(values.type.index_type)
+    kept = values.dictionary.take(used)
+    return pa.DictionaryArray.from_arrays(indices, kept, ordered=values.type.ordered)
 
 
 def dictionaries_in(data_type: pa.DataType) -> Iterator[pa.DictionaryType]:

@@ -28,6 +28,7 @@ from fsspeckit.core.parquet import (
     check_encodable,
     check_spliced,
     columns_of,
+    decoded_bytes,
     encode_groups,
     open_original,
     open_sink,
@@ -124,6 +125,7 @@ class _Splice:
         self._threads = threads
         self._columns = {column.name: column for column in source.columns}
         self._checked: set[str] = set()
+        self._sizes: dict[int, dict[str, int]] = {}
         self.unchanged_rows = 0
         if [*self._columns] != diff.properties.schema.names:
             raise CannotSpliceError("pyarrow finds other columns than the footer names")
@@ -191,7 +193,7 @@ class _Splice:
     def _steps(self) -> Iterator[_Step]:
         """The row groups of the new file, in order, encoded run by run."""
         start = 0
-        for run in self._diff.runs():
+        for run in self._diff.runs(self._decoded_bytes):
             end = run.numbers[-1] + 1
             steps = self._plan(range(start, end))
             touched = set(run.matched)
@@ -253,9 +255,20 @@ class _Splice:
             yield unit
 
     def _size(self, run: Run, name: str) -> int:
-        groups = (self._source.layout.groups[number] for number in run.numbers)
-        numbers = self._columns[name].numbers
-        return sum(group.chunks[number].raw_bytes for group in groups for number in numbers)
+        return sum(self._decoded_sizes(number)[name] for number in run.numbers)
+
+    def _decoded_bytes(self, number: int) -> int:
+        """The size of a row group when it is decoded."""
+        return sum(self._decoded_sizes(number).values())
+
+    def _decoded_sizes(self, number: int) -> dict[str, int]:
+        if number not in self._sizes:
+            chunks = self._source.layout.groups[number].chunks
+            self._sizes[number] = {
+                name: sum(map(decoded_bytes, (chunks[n] for n in column.numbers), column.lengths))
+                for name, column in self._columns.items()
+            }
+        return self._sizes[number]
 
     def _indexed(self, run: Run) -> frozenset[str]:
         """The columns of strings that are decoded as dictionaries, and written as such."""
@@ -284,22 +297,19 @@ class _Splice:
                     work.setdefault(style, []).append(step)
         self._check({column.name for style in work for column in style.columns})
         for style, some in work.items():
-            self._write_columns(found, style, some, indexed)
+            self._write_columns(found, style, some)
         return found.differs
 
-    def _write_columns(
-        self, found: ColumnsDiff, style: WriterStyle, steps: list[_Step], indexed: frozenset[str]
-    ) -> None:
+    def _write_columns(self, found: ColumnsDiff, style: WriterStyle, steps: list[_Step]) -> None:
         names = [column.name for column in style.columns]
         merged = found.merged(names)
         numbers = found.run.matched
         starts = np.cumsum([0, *map(self._diff.rows_after, numbers)])
         offsets = dict(zip(numbers, starts.tolist(), strict=False))
-        indexed = indexed & {f.name for f in merged.schema if pa.types.is_dictionary(f.type)}
         tables = []
         for step in steps:
             table = merged.slice(offsets[step.numbers[0]], step.rows)
-            tables.append(compact_dictionaries(table, indexed))
+            tables.append(compact_dictionaries(table))
         options = style.options(self._diff.properties, max(step.rows for step in steps))
         leaves = [number for column in style.columns for number in column.numbers]
         for step, chunks in zip(steps, encode_groups(tables, options), strict=True):

@@ -352,6 +352,11 @@ class Column:
     """The number of its first element in the schema."""
 
     @property
+    def lengths(self) -> list[Any]:
+        """The size of the values of each leaf, where the schema states one."""
+        return [one[2] for one in self.meaning if not one[4]]
+
+    @property
     def numbers(self) -> range:
         """The numbers of its leaves."""
         return range(self.first_leaf, self.first_leaf + self.leaves)

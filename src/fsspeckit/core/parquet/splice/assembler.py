@@ -185,9 +185,8 @@ def writer_styles(columns: Sequence[Column], group: Group, read: Read) -> list[W
     """
     alike: dict[object, tuple[list[Column], list[ChunkStyle]]] = {}
     for column in columns:
-        lengths: list[Any] = [one[2] for one in column.meaning if not one[4]]
         own_chunks = (group.chunks[number] for number in column.numbers)
-        styles = [ChunkStyle.of(*one) for one in zip(own_chunks, lengths, strict=True)]
+        styles = list(map(ChunkStyle.of, own_chunks, column.lengths))
         has_page_index = any(style.has_page_index for style in styles)
         shared = (*_type_options(column).values(), has_page_index)
         some, found = alike.setdefault(shared, ([], []))

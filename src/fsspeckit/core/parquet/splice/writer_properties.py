@@ -8,6 +8,7 @@ pyarrow's writer.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ _WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 _WIDTH_OF_NUMBER = dict(enumerate(_WIDTHS.values(), start=1))
 _LENGTH_BYTES = 4
+_UNKNOWN = 64
+"""The size that a string is taken to have where a footer does not say."""
 _DATA_PAGES = (DATA_PAGE, DATA_PAGE_V2)
 # Of a column chunk: the number of NULLs, the pages of each encoding, the bytes of all strings.
 _CHUNK_FACTS: Spec = {12: {3: INT}, 13: [{1: INT, 2: INT, 3: INT}], 16: {1: INT}}
@@ -278,10 +281,8 @@ def dictionary_pays(chunk: Chunk, length: int | None = None) -> bool:
         length: The size of its values, where the schema states one.
     """
     known = chunk.metadata
-    stated = {number: known.raw[number] for number in _CHUNK_FACTS if number in known.raw}
-    kinds = {number: known.kinds[number] for number in stated}
     try:
-        facts = decode(encode(Struct({}, stated, kinds)), _CHUNK_FACTS)[0].values
+        facts = _facts(chunk)
         pages = [tuple(one.values[n] for n in (1, 2, 3)) for one in facts.get(13, ())]
     except (ThriftError, KeyError):
         return True  # readers do not need these fields
@@ -290,11 +291,32 @@ def dictionary_pays(chunk: Chunk, length: int | None = None) -> bool:
     if sum(count for _, count in data) > 2 * indexed:
         return False  # the writer has given it up, and written most pages without it
     values = known.values[5] - facts.get(12, Struct()).values.get(3, 0)
+    if not values:
+        return True  # nothing is known about the values that replace NULLs
     width = length or _WIDTH_OF_NUMBER.get(known.values[1])
     if width is not None:
         return _saves_enough(chunk.raw_bytes, values * width)
     texts = facts.get(16, Struct()).values.get(1)
     return texts is None or _saves_enough(chunk.raw_bytes, values * _LENGTH_BYTES + texts)
+
+
+def decoded_bytes(chunk: Chunk, length: int | None = None) -> int:
+    """About how much memory the values of a chunk take, which may be few bytes in the file."""
+    values: int = chunk.metadata.values[5]
+    width = length or _WIDTH_OF_NUMBER.get(chunk.metadata.values[1])
+    texts: int | None = None
+    if width is None:
+        with suppress(ThriftError):
+            texts = _facts(chunk).get(16, Struct()).values.get(1)
+    plain = values * (width or _LENGTH_BYTES) + texts if texts else values * (width or _UNKNOWN)
+    return max(chunk.raw_bytes, plain)
+
+
+def _facts(chunk: Chunk) -> dict[int, Any]:
+    known = chunk.metadata
+    stated = {number: known.raw[number] for number in _CHUNK_FACTS if number in known.raw}
+    kinds = {number: known.kinds[number] for number in stated}
+    return decode(encode(Struct({}, stated, kinds)), _CHUNK_FACTS)[0].values
 
 
 def _may_pay(column: pa.ChunkedArray, drawn: pa.Array) -> bool:

@@ -1,0 +1,121 @@
+"""Row groups that are rewritten together: what they may take, and what must not change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.core.parquet.altered import layout_of
+
+import fsspeckit
+from fsspeckit.core.parquet import columns_of, decoded_bytes
+from fsspeckit.core.rewrite.diff import FileDiff
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS, GROUPS = 1000, 8
+
+
+def _write(path: Path, column: Any, **options: Any) -> None:
+    """Write a file with some row groups; ``column`` makes the values of one of them."""
+    path.mkdir()
+    tables = [
+        pa.table({"id": np.arange(number * ROWS, (number + 1) * ROWS), "v": column(number)})
+        for number in range(GROUPS)
+    ]
+    with pq.ParquetWriter(path / "a.parquet", tables[0].schema, **options) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=ROWS)
+
+
+def _merge(path: Path, value: Any, kind: pa.DataType) -> int:
+    ids = pa.array(np.arange(GROUPS) * ROWS)
+    source = pa.table({"id": ids, "v": pa.array([value] * GROUPS, kind)})
+    return fsspeckit.merge(source, str(path), "upsert", ["id"], engine="pyarrow").updated
+
+
+def _file(path: Path) -> Path:
+    (file,) = path.glob("*.parquet")
+    return file
+
+
+@pytest.mark.parametrize("wrap", ["list", "struct"])
+def test_dictionaries_inside_of_columns_of_several_row_groups(tmp_path: Path, wrap: str) -> None:
+    words = pa.array([f"word {n % 3}" for n in range(ROWS)]).dictionary_encode()
+    if wrap == "list":
+        values: pa.Array = pa.ListArray.from_arrays(np.arange(ROWS + 1, dtype=np.int32), words)
+        new: Any = ["new"]
+    else:
+        values, new = pa.StructArray.from_arrays([words], ["w"]), {"w": "new"}
+    _write(tmp_path / "data", lambda number: values)
+    plain = pa.list_(pa.string()) if wrap == "list" else pa.struct({"w": pa.string()})
+    assert _merge(tmp_path / "data", new, plain) == GROUPS
+    found = pq.read_table(_file(tmp_path / "data"))["v"].to_pylist()
+    expected = values.to_pylist() * GROUPS
+    expected[::ROWS] = [new] * GROUPS
+    assert found == expected
+
+
+@pytest.mark.parametrize("kind", ["constant", "text", "nested text"])
+def test_row_groups_are_taken_by_what_they_decode_to(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "x" * 2000
+    values: Any = {
+        "constant": lambda number: np.zeros(ROWS),
+        "text": lambda number: [text] * ROWS,
+        "nested text": lambda number: [{"w": text}] * ROWS,
+    }[kind]
+    _write(tmp_path / "data", values)
+    layout = layout_of(_file(tmp_path / "data"))
+    column = columns_of(layout.elements)[1]
+    (chunk,) = (layout.groups[0].chunks[number] for number in column.numbers)
+    wanted = ROWS * (8 if kind == "constant" else 2000)
+    assert wanted <= decoded_bytes(chunk, column.lengths[0]) <= wanted + 4 * ROWS
+    assert chunk.raw_bytes < wanted / 2
+    largest = max(sum(map(decoded_bytes, group.chunks)) for group in layout.groups)
+    monkeypatch.setattr("fsspeckit.core.rewrite.diff.MAX_RUN_BYTES", 3 * largest)
+    runs = list[int]()
+    take = FileDiff.old_rows
+
+    def count(self: FileDiff, numbers: Any, *arguments: Any) -> pa.Table:
+        runs.append(len(numbers))
+        return take(self, numbers, *arguments)
+
+    monkeypatch.setattr(FileDiff, "old_rows", count)
+    new: Any = 1.5 if kind == "constant" else {"w": "new"} if "nested" in kind else "new"
+    assert _merge(tmp_path / "data", new, pa.scalar(new).type) == GROUPS
+    assert set(runs) == {3, 2}
+    assert pq.read_table(_file(tmp_path / "data"))["v"].to_pylist()[::ROWS] == [new] * GROUPS
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_row_groups_keep_dictionaries_of_their_own(tmp_path: Path, is_ordered: bool) -> None:
+    def values(number: int) -> pa.DictionaryArray:
+        words = pa.array([f"{number} word {n:04}" for n in range(100)])
+        indices = pa.array(np.arange(ROWS) % 100, pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, words, ordered=is_ordered)
+
+    _write(tmp_path / "data", values)
+    before = _file(tmp_path / "data").stat().st_size
+    for word in ("new", "newer"):
+        assert _merge(tmp_path / "data", word, pa.string()) == GROUPS
+        assert _file(tmp_path / "data").stat().st_size < 1.2 * before
+    with pq.ParquetFile(_file(tmp_path / "data")) as file:
+        for number in range(GROUPS):
+            column = file.read_row_group(number, columns=["v"])["v"]
+            assert column.type == values(0).type
+            assert len(column.combine_chunks().dictionary) == 101
+            assert column.to_pylist() == ["newer", *values(number).to_pylist()[1:]]
+
+
+def test_a_column_of_nulls_gets_a_dictionary_where_values_repeat(tmp_path: Path) -> None:
+    _write(tmp_path / "data", lambda number: pa.nulls(ROWS, pa.string()))
+    rows = pa.table({"id": np.arange(ROWS * GROUPS), "v": ["the same words"] * ROWS * GROUPS})
+    fsspeckit.merge(rows, str(tmp_path / "data"), "upsert", ["id"], engine="pyarrow")
+    encodings = pq.read_metadata(_file(tmp_path / "data")).row_group(0).column(1).encodings
+    assert "RLE_DICTIONARY" in encodings
