@@ -544,3 +544,22 @@ def test_a_file_without_the_key_column_gets_no_entry(tmp_path: Path) -> None:
     nothing = pa.schema([("id", pa.int64()), ("v", pa.string())]).empty_table()
     result = PyarrowDatasetIO().merge(nothing, str(data), "upsert", ["id"], key_index=True)
     assert (result.inserted, result.updated) == (0, 0)
+
+
+@pytest.mark.parametrize("is_write", [False, True])
+def test_an_interrupt_after_the_commit_says_that_it_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_write: bool
+) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    io.merge(rows, path, "upsert", ["id"], key_index=True)
+
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(key_index.StoredKeyIndex, "update", interrupt)
+    new = pa.table({"id": [3], "v": ["c"]})
+    with pytest.raises(KeyboardInterrupt) as raised:
+        io.write_dataset(new, path) if is_write else io.merge(new, path, "upsert", ["id"])
+    assert getattr(raised.value, "committed", None) == 2
+    assert sorted(io.read_dataset(path)["id"].to_pylist()) == [1, 2, 3]

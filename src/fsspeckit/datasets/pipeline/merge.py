@@ -300,12 +300,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
             )
-            try:
+            with after_commit(outcome.number):
                 self._known.save()
                 self._update_index(outcome.number)
-            except BaseException as interrupt:  # keeps its type, but says what it left
-                mark_committed(interrupt, outcome.number)
-                raise
         return outcome
 
     def _update_index(self, number: int | None = None) -> None:
@@ -628,6 +625,16 @@ class RetryPolicy:
 def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
     """Return a staged file with the rows and bytes that it must have when it is published."""
     return replace(file, rows=rows, size=root.filesystem.size(file.path))
+
+
+@contextmanager
+def after_commit(number: int) -> Iterator[None]:
+    """Mark an interrupt of what follows a commit: the commit is there."""
+    try:
+        yield
+    except BaseException as interrupt:  # keeps its type, but says what it left
+        mark_committed(interrupt, number)
+        raise
 
 
 def _reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.planning import detect_partition_columns, read_target
-from fsspeckit.datasets.pipeline.merge import Phases, complete, lazy_staging, run_with_retries
+from fsspeckit.datasets.pipeline.merge import (
+    Phases,
+    after_commit,
+    complete,
+    lazy_staging,
+    run_with_retries,
+)
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
 from fsspeckit.display import (
     Card,
@@ -142,7 +148,8 @@ def _write(
                 storage, snapshot, stage(), first, facts, replan=change, retries=retries
             )
             # Of local files that were there before, the next merge reads the keys.
-            index.update(target, (), begun=0.0, number=outcome.number)
+            with after_commit(outcome.number):
+                index.update(target, (), begun=0.0, number=outcome.number)
     files = [
         FileWriteMetadata(
             storage.root.to_user_path(storage.path(file.final)),
