@@ -421,7 +421,6 @@ class TestRouting:
             ("id",),
             dict.fromkeys(paths.values(), ("v",)),
             {paths[number]: starts for number, starts in self.starts.items()},
-            keep_others=True,
         )
         asked: list[list[str]] = []
         held: Any = _Asking(rewriter, asked)
@@ -459,7 +458,7 @@ class _Asking:
         positions, _ = read_pairs(self.root, file.pairs)
         found = np.searchsorted(self.rewriter.windows[file.path], positions, "right") - 1
         for window in np.unique(found).tolist():
-            self.asked.append(load(window, None)["v"].to_pylist())
+            self.asked.append(load(window, None, ["v"])["v"].to_pylist())
 
 
 class TestDirectRewrite:
@@ -476,7 +475,6 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array(starts)},
-            keep_others=True,
         )
         pairs = RowPairs.of(root, stage, wanted, wanted, 4096)
         ((_, done),) = rewriter([RewriteFile(path, (pairs,))])
@@ -495,7 +493,6 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array([0, 20])},
-            keep_others=True,
         )
         two = [RowPairs.of(root, stage, np.array(p), np.array(p), 4096) for p in ([30, 31], [1, 2])]
         ((_, done),) = rewriter([RewriteFile(path, tuple(two))])

@@ -46,6 +46,9 @@ class MergeStrategy(StrEnum):
     DEDUPLICATE = "deduplicate"
     """Reduce the source to one row for each key, then upsert."""
 
+    DELETE = "delete"
+    """Delete the rows whose key is in the source; of the source only its keys are used."""
+
     @classmethod
     def of(cls, value: str) -> MergeStrategy:
         """Return the strategy of this name.
@@ -122,7 +125,7 @@ class MergeResult(Displayed):
     """Target rows that matched a source row, whether or not a value differed."""
 
     deleted: int
-    """Rows that were deleted; by ``full_merge`` only."""
+    """Rows that were deleted."""
 
     files: list[MergeFileMetadata]
     """Every rewritten, inserted and preserved file."""
@@ -139,6 +142,13 @@ class MergeResult(Displayed):
     metrics: dict[str, Any] = field(default_factory=dict)
     """Files and bytes at each step of pruning, seconds of each phase, and other facts."""
 
+    late: int = 0
+    """Target rows that stayed because they are at least as new as their source row."""
+
+    not_found: int = 0
+    """Source rows that changed nothing because the target does not have their key: those that
+    delete, and with ``update`` all of them."""
+
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
 
@@ -147,12 +157,16 @@ class MergeResult(Displayed):
 
         return Card(
             f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "
-            f"{self.updated:,} updated, {self.deleted:,} deleted; "
+            f"{self.updated:,} updated, {self.deleted:,} deleted{self._without_effect()}; "
             f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),
         )
+
+    def _without_effect(self) -> str:
+        counts = {"late": self.late, "not found": self.not_found}
+        return "".join(f", {count:,} {name}" for name, count in counts.items() if count)
 
     def _groups(self) -> list[FileGroup]:
         """Return the files by what happened to them; preserved files by what ruled them out."""

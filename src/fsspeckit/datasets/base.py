@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.keys import as_names
+from fsspeckit.core.keys import as_keys, as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
@@ -111,6 +111,8 @@ class DatasetIO:
         key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        delete_when: str | None = None,
+        only_newer: str | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -121,7 +123,8 @@ class DatasetIO:
                 paths of Parquet. A path without a scheme is on the filesystem of the dataset, if
                 one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
-            strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+            strategy: ``insert``, ``update``, ``upsert``, ``full_merge``, ``deduplicate`` or
+                ``delete``.
             key_columns: The key columns: rows with equal keys are the same row. A single name may
                 be given as a string, here and wherever columns are named.
             partition_columns: The hive partition columns; by default those of the dataset.
@@ -146,6 +149,13 @@ class DatasetIO:
                 columns is used and kept up to date, if there is one.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            delete_when: A boolean column of the source, which is not stored. Where it is true, the
+                row of the target with this key is deleted, in whatever partition it is; of such a
+                source row only the key is used. A key that is not there is counted in
+                ``not_found``.
+            only_newer: A column of source and target. A source row replaces or deletes a target
+                row only if its value there is greater; NULL is below every value and NaN above.
+                Rows that stay because of this are counted in ``late``.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -187,9 +197,70 @@ class DatasetIO:
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            delete_when=delete_when,
+            only_newer=only_newer,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
+        return run_merge(self._engine, storage, source, options)
+
+    def delete(
+        self,
+        keys: Any,
+        path: str,
+        key_columns: str | Sequence[str],
+        *,
+        filesystem: Any = None,
+        null_keys: NullPolicy = "error",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete the rows with some keys, rewriting only the files that have one.
+
+        The same as :meth:`merge` with the strategy ``delete``, which can be planned first. A file
+        that loses all its rows is removed; the last one of a dataset stays, without rows.
+
+        Args:
+            keys: The keys: a list of values for one key column or of tuples for several, an Arrow
+                array, or data as for :meth:`merge`, of which only the key columns are used.
+            path: The dataset's directory, path or URL.
+            key_columns: The key columns. Other columns of the dataset, its partition columns too,
+                play no part.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            null_keys: ``"error"`` refuses NULL in a key; ``"match"`` deletes rows with NULL there.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Counts of rows, and every file with what happened to it. ``deleted`` counts rows of the
+            target, ``not_found`` keys that it does not have; a key may be given several times.
+
+        Raises:
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the deletion is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2, 3]}), "memory://doc-io-delete")
+            >>> result = io.delete([2, 9], "memory://doc-io-delete", ["id"])
+            >>> result.deleted, result.not_found, result.target_count_after
+            (1, 1, 2)
+        """
+        options = MergeOptions.of(
+            strategy="delete",
+            key_columns=key_columns,
+            null_keys=null_keys,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+        given = as_keys(keys, options.key_columns)
+        storage, source = self._open(given, path, filesystem)
         return run_merge(self._engine, storage, source, options)
 
     @parameters_of(merge)

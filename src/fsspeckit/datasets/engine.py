@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.storage import DataFile, Root, Stage, StagedFile
 
@@ -137,15 +137,13 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         target: Target,
         matches: Matches[PositionsT],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
-        """Rewrite the given files with the matching rows replaced, where a value changes.
+        """Rewrite the given files with the matching rows replaced or deleted, where that changes.
 
-        ``files`` says by canonical path where each new file goes. Rows without a match stay if
-        ``keep_others``; with ``force`` every given file is rewritten, even without a change.
+        ``files`` says by canonical path where each new file goes, ``rules`` what happens to rows.
         ``finish`` may be called in any thread for a file that is written: it waits for the disk
         while other files are being encoded. Files that it is not called for are finished later.
         """

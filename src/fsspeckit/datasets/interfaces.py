@@ -107,6 +107,8 @@ class DatasetHandler(Protocol):
         key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        delete_when: str | None = None,
+        only_newer: str | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.
@@ -128,6 +130,24 @@ class DatasetHandler(Protocol):
         """Do what a plan says; refused, with nothing changed, if the files have changed since.
 
         The plan was made by the same engine in the same process, and is executed once.
+        """
+        ...
+
+    def delete(
+        self,
+        keys: Any,
+        path: str,
+        key_columns: str | Sequence[str],
+        *,
+        filesystem: Any = None,
+        null_keys: NullPolicy = "error",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete the rows with some keys: :meth:`merge` with the strategy ``delete``.
+
+        A file that has none of the keys stays as it is; one that loses all its rows is removed.
         """
         ...
 

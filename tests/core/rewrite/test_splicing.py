@@ -39,7 +39,7 @@ from fsspeckit.core.parquet.splice.assembler import (
     page_options,
     writer_styles,
 )
-from fsspeckit.core.rewrite import Replacement, diff, rewrite, rewriter
+from fsspeckit.core.rewrite import Replacement, RowRules, diff, rewrite, rewriter
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -272,11 +272,12 @@ def test_row_groups_that_lose_all_rows_are_dropped(tmp_path: Path) -> None:
     assert same(read(new), edit.rows)
 
 
-def test_a_file_that_loses_all_rows_keeps_its_schema(tmp_path: Path) -> None:
+def test_a_file_that_loses_all_rows_is_not_written(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     done = Edit([], TABLE.slice(0, 0), keep_others=False).on_disk(path, new)
-    assert (done.is_new, done.rows) == (True, 0)
-    assert read(new).schema.equals(TABLE.schema)
+    assert (done.is_removed, done.is_new, done.rows) == (True, False, 0)
+    assert done.deleted_rows == TABLE.num_rows
+    assert not new.exists()
 
 
 def test_small_row_groups_are_joined(tmp_path: Path) -> None:
@@ -540,7 +541,7 @@ def test_a_forced_rewrite_is_a_full_one(tmp_path: Path) -> None:
     done = rewrite(
         open_root(tmp_path),
         str(path),
-        Replacement(nothing, nothing, force=True),
+        Replacement(nothing, nothing, RowRules(force=True)),
         lambda numbers: TABLE.take(pa.array(numbers)),
         str(new),
     )

@@ -1,10 +1,11 @@
-"""Data files with some of their rows replaced, and new files."""
+"""Data files with some of their rows replaced or deleted, and new files."""
 
 from __future__ import annotations
 
-from fsspeckit.core.rewrite.diff import Replacement, Rewritten
+from fsspeckit.core.rewrite.diff import Rewritten
 from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
+from fsspeckit.core.rewrite.rules import Replacement, RowRules
 
 __all__ = [
     "FileLimits",
@@ -12,6 +13,7 @@ __all__ = [
     "NewFiles",
     "Replacement",
     "Rewritten",
+    "RowRules",
     "basename_of",
     "read_file_properties",
     "rewrite",

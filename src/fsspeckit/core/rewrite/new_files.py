@@ -19,6 +19,7 @@ from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
 from fsspeckit.core.rewrite.diff import stored_rows
 from fsspeckit.core.rewrite.rewriter import open_writer
+from fsspeckit.core.rewrite.rules import is_true
 from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -186,6 +187,7 @@ class NewFiles:
         template: The name of files.
         other_types: Types that a column has in other files of the dataset, by its name: for values
             that do not fit the type in ``properties``.
+        delete_when: The column that marks rows which are not written; it is not stored.
     """
 
     def __init__(
@@ -198,12 +200,14 @@ class NewFiles:
         limits: FileLimits,
         template: str | None = None,
         other_types: Mapping[str, Sequence[pa.DataType]] | None = None,
+        delete_when: str | None = None,
     ) -> None:
         self._root = root
         self._stage = stage
         self._properties = properties
         self._known = [properties]
         self._other_types = other_types or {}
+        self._delete_when = delete_when
         self._partitions = partitions
         self._directories = directories
         self._limits = limits
@@ -231,7 +235,7 @@ class NewFiles:
             SchemaMismatchError: If a value does not fit.
             InvalidArgumentError: If a partition value cannot be a directory name.
         """
-        for part, values in self._split(rows):
+        for part, values in self._split(self._wanted(rows)):
             directory = self._directories.directory(list(values.values()))
             self._check_length(directory)
             plain = {name: value.as_py() for name, value in values.items()}
@@ -253,6 +257,7 @@ class NewFiles:
             self._limits,
             self._template,
             self._other_types,
+            self._delete_when,
         )
 
     def adopt(self, files: Iterable[NewFile]) -> None:
@@ -297,8 +302,18 @@ class NewFiles:
         if self._spill is not None:
             self._spill.close()
 
+    def _wanted(self, rows: pa.Table) -> pa.Table:
+        """The rows that do not delete, without the column that says so."""
+        if self._delete_when is None:
+            return rows
+        deletes = is_true(rows.column(self._delete_when))
+        rows = rows.drop_columns(self._delete_when)
+        return take_rows(rows, pa.array(np.flatnonzero(~deletes))) if deletes.any() else rows
+
     def _split(self, rows: pa.Table) -> Iterator[tuple[pa.Table, dict[str, pa.Scalar]]]:
         """The rows of each partition."""
+        if not rows.num_rows:
+            return
         if not len(self._partitions):
             yield rows, {}
             return

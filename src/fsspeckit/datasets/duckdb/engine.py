@@ -102,12 +102,14 @@ class DuckDBEngine(ArrowEngine):
     def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
         """Return the keys that take part; DuckDB finds duplicates, so they need no index."""
         table = source.columns(key_and_order_columns(target, options, source.schema.names))
-        found = source_keys(table, target, options.null_keys).keys
+        marks = options.delete_when
+        found = source_keys(table, target, options.null_keys, marks).keys
         keys = found.select([column.name for column in target.key_columns])
         with self._cursor() as cursor:
             is_unique = _is_unique(cursor, keys.rename_columns(_key_names(target)))
         rows = chosen_rows(table, options, None if is_unique else KeyIndex(keys).groups)
-        return IndexedKeys(found if rows is None else found.take(pa.array(rows)), None, rows)
+        found = found if rows is None else found.take(pa.array(rows))
+        return IndexedKeys(found, None, rows, marks)
 
     def locate(
         self, keys: IndexedKeys, target: Target, work: Work, progress: Progress

@@ -18,13 +18,17 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import pyarrow as pa
+
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
+    check_deciding_columns,
     check_fits,
+    check_rules,
     new_files,
     plain_basename,
     read_checked_target,
@@ -276,6 +280,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         check_columns("key_columns", self._options.key_columns, available)
         if self._options.order_by:
             check_columns("order_by", self._options.order_by, available)
+        check_deciding_columns(self.source.schema, self._options.rules)
         if self._options.deletes and not self.source.num_rows and not self._options.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
@@ -353,10 +358,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 strategy = self._options.strategy.value
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
-            check_fits(self.source.schema, target)
-            keys = self._engine.keys(self.source, target, self._options)
+            self._check_source(target)
+            # A key is deleted in whatever partition it is.
+            parts = () if self._options.only_keys else target.partition_columns
+            searched = replace(target, partition_columns=parts)
+            keys = self._engine.keys(self.source, searched, self._options)
             draft = plan_files(
-                target,
+                searched,
                 keys,
                 self._options.strategy.value,
                 trust_partitions=self._options.trust_partitions,
@@ -364,7 +372,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 index=self._index,
             )
         with self._phases.timed("match"):
-            matches = self._engine.match(self.source, keys, target, draft, self._phases.report)
+            matches = self._engine.match(self.source, keys, searched, draft, self._phases.report)
         if matches.moved and self._options.updates:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
@@ -381,15 +389,24 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
+        schema = self.source.schema
+        if self._options.only_keys:
+            schema = pa.schema([schema.field(name) for name in self._options.key_columns])
         return read_checked_target(
             self._storage,
             snapshot,
             self._options.key_columns,
-            self.source.schema,
+            schema,
             self._options.partition_columns,
             self._known.reader(partial(self._engine.footers, stage=self._stage)),
             strict=strict,
         )
+
+    def _check_source(self, target: Target) -> None:
+        """Refuse a source that does not fit the target; to delete, its keys are all it needs."""
+        if not self._options.only_keys:
+            check_rules(target, self._options.rules)
+            check_fits(self._stored_schema(target), target)
 
     def _rewrite(self, matches: Matches[PositionsT]) -> None:
         """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
@@ -413,15 +430,16 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             attempt.target,
             matches,
             staged,
-            not self._options.deletes,
+            self._options.rules,
             self._phases.report,
             self._finish,
-            self._options.rewrite_all,
         )
         for path, done in attempt.rewrites.items():
             if done.is_new:
                 file = replace(staged[path], path=done.path or staged[path].path)
                 attempt.rewritten[path] = (file, done.rows)
+            elif done.is_removed:
+                attempt.removed.append(path)
 
     def _finish(self, file: StagedFile) -> None:
         self._stage().finish(file)
@@ -435,16 +453,33 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def _insert(self, matches: Matches[PositionsT]) -> None:
         attempt = self._attempt
         with new_files(
-            self._storage, self._stage, attempt.target, self.source.schema, self._options.files
+            self._storage,
+            self._stage,
+            attempt.target,
+            self._stored_schema(attempt.target),
+            self._options.files,
+            self._options.delete_when,
         ) as writer:
             if self._options.inserts and matches.unmatched:
                 attempt.inserted = self._engine.insert(self.source, matches, writer)
-            elif attempt.removed and len(attempt.removed) == len(attempt.target.footers):
+            is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
+            if is_empty and not attempt.inserted:
                 self._keep_last_file(writer)
+
+    def _stored_schema(self, target: Target) -> pa.Schema:
+        """Return the columns that rows of the dataset have."""
+        if self._options.only_keys:
+            parts = [pa.field(part.name, part.type) for part in target.partition_columns]
+            stored = [f for f in target.types if f.name not in {part.name for part in parts}]
+            return pa.schema([*stored, *parts])
+        names = self._options.rules.stored(self.source.schema.names)
+        return pa.schema([self.source.schema.field(name) for name in names])
 
     def _keep_last_file(self, writer: NewFiles) -> None:
         """Keep the last file, without rows, where no other is left: it has the schema."""
-        last = self._attempt.removed.pop()
+        order = [footer.file.path for footer in self._attempt.target.footers]
+        last = max(self._attempt.removed, key=order.index)
+        self._attempt.removed.remove(last)
         writer.write_empty(self._root.relative(last).rpartition("/")[0])
         (new,) = writer.finish()
         self._attempt.rewritten[last] = (new.staged, 0)
@@ -468,20 +503,32 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             engine=self._engine.name,
             strategy=self._options.strategy.value,
             key_columns=self._options.key_columns,
-            counts={name: counts[name] for name in ("inserted", "updated", "deleted")},
+            counts={name: counts[name] for name in self._counted},
             started=self._started,
         )
 
+    @property
+    def _counted(self) -> tuple[str, ...]:
+        """Return the counts of the commit record."""
+        rules = self._options.rules
+        late = ("late",) if rules.only_newer is not None else ()
+        not_found = ("not_found",) if rules.deletes or rules.delete_when is not None else ()
+        return "inserted", "updated", "deleted", *late, *not_found
+
     def _counts(self) -> dict[str, int]:
-        attempt = self._attempt
-        matched = attempt.matches.files.values() if attempt.matches else ()
-        updated = sum(match.rows for match in matched) if self._options.updates else 0
-        before = attempt.target.rows
+        attempt, done = self._attempt, self._attempt.rewrites.values()
+        inserted = sum(new.rows for new in attempt.inserted)
+        # The last file of a dataset may be kept without rows.
+        dropped = {*attempt.removed, *attempt.rewritten} - attempt.rewrites.keys()
+        deleted = sum(f.rows for f in attempt.target.footers if f.file.path in dropped)
+        unmatched = attempt.matches.unmatched if attempt.matches else 0
         return {
-            "before": before,
-            "inserted": sum(new.rows for new in attempt.inserted),
-            "updated": updated,
-            "deleted": before - updated if self._options.deletes and attempt.matches else 0,
+            "before": attempt.target.rows,
+            "inserted": inserted,
+            "updated": sum(one.replaced_rows for one in done),
+            "deleted": deleted + sum(one.deleted_rows for one in done),
+            "late": sum(one.late_rows for one in done),
+            "not_found": unmatched - inserted if self._options.updates else 0,
         }
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
@@ -501,6 +548,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             updated=counts["updated"],
             deleted=counts["deleted"],
             files=files,
+            late=counts["late"],
+            not_found=counts["not_found"],
             metrics=self._metrics(outcome),
             **paths,
         )

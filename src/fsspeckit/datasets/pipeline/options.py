@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.core.rewrite import FileLimits, basename_of
+from fsspeckit.core.rewrite import FileLimits, RowRules, basename_of
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
@@ -163,6 +163,12 @@ class MergeOptions:
     key_index: bool | None = None
     """Whether the dataset gets or loses a key index; None if that stays as it is."""
 
+    delete_when: str | None = None
+    """The boolean column of the source that is true in rows that delete their key."""
+
+    only_newer: str | None = None
+    """The column that must be greater in a source row than in the target row it replaces."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -207,27 +213,71 @@ class MergeOptions:
         for name, policies in _POLICIES.items():
             if getattr(self, name) not in policies:
                 raise InvalidArgumentError.choice(name, getattr(self, name), policies)
+        for name in ("delete_when", "only_newer"):
+            self._check_deciding(name, getattr(self, name))
+
+    def _check_deciding(self, name: str, column: object) -> None:
+        """Check an argument that names a column which decides about rows."""
+        if column is None:
+            return
+        if not isinstance(column, str) or not column:
+            raise InvalidArgumentError(
+                f"{name} must be the name of a column, got {column!r}.", argument=name
+            )
+        if self.strategy in (MergeStrategy.INSERT, MergeStrategy.DELETE):
+            what = "changes no existing row" if not self.updates else "deletes every matching row"
+            raise InvalidArgumentError(
+                f"{name} has no use with the strategy {self.strategy.value!r}, which {what}.\n"
+                f"Hint: leave out {name}, or use upsert.",
+                argument=name,
+            )
+        if name == "delete_when" and column in (*self.key_columns, *self.order_by):
+            raise InvalidArgumentError(
+                f"delete_when {column!r} cannot be a key column or a column to order by: it is "
+                "not stored.",
+                argument=name,
+            )
 
     @property
     def duplicates(self) -> DuplicatePolicy:
-        """What happens to a source key that occurs twice: ``deduplicate`` keeps the last row."""
-        if self.strategy is MergeStrategy.DEDUPLICATE and self.duplicate_keys == "error":
+        """What happens to a source key that occurs twice: ``deduplicate`` keeps the last row.
+
+        To delete a key twice is to delete it.
+        """
+        reducing = (MergeStrategy.DEDUPLICATE, MergeStrategy.DELETE)
+        if self.strategy in reducing and self.duplicate_keys == "error":
             return "last"
         return self.duplicate_keys
 
     @property
     def inserts(self) -> bool:
         """Whether unknown keys are appended."""
-        return self.strategy is not MergeStrategy.UPDATE
+        return self.strategy not in (MergeStrategy.UPDATE, MergeStrategy.DELETE)
 
     @property
     def updates(self) -> bool:
-        """Whether rows of known keys are replaced."""
+        """Whether rows of known keys are replaced or deleted."""
         return self.strategy is not MergeStrategy.INSERT
 
     @property
+    def only_keys(self) -> bool:
+        """Whether only the keys of the source are used."""
+        return self.strategy is MergeStrategy.DELETE
+
+    @property
+    def rules(self) -> RowRules:
+        """What happens to the rows of an affected file."""
+        return RowRules(
+            keep_others=not self.deletes,
+            force=self.rewrite_all,
+            deletes=self.only_keys,
+            delete_when=self.delete_when,
+            only_newer=self.only_newer,
+        )
+
+    @property
     def deletes(self) -> bool:
-        """Whether rows whose key the source does not have are deleted."""
+        """Whether rows whose key the source does *not* have are deleted."""
         return self.strategy is MergeStrategy.FULL_MERGE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
     from fsspeckit.storage import DataFile, Root, StagedFile
@@ -145,23 +145,23 @@ class ArrowEngine:
         target: Target,
         matches: Matches[ArrowPositions],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
         footers = [footer for footer in target.footers if footer.file.path in files]
-        columns = stored_columns(target, footers, source.schema.names)
+        columns = stored_columns(target, footers, rules.stored(source.schema.names))
 
         def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
             new = rewrite(
                 target.root,
                 path,
-                Replacement(found.positions, found.source_rows, keep_others, force),
+                replace(found, rules=rules),
                 lambda rows: source.take(rows).select(columns[path]),
                 files[path].path,
+                deciding=lambda rows: source.take(rows, rules.columns),
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),

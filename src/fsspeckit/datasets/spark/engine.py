@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
@@ -184,7 +184,8 @@ class SparkEngine:
         self, source: SparkSource, target: Target, options: MergeOptions
     ) -> DriverKeys | ResolvedKeys:
         """Return the keys that take part: indexed by the driver if it can hold them."""
-        if not source.has_order and not options.order_by and options.duplicates != "error":
+        needs_order = options.duplicates != "error" and not options.only_keys
+        if needs_order and not source.has_order and not options.order_by:
             raise InvalidArgumentError(
                 f"{options.strategy.value} with duplicate_keys={options.duplicates!r} needs "
                 "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
@@ -195,10 +196,12 @@ class SparkEngine:
         limits = self._limits
         wanted = key_and_order_columns(target, options, source.schema.names)
         order = tuple(key_column(n, source.schema.field(n).type) for n in options.order_by)
-        columns = KeyColumns.of(target, order)
+        columns = KeyColumns.of(target, options.delete_when, order)
         if source.num_rows <= limits.broadcast_max_given_keys or self._can_index(source, columns):
             found = index_keys(source.columns(wanted), target, options)
-            return DriverKeys(found.keys, found.index, found.chosen, options=options)
+            return DriverKeys(
+                found.keys, found.index, found.chosen, found.delete_when, options=options
+            )
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
         index_keys(empty, target, options)  # what is wrong with the columns is wrong here too
         return self._resolved(source, target, columns, options)
@@ -226,7 +229,7 @@ class SparkEngine:
             tuple(part.name for part in target.partition_columns),
         )
         work = row_ranges(self._limits, source.num_rows, self._jobs.tasks)
-        schema = f"{columns.ddl('k', 'p', 'o')}, row bigint"
+        schema = f"{columns.ddl('k', 'p', 'd', 'o')}, row bigint"
         every = self._jobs.map_items_to_rows(ReadKeys(source.rows, columns), work, schema)
         grouped = deduplicate_keys(self._jobs.functions, every, columns, options.duplicates)
         phase = "resolve the keys for"
@@ -308,12 +311,12 @@ class SparkEngine:
         if isinstance(keys, ResolvedKeys):
             sent: IndexedKeys | StagedKeys = keys.staged
         elif keys.count > self._limits.broadcast_max_given_keys:
-            sent = keys.staged(source, KeyColumns.of(target))
+            sent = keys.staged(source, KeyColumns.of(target, keys.delete_when))
         else:
             if _rewrites_in_scans(keys.options):
-                rewriter = rewriter_for(source, target, self._limits, not keys.options.deletes)
+                rewriter = rewriter_for(source, target, self._limits, keys.options.rules)
             # Without the options: its progress may be a function of this process only.
-            sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
+            sent = IndexedKeys(keys.keys, keys.index, keys.chosen, keys.delete_when)
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
         found: list[FoundRows] = []
@@ -423,7 +426,7 @@ class SparkEngine:
         F = self._jobs.functions
         columns = keys.staged.columns
         ours = self._jobs.map_items_to_rows(
-            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p')}, row bigint"
+            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p', 'd')}, row bigint"
         )
         theirs = self._jobs.map_items_to_rows(
             ScanFiles(target),
@@ -442,7 +445,7 @@ class SparkEngine:
         theirs = theirs.hint("merge")
         # Rows without a match go by where they are in the source, so that they are read together.
         bucketed = -1 - F.floor(F.col("row") / F.lit(bucket))
-        wanted = [*columns.starting("k", "p"), "row", "position"]
+        wanted = [*columns.starting("k", "p", "d"), "row", "position"]
         return (
             ours.join(theirs, reduce(and_, same), "left")
             .select(F.coalesce("file", bucketed).alias("route"), *wanted)
@@ -456,16 +459,15 @@ class SparkEngine:
         target: Target,
         matches: Matches[Any],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files, in the tier of the match."""
         found = matches.positions
         if not isinstance(found, _TaskPositions):
             return self._driver.rewrite(
-                source.local, target, matches, files, keep_others, progress, finish, force
+                source.local, target, matches, files, rules, progress, finish
             )
         done = {path: found.rewritten[path] for path in files if path in found.rewritten}
         chosen = [
@@ -474,7 +476,7 @@ class SparkEngine:
             if footer.file.path in files and footer.file.path not in done
         ]
         some = subset(target, chosen)
-        task = rewriter_for(source, some, self._limits, keep_others, force)
+        task = rewriter_for(source, some, self._limits, rules)
         work = [
             (RewriteFile(footer.file.path, found.pairs.get(footer.file.path, ())), footer.file.size)
             for footer in some.footers

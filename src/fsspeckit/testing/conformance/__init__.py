@@ -22,6 +22,7 @@ import pytest
 
 _PARTS = (
     *(
+        "changes",
         "concurrency",
         "crashes",
         "files",
@@ -38,6 +39,11 @@ _PARTS = (
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from fsspeckit.testing.conformance.changes import (  # noqa: E402
+    DeleteTests,
+    DeleteWhenTests,
+    OnlyNewerTests,
+)
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.files import (  # noqa: E402
@@ -83,6 +89,9 @@ class EngineTests(
     FullMergeTests,
     EdgeTests,
     OptionTests,
+    DeleteTests,
+    DeleteWhenTests,
+    OnlyNewerTests,
     ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,
