@@ -17,6 +17,7 @@ from fsspeckit import errors
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.planning.footers import FileFooter, RowGroup
 from fsspeckit.core.planning.target import read_target
+from fsspeckit.core.rewrite import RowRules
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.inserting import (
     InsertShare,
@@ -421,6 +422,7 @@ class TestRouting:
             ("id",),
             dict.fromkeys(paths.values(), ("v",)),
             {paths[number]: starts for number, starts in self.starts.items()},
+            RowRules(),
         )
         asked: list[list[str]] = []
         held: Any = _Asking(rewriter, asked)
@@ -475,6 +477,7 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array(starts)},
+            RowRules(),
         )
         pairs = RowPairs.of(root, stage, wanted, wanted, 4096)
         ((_, done),) = rewriter([RewriteFile(path, (pairs,))])
@@ -493,6 +496,7 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array([0, 20])},
+            RowRules(),
         )
         two = [RowPairs.of(root, stage, np.array(p), np.array(p), 4096) for p in ([30, 31], [1, 2])]
         ((_, done),) = rewriter([RewriteFile(path, tuple(two))])

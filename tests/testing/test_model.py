@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fsspeckit import errors
 from fsspeckit.testing import model, model_source
 from fsspeckit.testing.model import merge_rows
-from fsspeckit.testing.model_source import Row
+
+if TYPE_CHECKING:
+    from fsspeckit.testing.model_source import Row
 
 NAN = float("nan")
 OTHER_NAN = float("inf") - float("inf")

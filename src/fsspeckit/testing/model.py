@@ -11,11 +11,16 @@ to a target row whose key the source has:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fsspeckit import errors
-from fsspeckit.testing.model_source import Row, one_row_per_key, rank, values_of
+from fsspeckit.testing.model_source import one_row_per_key, rank, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsspeckit.testing.model_source import Row
 
 STRATEGIES = {  # what each of them does to rows
     "insert": {"insert"},

@@ -190,7 +190,7 @@ class NewFiles:
         delete_when: The column that marks rows which are not written; it is not stored.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - everything about new files
         self,
         root: Root,
         stage: Callable[[], Stage | WorkerStage],

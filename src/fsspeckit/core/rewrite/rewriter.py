@@ -369,7 +369,7 @@ def _is_indexed(style: ChunkStyle) -> bool:
     return style.has_dictionary and not style.has_bloom
 
 
-def rewrite(
+def rewrite(  # noqa: PLR0913 - one call with everything about a file
     root: Root,
     path: str,
     replacement: Replacement,

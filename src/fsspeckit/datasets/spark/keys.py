@@ -99,7 +99,7 @@ class KeyColumns:
         return {f"{kind}{n}": c for kind, columns in groups for n, c in enumerate(columns)}
 
     def starting(self, *kinds: str) -> list[str]:
-        """Return names of keys (``k``), partitions (``p``), marks (``d``) or of the order (``o``)."""
+        """Return names of keys (``k``), partitions (``p``), marks (``d``) or the order (``o``)."""
         return [name for name in self.names if name[0] in kinds]
 
     def original_names(self, keys: pa.Table) -> pa.Table:

@@ -164,7 +164,7 @@ class RewriteFiles:
     windows: Mapping[str, Rows]
     """By path, the first positions of the windows of a file."""
 
-    rules: RowRules = RowRules()
+    rules: RowRules
     """What happens to the rows of a file."""
 
     types: pa.Schema | None = None
