@@ -80,7 +80,7 @@ def test_no_row_contradicts_the_statistics(rows: pa.Table, texts: list[str], siz
                     assert found == {False}, sql
 
 
-GROUPS = [[1, 2], [3, 5], [5, 5], [None, 7], [None, None]]
+GROUPS: list[list[int | None]] = [[1, 2], [3, 5], [5, 5], [None, 7], [None, None]]
 
 
 @pytest.mark.parametrize(

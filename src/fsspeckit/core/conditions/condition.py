@@ -47,7 +47,7 @@ class Condition:
                 f"{argument} must be SQL text or a pyarrow expression, got {given!r}.",
                 argument=argument,
             )
-        # The parser takes a tenth of a second to load, and tasks do not need it.
+        # The parser takes 0.2 s to load, and tasks do not need it.
         from fsspeckit.core.conditions.sql import parse_sql
 
         return cls(given, parse_sql(ConditionText(argument, given), schema))

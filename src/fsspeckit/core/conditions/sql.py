@@ -56,6 +56,7 @@ _SUPPORTED = (
     "a condition has columns, literals, =, <>, <, <=, >, >=, <=>, IS NULL, IS TRUE, IN, BETWEEN, "
     "LIKE, AND, OR, NOT and parentheses; for anything else pass a pyarrow expression."
 )
+_KEYWORDS = f"a column whose name is a word of SQL is written in backquotes; {_SUPPORTED}"
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -132,7 +133,7 @@ def _parse(condition: ConditionText) -> exp.Expr:
             "write a quote inside of a string twice: 'it''s'.",
         ) from error
     except ParseError as error:
-        raise condition.error(f"it is not SQL: {_where(error)}", _SUPPORTED) from error
+        raise condition.error(f"it is not SQL: {_where(error)}", _KEYWORDS) from error
     found = [tree for tree in trees if tree is not None]
     if not found:
         raise condition.error("it is empty", "write TRUE to select every row.")
@@ -190,8 +191,9 @@ class _Converter:
         names = (name for kinds, name in _NAMES if isinstance(node, kinds))
         known = f"a form of {node.key.upper()}" if type(node) in _PREDICATES else node.key.upper()
         name = next(names, known)
+        hint = _KEYWORDS if isinstance(node, exp.Command) else _SUPPORTED
         return self.condition.error(
-            f"{node.sql(dialect='spark')!r} is {name}, which is not supported here", _SUPPORTED
+            f"{node.sql(dialect='spark')!r} is {name}, which is not supported here", hint
         )
 
     def _check_arguments(self, node: exp.Expr, *known: str) -> None:
@@ -387,6 +389,12 @@ class _Converter:
         if type(node) in (exp.Column, exp.Dot):
             return self.column(node)
         convert = _LITERALS.get(type(node))
+        if convert is None and type(node) in _PREDICATES:
+            raise self.condition.error(
+                f"{node.sql(dialect='spark')!r} is a condition where a value is expected",
+                "compare columns with literals or with each other, and join comparisons by AND, "
+                "OR and NOT.",
+            )
         if convert is None:
             raise self._unsupported(node)
         return convert(self, node)
