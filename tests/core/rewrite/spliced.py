@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import take_rows
-from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
+from fsspeckit.core.rewrite import Replacement, Rewritten, SpliceLimits, rewrite
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ class Edit:
         return take_rows(both, pa.array(index))
 
     def on_disk(
-        self, path: Path, new: Path, keys: Sequence[str] = (), threads: int = 1
+        self,
+        path: Path,
+        new: Path,
+        keys: Sequence[str] = (),
+        threads: int = 1,
+        **limits: int,
     ) -> Rewritten:
         """Write the new file."""
         positions = np.array(self.positions, np.int64)
@@ -48,6 +53,7 @@ class Edit:
             str(new),
             key_columns=keys,
             threads=threads,
+            limits=SpliceLimits(**limits),
         )
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.rewrite.diff import Replacement, Rewritten
-from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
+from fsspeckit.core.rewrite.diff import Replacement, Rewritten, SpliceLimits
+from fsspeckit.core.rewrite.new_files import (
+    BufferLimits,
+    FileLimits,
+    NewFile,
+    NewFiles,
+    basename_of,
+)
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 
 __all__ = [
+    "BufferLimits",
     "FileLimits",
     "NewFile",
     "NewFiles",
     "Replacement",
     "Rewritten",
+    "SpliceLimits",
     "basename_of",
     "read_file_properties",
     "rewrite",
