@@ -29,7 +29,7 @@ from fsspeckit.datasets.pipeline.target_checks import (
     plain_basename,
     read_checked_target,
 )
-from fsspeckit.display import reporting
+from fsspeckit.display import show_progress
 from fsspeckit.errors import (
     Argument,
     ConcurrentModificationError,
@@ -72,7 +72,7 @@ def run_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
     """Merge data into a dataset."""
-    with _reporting(options.progress) as report, lazy_staging(storage) as stage:
+    with reporting(options.progress) as report, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, options, report)
         merge.take(data)
         return merge.result(run_with_retries(storage, merge.run))
@@ -82,7 +82,7 @@ def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
     """Return what a merge would do; nothing is written."""
-    with _reporting(options.progress) as report, ExitStack() as stack:
+    with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
         merge.take(data)
@@ -101,7 +101,7 @@ def run_plan(
     """Execute a plan on the files it was made for, or change nothing."""
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
-    with _reporting(progress) as report:
+    with reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
@@ -637,11 +637,14 @@ def after_commit(number: int) -> Iterator[None]:
         raise
 
 
-def _reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """Return the function that shows progress, for the time of a call."""
-    if callable(progress):
-        return nullcontext(progress)
-    return reporting(progress) if progress else nullcontext(lambda phase, done, total: None)
+def reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the function that progress is reported to, for the time of a call.
+
+    Args:
+        progress: A function, which is called itself; True to show bars or lines; None or False to
+            show nothing.
+    """
+    return nullcontext(progress) if callable(progress) else show_progress(bool(progress))
 
 
 class Phases:

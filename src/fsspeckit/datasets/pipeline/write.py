@@ -13,6 +13,7 @@ from fsspeckit.datasets.pipeline.merge import (
     after_commit,
     complete,
     lazy_staging,
+    reporting,
     run_with_retries,
 )
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
@@ -22,7 +23,6 @@ from fsspeckit.display import (
     FileGroup,
     Listing,
     counted,
-    reporting,
     shortened,
     size,
 )
