@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.rewrite import Replacement, Rewritten, SpliceLimits, rewrite
+from fsspeckit.core.rewrite.diff import DEFAULT_SPLICE_LIMITS
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Edit:
         new: Path,
         keys: Sequence[str] = (),
         threads: int = 1,
-        **limits: int,
+        limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
     ) -> Rewritten:
         """Write the new file."""
         positions = np.array(self.positions, np.int64)
@@ -53,7 +54,7 @@ class Edit:
             str(new),
             key_columns=keys,
             threads=threads,
-            limits=SpliceLimits(**limits),
+            limits=limits,
         )
 
 

@@ -13,6 +13,7 @@ from tests.core.rewrite.spliced import Edit
 
 import fsspeckit
 from fsspeckit.core.parquet import columns_of, decoded_bytes
+from fsspeckit.core.rewrite import SpliceLimits
 from fsspeckit.core.rewrite.diff import FileDiff
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def test_row_groups_are_taken_by_what_they_decode_to(
     starts = list(range(0, GROUPS * ROWS, ROWS))
     edit = Edit(starts, pa.table({"id": starts, "v": [new] * GROUPS}))
     old, rewritten = _file(tmp_path / "data"), tmp_path / "new.parquet"
-    assert edit.on_disk(old, rewritten, keys=["id"], max_run_bytes=3 * largest).is_new
+    limits = SpliceLimits(max_run_bytes=3 * largest)
+    assert edit.on_disk(old, rewritten, keys=["id"], limits=limits).is_new
     assert set(runs) == {3, 2}
     assert pq.read_table(rewritten)["v"].to_pylist()[::ROWS] == [new] * GROUPS
 

@@ -13,6 +13,9 @@ from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import Edit, read, same
 
+from fsspeckit.core.rewrite import SpliceLimits
+from fsspeckit.core.rewrite.diff import DEFAULT_SPLICE_LIMITS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -57,9 +60,9 @@ def _start(part: Any) -> int:
     return int(part.start)
 
 
-def _merge(path: Path, edit: Edit, **limits: int) -> None:
+def _merge(path: Path, edit: Edit, limits: SpliceLimits = DEFAULT_SPLICE_LIMITS) -> None:
     new = path.with_suffix(".new")
-    done = edit.on_disk(path, new, **limits)
+    done = edit.on_disk(path, new, limits=limits)
     assert done.method in ("splice", "column splice"), done.reason
     new.replace(path)
 
@@ -97,7 +100,8 @@ def test_deletions_do_not_leave_ever_smaller_row_groups(tmp_path: Path) -> None:
     for _ in range(MERGES):
         kept = np.sort(random.choice(table.num_rows, table.num_rows - DELETED, replace=False))
         table = table.take(pa.array(kept)).combine_chunks()
-        _merge(path, Edit(kept.tolist(), table, keep_others=False), min_group_rows=GROUP)
+        edit = Edit(kept.tolist(), table, keep_others=False)
+        _merge(path, edit, SpliceLimits(min_group_rows=GROUP))
     assert same(read(path), table)
     assert _dead_bytes(path) == 0
     groups = [group.rows for group in layout_of(path).groups]

@@ -39,7 +39,7 @@ from fsspeckit.core.parquet.splice.assembler import (
     page_options,
     writer_styles,
 )
-from fsspeckit.core.rewrite import Replacement, rewrite
+from fsspeckit.core.rewrite import Replacement, SpliceLimits, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -295,7 +295,7 @@ def test_row_groups_of_some_size_are_not_joined(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
     edit = Edit(kept, TABLE.take(pa.array(kept)), keep_others=False)
-    edit.on_disk(path, new, min_group_rows=0)
+    edit.on_disk(path, new, limits=SpliceLimits(min_group_rows=0))
     assert [group.rows for group in layout_of(new).groups] == [60, 60, 30, 100]
 
 
@@ -628,7 +628,9 @@ def test_large_row_groups_are_taken_one_by_one_and_in_parts(
     positions = [5, 101, 102, 299, 399]
     rows = _patch(positions, n=[-1.0] * 5, s=["s1", "?", "s3", None, "?"], t=[None] * 5).rows
     edit = Edit(positions, rows, keep_others)
-    done = edit.on_disk(path, new, keys=["id"], threads=threads, max_run_bytes=1)
+    done = edit.on_disk(
+        path, new, keys=["id"], threads=threads, limits=SpliceLimits(max_run_bytes=1)
+    )
     assert (done.encoded_row_groups > 0, done.unchanged_rows) == (True, 0)
     assert same(read(new), edit.in_memory(TABLE))
 
@@ -636,7 +638,7 @@ def test_large_row_groups_are_taken_one_by_one_and_in_parts(
 def test_a_first_change_far_behind_leaves_what_is_before_it(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     edit = _patch([5, 150, 399], n=[2.5, 75.0, -1.0])  # the first two are equal
-    done = edit.on_disk(path, new, max_run_bytes=1)
+    done = edit.on_disk(path, new, limits=SpliceLimits(max_run_bytes=1))
     assert (done.encoded_row_groups, done.copied_row_groups, done.unchanged_rows) == (1, 3, 2)
     assert same(read(new), edit.in_memory(TABLE))
 

@@ -78,8 +78,8 @@ class FileOptions:
         """How large files may get."""
         counts = (self.max_rows_per_file, self.row_group_size)
         # Arrow counts in 64 bits.
-        rows = (min(int(count), _UNLIMITED_ROWS) for count in counts)
-        return FileLimits(*rows, buffers=self.buffers)
+        per_file, per_group = (min(int(count), _UNLIMITED_ROWS) for count in counts)
+        return FileLimits(per_file, per_group, self.buffers)
 
 
 def _is_whole(value: Any) -> bool:
