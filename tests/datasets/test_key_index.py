@@ -23,6 +23,7 @@ from fsspeckit.core.matching import key_index, positions
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage import open_storage
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.crashes import some
 from fsspeckit.testing.model import STRATEGIES
 
@@ -566,3 +567,36 @@ def test_an_interrupt_after_the_commit_says_that_it_is_committed(
         io.write_dataset(new, path) if is_write else io.merge(new, path, "upsert", ["id"])
     assert getattr(raised.value, "committed", None) == 2
     assert sorted(io.read_dataset(path)["id"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("source", [rows(450, v="new"), rows(1)], ids=["a commit", "no commit"])
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_an_index_that_cannot_be_written_or_removed_is_a_note(
+    dataset: str, source: pa.Table, is_wanted: bool
+) -> None:
+    IO.merge(rows(1), dataset, "update", ["id"], key_index=not is_wanted)
+    paths = control(dataset)
+    obstacle = Path(paths.key_segments if is_wanted else paths.key_index)
+    obstacle.parent.mkdir(exist_ok=True)
+    if is_wanted:
+        obstacle.touch()
+    else:
+        obstacle.unlink()
+        obstacle.mkdir()
+    result = IO.merge(source, dataset, "update", ["id"], key_index=is_wanted)
+    assert result.updated == 1
+    (note,) = result.metrics["commit"]["notes"]
+    assert note.startswith(f"the key index could not be {'written' if is_wanted else 'removed'}: ")
+    assert note in str(result)
+
+
+def test_files_without_a_creation_time_are_a_note(
+    dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syscalls, "_statx", None)
+    result = IO.merge(rows(450, v="new"), dataset, "update", ["id"], key_index=True)
+    (note,) = result.metrics["commit"]["notes"]
+    assert note.startswith("3 of 3 files are not in the key index")
+    assert note in str(result)
+    again = IO.merge(rows(451, v="new"), dataset, "update", ["id"])
+    assert again.metrics["commit"]["notes"] == []

@@ -263,6 +263,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
         self._index: StoredKeyIndex | None = None
+        self._index_notes: list[str] = []
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -309,7 +310,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Bring the key index up to date after the commit of this number, or without one."""
         if self._index is not None:
             gone = {*self._attempt.rewritten, *self._attempt.removed}
-            self._index.update(self._attempt.target, gone, self._started, number)
+            self._index_notes = self._index.update(
+                self._attempt.target, gone, self._started, number
+            )
 
     def _open_index(self, target: Target) -> StoredKeyIndex | None:
         """Return the key index of the dataset, if there is one or one is asked for."""
@@ -560,7 +563,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 "number": outcome.number,
                 "published": outcome.published,
                 "retries": outcome.retries,
-                "notes": list(outcome.notes),
+                "notes": [*outcome.notes, *self._index_notes],
                 "missing": list(outcome.missing),
                 "seconds": dict(outcome.seconds),
             },
