@@ -271,7 +271,11 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Stage the source and check what can be checked without the target."""
         with self._phases.timed("stage"):
             self.source = self._engine.take(
-                data, self._stage, self._options.schema, keep=self._options.only_plans
+                data,
+                self._stage,
+                self._options.schema,
+                keep=self._options.only_plans,
+                progress=self._phases.report,
             )
         available = self.source.schema.names
         check_columns("key_columns", self._options.key_columns, available)
@@ -357,7 +361,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
             check_fits(self.source.schema, target)
-            keys = self._engine.keys(self.source, target, self._options)
+            keys = self._engine.keys(self.source, target, self._options, self._phases.report)
             draft = plan_files(
                 target,
                 keys,
@@ -441,7 +445,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._storage, self._stage, attempt.target, self.source.schema, self._options.files
         ) as writer:
             if self._options.inserts and matches.unmatched:
-                attempt.inserted = self._engine.insert(self.source, matches, writer)
+                attempt.inserted = self._engine.insert(
+                    self.source, matches, writer, self._phases.report
+                )
             elif attempt.removed and len(attempt.removed) == len(attempt.target.footers):
                 self._keep_last_file(writer)
 
