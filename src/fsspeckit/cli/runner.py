@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.cli.config import Settings, hide, load_settings
-from fsspeckit.display import reporting
+from fsspeckit.display import show_progress
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Job:
                 io = stack.enter_context(self._open_engine())
                 # After the engine: Spark has a handler of its own, which this one calls.
                 stack.enter_context(interrupts)
-                progress = stack.enter_context(reporting(not session.quiet))
+                progress = stack.enter_context(show_progress(not session.quiet))
                 result = call(OpenedJob(source, io, interrupts.watch(progress)))
             show(storage.root.display_path, result)
 

@@ -195,5 +195,5 @@ class MergeResult(Displayed):
         if not commit:
             return ()
         if commit["published"] is None:
-            return ("nothing had to be written",)
+            return ("nothing had to be written", *commit["notes"])
         return (f"commit {commit['number']}, published by {commit['published']}", *commit["notes"])

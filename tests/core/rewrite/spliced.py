@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import take_rows
-from fsspeckit.core.rewrite import Replacement, Rewritten, RowRules, rewrite
+from fsspeckit.core.rewrite import Replacement, Rewritten, RowRules, SpliceLimits, rewrite
+from fsspeckit.core.rewrite.diff import DEFAULT_SPLICE_LIMITS
 from fsspeckit.storage.roots import open_root
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ class Edit:
         return take_rows(both, pa.array(index))
 
     def on_disk(
-        self, path: Path, new: Path, keys: Sequence[str] = (), threads: int = 1
+        self,
+        path: Path,
+        new: Path,
+        keys: Sequence[str] = (),
+        threads: int = 1,
+        limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
     ) -> Rewritten:
         """Write the new file."""
         positions = np.array(self.positions, np.int64)
@@ -55,6 +61,7 @@ class Edit:
             deciding=lambda numbers: gone.take(pa.array(numbers)),
             key_columns=keys,
             threads=threads,
+            limits=limits,
         )
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.rewrite.diff import Rewritten
-from fsspeckit.core.rewrite.new_files import FileLimits, NewFile, NewFiles, basename_of
+from fsspeckit.core.rewrite.diff import Rewritten, SpliceLimits
+from fsspeckit.core.rewrite.new_files import (
+    BufferLimits,
+    FileLimits,
+    NewFile,
+    NewFiles,
+    basename_of,
+)
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 from fsspeckit.core.rewrite.rules import Replacement, RowRules
 
 __all__ = [
+    "BufferLimits",
     "FileLimits",
     "NewFile",
     "NewFiles",
     "Replacement",
     "Rewritten",
     "RowRules",
+    "SpliceLimits",
     "basename_of",
     "read_file_properties",
     "rewrite",

@@ -33,8 +33,19 @@ Method = Literal["kept", "removed", "column splice", "splice", "full"]
 """Nothing is written, and the file stays or goes; some columns of some row groups; whole row
 groups; the whole file."""
 
-MAX_RUN_BYTES = 64 * 1024 * 1024
-"""Row groups are decoded and encoded together until they have this many bytes."""
+
+@dataclass(frozen=True)
+class SpliceLimits:
+    """How many row groups a rewrite takes at once, and which ones become one."""
+
+    max_run_bytes: int = 64 * 1024 * 1024
+    """Row groups are decoded and encoded together until they have this many bytes."""
+
+    min_group_rows: int = 10_000
+    """Row groups that lost rows are joined up to this many rows, or up to those of the largest."""
+
+
+DEFAULT_SPLICE_LIMITS = SpliceLimits()
 
 
 @dataclass(frozen=True)
@@ -111,11 +122,13 @@ class FileDiff:
         changes: RowChanges,
         rows: RowSource,
         key_columns: Collection[str] = (),
+        limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
     ) -> None:
         self.root = root
         self.path = path
         self.file = file
         self.properties = properties
+        self.limits = limits
         self._changes = changes
         self._rows = rows
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
@@ -164,8 +177,8 @@ class FileDiff:
         for number in range(self.file.num_row_groups):
             if not self.matches_of(number) and not self.loses_rows(number):
                 continue
-            own = MAX_RUN_BYTES if size_of is None else size_of(number)
-            if run and size + own > MAX_RUN_BYTES:
+            own = self.limits.max_run_bytes if size_of is None else size_of(number)
+            if run and size + own > self.limits.max_run_bytes:
                 yield Run(self, tuple(run))
                 run, size = [], 0
             run.append(number)

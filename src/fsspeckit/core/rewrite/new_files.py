@@ -126,16 +126,26 @@ class SpilledRows:
 
 _MAX_NAME_BYTES = 255
 _MAX_TEMPLATE_BYTES = 180
-_MAX_OPEN_FILES = 64
-_MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BufferLimits:
+    """How much of new files is open and in memory at a time."""
+
+    max_open_files: int = 64
+    """Rows of further partitions wait in a temporary file."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    """Rows of more bytes do not wait in memory until they fill a row group."""
 
 
 @dataclass(frozen=True)
 class FileLimits:
-    """The maximum size of new files and of their row groups."""
+    """The maximum size of new files, of their row groups, and of what waits to be written."""
 
     rows_per_file: int = 5_000_000
     rows_per_group: int = 500_000
+    buffers: BufferLimits = BufferLimits()
 
 
 @dataclass(frozen=True)
@@ -355,8 +365,8 @@ class NewFiles:
 
     def _is_postponed(self, directory: str) -> bool:
         """Whether the file of a partition is written at the end because too many are open."""
-        is_open = directory in self._open
-        return directory in self._postponed or (not is_open and len(self._open) >= _MAX_OPEN_FILES)
+        is_full = len(self._open) >= self._limits.buffers.max_open_files
+        return directory in self._postponed or (is_full and directory not in self._open)
 
     def _postpone(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
         """Keep rows for the end: a file closed to open another one would stay small."""
@@ -408,12 +418,13 @@ class NewFiles:
 
         The rest is copied, so that this happens only once in many bytes.
         """
-        if self._waiting_bytes <= _MAX_BUFFERED_BYTES:
+        limit = self._limits.buffers.max_bytes
+        if self._waiting_bytes <= limit:
             return
         files: list[_OpenFile | SpilledRows] = [*self._open.values(), *self._postponed.values()]
         for file in sorted(files, key=lambda file: file.waiting.bytes, reverse=True):
             self._waiting_bytes -= file.waiting.bytes
-            if self._waiting_bytes + file.waiting.bytes > _MAX_BUFFERED_BYTES // 2:
+            if self._waiting_bytes + file.waiting.bytes > limit // 2:
                 file.flush()
             else:
                 file.waiting.compact()

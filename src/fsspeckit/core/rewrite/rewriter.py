@@ -47,8 +47,8 @@ from fsspeckit.core.parquet import (
     sorting_columns,
     writer_styles,
 )
-from fsspeckit.core.rewrite import diff as diffs
 from fsspeckit.core.rewrite.diff import (
+    DEFAULT_SPLICE_LIMITS,
     FileDiff,
     Rewritten,
     compact_dictionaries,
@@ -66,15 +66,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.parquet import Column, EncodedChunk, FileLayout, Original, WriterStyle
-    from fsspeckit.core.rewrite.diff import ColumnsDiff, Run
+    from fsspeckit.core.rewrite.diff import ColumnsDiff, Run, SpliceLimits
     from fsspeckit.core.rewrite.rules import Positions, Replacement, RowSource
     from fsspeckit.storage import Root
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
-# a quarter of the largest, or of this many rows: many small deletions would otherwise leave many
+# a quarter of the largest, or of a minimum of rows: many small deletions would otherwise leave many
 # small row groups.
 _SMALL_SHARE = 4
-_MIN_GROUP_ROWS = 10_000
 _MIN_INDEX_BITS = 32
 
 
@@ -213,7 +212,8 @@ class _Splice:
         yield from self._plan(range(start, len(self._source.layout.groups)))
 
     def _plan(self, numbers: range) -> list[_Step]:
-        largest = max((group.rows for group in self._source.layout.groups), default=0)
+        rows_before = (group.rows for group in self._source.layout.groups)
+        wanted = max([self._diff.limits.min_group_rows, *rows_before])
         steps: list[_Step] = []
         dropped: list[_Step] = []
         for number in numbers:
@@ -221,7 +221,7 @@ class _Splice:
             step = _Step((number,), rows, self._diff.loses_rows(number))
             if step.is_dropped:
                 dropped.append(step)
-            elif steps and _should_join(steps[-1], step, largest):
+            elif steps and _should_join(steps[-1], step, wanted):
                 steps[-1].numbers += step.numbers
                 steps[-1].rows += rows
             else:
@@ -252,7 +252,7 @@ class _Splice:
         """Columns that are decoded and encoded together: as many as memory and threads allow."""
         names = [*self._columns] if run.loses_rows else self._diff.compared
         sizes = {name: self._size(run, name) for name in names}
-        limit = min(diffs.MAX_RUN_BYTES, sum(sizes.values()) / self._threads)
+        limit = min(self._diff.limits.max_run_bytes, sum(sizes.values()) / self._threads)
         unit: list[str] = []
         size = 0
         for name in names:
@@ -356,10 +356,9 @@ class _Written:
     """Whether a chunk of a row group that changes was copied."""
 
 
-def _should_join(last: _Step, step: _Step, largest: int) -> bool:
+def _should_join(last: _Step, step: _Step, wanted: int) -> bool:
     if not (last.loses_rows and step.loses_rows):
         return False
-    wanted = max(largest, _MIN_GROUP_ROWS)
     is_small = min(last.rows, step.rows) * _SMALL_SHARE < wanted
     return is_small and last.rows + step.rows <= wanted
 
@@ -380,6 +379,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
     key_columns: Collection[str] = (),
     types: pa.Schema | None = None,
     threads: int = 1,
+    limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
 ) -> Rewritten:
     """Write a file with some rows replaced or deleted.
 
@@ -396,6 +396,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
             them holds.
         types: The types of columns that the file stores without one, because it has only NULL.
         threads: How many threads decode and encode columns.
+        limits: How many row groups are taken at once, and which ones become one.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
@@ -415,7 +416,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
         if total and deleted == total:
             done = Rewritten(0, 0, 0, method="removed", reason="all rows are deleted")
         else:
-            diff = FileDiff(root, path, file, properties, changes, rows, key_columns)
+            diff = FileDiff(root, path, file, properties, changes, rows, key_columns, limits)
             done = _write(source, diff, destination, key_columns, threads, replacement.rules.force)
         return replace(
             done,

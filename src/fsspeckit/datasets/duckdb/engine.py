@@ -32,6 +32,7 @@ from fsspeckit.core.matching import (
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.datasets.pipeline import DEFAULT_SOURCE_LIMITS
 from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
+from fsspeckit.display import report_nothing
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -92,14 +93,26 @@ class DuckDBEngine(ArrowEngine):
                 self._own = None
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> ArrowSource:
         """Take the data; a relation is evaluated once, as a stream."""
         if isinstance(data, duckdb.DuckDBPyRelation):
             data = _stream(data)
         return super().take(data, stage, schema, keep=keep)
 
-    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
+    def keys(
+        self,
+        source: ArrowSource,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
+    ) -> IndexedKeys:
         """Return the keys that take part; DuckDB finds duplicates, so they need no index."""
         table = source.columns(key_and_order_columns(target, options, source.schema.names))
         marks = options.delete_when

@@ -33,7 +33,7 @@ from fsspeckit.datasets.pipeline.target_checks import (
     plain_basename,
     read_checked_target,
 )
-from fsspeckit.display import reporting
+from fsspeckit.display import show_progress
 from fsspeckit.errors import (
     Argument,
     ConcurrentModificationError,
@@ -76,7 +76,7 @@ def run_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
     """Merge data into a dataset."""
-    with _reporting(options.progress) as report, lazy_staging(storage) as stage:
+    with reporting(options.progress) as report, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, options, report)
         merge.take(data)
         return merge.result(run_with_retries(storage, merge.run))
@@ -86,7 +86,7 @@ def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
     """Return what a merge would do; nothing is written."""
-    with _reporting(options.progress) as report, ExitStack() as stack:
+    with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
         merge.take(data)
@@ -105,7 +105,7 @@ def run_plan(
     """Execute a plan on the files it was made for, or change nothing."""
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
-    with _reporting(progress) as report:
+    with reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
@@ -267,6 +267,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
         self._index: StoredKeyIndex | None = None
+        self._index_notes: list[str] = []
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -274,7 +275,11 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Stage the source and check what can be checked without the target."""
         with self._phases.timed("stage"):
             self.source = self._engine.take(
-                data, self._stage, self._options.schema, keep=self._options.only_plans
+                data,
+                self._stage,
+                self._options.schema,
+                keep=self._options.only_plans,
+                progress=self._phases.report,
             )
         available = self.source.schema.names
         check_columns("key_columns", self._options.key_columns, available)
@@ -314,7 +319,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Bring the key index up to date after the commit of this number, or without one."""
         if self._index is not None:
             gone = {*self._attempt.rewritten, *self._attempt.removed}
-            self._index.update(self._attempt.target, gone, self._started, number)
+            self._index_notes = self._index.update(
+                self._attempt.target, gone, self._started, number
+            )
 
     def _open_index(self, target: Target) -> StoredKeyIndex | None:
         """Return the key index of the dataset, if there is one or one is asked for."""
@@ -362,7 +369,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             # A key is deleted in whatever partition it is.
             parts = () if self._options.only_keys else target.partition_columns
             searched = replace(target, partition_columns=parts)
-            keys = self._engine.keys(self.source, searched, self._options)
+            report = self._phases.report
+            keys = self._engine.keys(self.source, searched, self._options, report)
             draft = plan_files(
                 searched,
                 keys,
@@ -461,7 +469,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._options.delete_when,
         ) as writer:
             if self._options.inserts and matches.unmatched:
-                attempt.inserted = self._engine.insert(self.source, matches, writer)
+                attempt.inserted = self._engine.insert(
+                    self.source, matches, writer, self._phases.report
+                )
             is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
             if is_empty and not attempt.inserted:
                 self._keep_last_file(writer)
@@ -609,7 +619,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 "number": outcome.number,
                 "published": outcome.published,
                 "retries": outcome.retries,
-                "notes": list(outcome.notes),
+                "notes": [*outcome.notes, *self._index_notes],
                 "missing": list(outcome.missing),
                 "seconds": dict(outcome.seconds),
             },
@@ -686,11 +696,14 @@ def after_commit(number: int) -> Iterator[None]:
         raise
 
 
-def _reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """Return the function that shows progress, for the time of a call."""
-    if callable(progress):
-        return nullcontext(progress)
-    return reporting(progress) if progress else nullcontext(lambda phase, done, total: None)
+def reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the function that progress is reported to, for the time of a call.
+
+    Args:
+        progress: A function, which is called itself; True to show bars or lines; None or False to
+            show nothing.
+    """
+    return nullcontext(progress) if callable(progress) else show_progress(bool(progress))
 
 
 class Phases:

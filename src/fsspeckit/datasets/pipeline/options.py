@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.core.rewrite import FileLimits, RowRules, basename_of
+from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class FileOptions:
     row_group_size: int = _DEFAULT_ROW_GROUP_ROWS
     bloom_columns: tuple[str, ...] = ()
     basename_template: str | None = None
+    buffers: BufferLimits = field(default_factory=BufferLimits)
+    """How much waits to be written; callers of the library do not choose it."""
 
     @classmethod
     def of(
@@ -76,7 +78,8 @@ class FileOptions:
         """How large files may get."""
         counts = (self.max_rows_per_file, self.row_group_size)
         # Arrow counts in 64 bits.
-        return FileLimits(*(min(int(count), _UNLIMITED_ROWS) for count in counts))
+        per_file, per_group = (min(int(count), _UNLIMITED_ROWS) for count in counts)
+        return FileLimits(per_file, per_group, self.buffers)
 
 
 def _is_whole(value: Any) -> bool:

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 _MAX_WRITING_SECONDS = 60.0
 """A file without a footer that is older than this is broken, not still being written."""
 
-MAX_WAIT_SECONDS = 10.0
-"""How long to wait for a file that somebody else may still be writing."""
+_MAX_WAIT_SECONDS = 10.0
+"""How long to wait for a file that somebody else may still be writing, if the lock timeout of the
+storage is not shorter."""
 
 _POLL_SECONDS = 0.25
 _MAX_NAME_BYTES = 180
@@ -66,7 +67,7 @@ def read_checked_target(
         ConcurrentModificationError: If a file is still being written by somebody.
         SchemaMismatchError: If paths and files contradict each other.
     """
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    deadline = time.monotonic() + min(_MAX_WAIT_SECONDS, storage.lock_timeout)
     while True:
         files = snapshot.listing.files
         target = read_target(storage.root, files, key_columns, schema, partition_columns, read)

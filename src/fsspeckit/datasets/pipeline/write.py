@@ -13,6 +13,7 @@ from fsspeckit.datasets.pipeline.merge import (
     after_commit,
     complete,
     lazy_staging,
+    reporting,
     run_with_retries,
 )
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
@@ -22,7 +23,6 @@ from fsspeckit.display import (
     FileGroup,
     Listing,
     counted,
-    reporting,
     shortened,
     size,
 )
@@ -102,7 +102,7 @@ def run_write(
     with reporting(options.progress) as report, lazy_staging(storage) as stage:
         phases = Phases(report)
         with phases.timed("stage"):
-            source = engine.take(data, stage, options.schema)
+            source = engine.take(data, stage, options.schema, progress=report)
         write = partial(_write, engine, storage, stage, source, options, phases)
         return run_with_retries(storage, write)
 
@@ -122,7 +122,7 @@ def _write(
         target = _write_target(storage, snapshot, source.schema, options, footers)
     writing = new_files(storage, stage, target, source.schema, options.files)
     with phases.timed("insert"), writing as writer:
-        written = engine.insert(source, None, writer)
+        written = engine.insert(source, None, writer, phases.report)
         if not source.num_rows and not target.footers:
             writer.write_empty()
             written = writer.finish()

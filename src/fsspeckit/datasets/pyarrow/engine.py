@@ -29,6 +29,7 @@ from fsspeckit.datasets.pipeline import (
     open_source,
     stored_columns,
 )
+from fsspeckit.display import report_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,7 +76,13 @@ class ArrowEngine:
         self._limits = limits
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> ArrowSource:
         """Take the data: as it is if in memory and not to be kept, else read once."""
         return open_source(data, stage, self._filesystem, schema, keep=keep, limits=self._limits)
@@ -91,7 +98,13 @@ class ArrowEngine:
         """Read footers in threads."""
         return read_footers(root, files, columns)
 
-    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
+    def keys(
+        self,
+        source: ArrowSource,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
+    ) -> IndexedKeys:
         """Return the keys that take part, indexed."""
         wanted = key_and_order_columns(target, options, source.schema.names)
         return index_keys(source.columns(wanted), target, options)
@@ -181,7 +194,11 @@ class ArrowEngine:
         return written
 
     def insert(
-        self, source: ArrowSource, matches: Matches[ArrowPositions] | None, new_files: NewFiles
+        self,
+        source: ArrowSource,
+        matches: Matches[ArrowPositions] | None,
+        new_files: NewFiles,
+        progress: Progress = report_nothing,
     ) -> list[NewFile]:
         """Stream the rows into new files."""
         start = 0
