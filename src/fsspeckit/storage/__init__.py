@@ -6,7 +6,8 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
-from fsspeckit.storage.commit.log import CommitFacts, pending_numbers
+from fsspeckit.storage.commit.exactly_once import Skipped, find_transaction
+from fsspeckit.storage.commit.log import CommitFacts, Transaction, pending_numbers
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
@@ -51,6 +52,7 @@ from fsspeckit.storage.storage import (
     PublishMode,
     Retention,
     Storage,
+    TransactionLimits,
     open_storage,
 )
 
@@ -73,11 +75,14 @@ __all__ = [
     "Replan",
     "Retention",
     "Root",
+    "Skipped",
     "Snapshot",
     "StableFiles",
     "Stage",
     "StagedFile",
     "Storage",
+    "Transaction",
+    "TransactionLimits",
     "WorkerStage",
     "arrow_filesystem",
     "check_data_name",
@@ -85,6 +90,7 @@ __all__ = [
     "check_readable",
     "commit",
     "create_stage",
+    "find_transaction",
     "history",
     "history_of",
     "is_hidden",

@@ -12,9 +12,10 @@ import re
 import time
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError
+from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
@@ -29,6 +30,75 @@ _RECORD = re.compile(r"^(\d{10})\.json$")
 _DONE = re.compile(r"^(\d{10})\.done\.json$")
 Published = Literal["exchange", "plain"]
 """How a commit is published: by swapping directories (``exchange``), or file by file."""
+
+
+MAX_NAME_CHARACTERS = 200
+"""The names of an application and of a run are in many records, so they have a limit."""
+
+_MAX_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One numbered batch of an application, which is applied once.
+
+    A call with a transaction is skipped if the application has committed this version or a later
+    one. So a job that does not know whether its last batch was committed repeats it.
+
+    Examples:
+        >>> str(Transaction("orders-feed", 17))
+        'orders-feed:17'
+    """
+
+    application: str
+    """Who counts: a name of its own for each feed into a dataset, the same in every run."""
+
+    version: int
+    """The number of the batch, from 0; later batches have greater numbers."""
+
+    run: str | None = None
+    """Identifies one life of the counter, such as the id of a checkpoint. A version that is not
+    new is then refused, and not skipped, if it comes from another run."""
+
+    def __post_init__(self) -> None:
+        _check_name("application", self.application)
+        if self.run is not None:
+            _check_name("run", self.run)
+        version: Any = self.version
+        is_whole = isinstance(version, Integral) and not isinstance(version, bool)
+        if not (is_whole and 0 <= version <= _MAX_VERSION):
+            raise InvalidArgumentError(
+                "the version of a transaction must be a whole number from 0 to 2**63 - 1, got "
+                f"{version!r}.\nHint: count the batches of an application, such as the batches "
+                "of a stream."
+            )
+        object.__setattr__(self, "version", int(version))  # JSON does not take those of NumPy
+
+    def __str__(self) -> str:
+        return f"{self.application}:{self.version}"
+
+
+def _check_name(what: str, name: object) -> None:
+    is_text = isinstance(name, str) and name.isprintable() and name.strip()
+    if not (is_text and len(str(name)) <= MAX_NAME_CHARACTERS):
+        raise InvalidArgumentError(
+            f"the {what} of a transaction must be a text of 1 to {MAX_NAME_CHARACTERS} printable "
+            f"characters, got {name!r}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTransaction:
+    """The last version of an application that is committed, as records carry it."""
+
+    version: int
+    time: str
+    """When it was committed."""
+
+    commit: int
+    """The number of its commit."""
+
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +119,9 @@ class CommitFacts:
 
     started: float | None = None
     """When the work began, in seconds since 1970."""
+
+    source_rows: int | None = None
+    """The rows of the source; None if the record does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +190,17 @@ class CommitRecord:
     staging: str
     adds: tuple[Add, ...]
     removes: tuple[Remove, ...]
+    transactions: Mapping[str, RecordedTransaction] | None = None
+    """By application: what is committed, this commit included. None if the record does not say,
+    as those of older writers: what earlier records say still holds then."""
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The transaction of this very commit."""
+        for application, recorded in (self.transactions or {}).items():
+            if recorded.commit == self.number:
+                return Transaction(application, recorded.version, recorded.run)
+        return None
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -174,7 +258,11 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "staging": record.staging,
         "adds": [asdict(add) for add in record.adds],
         "removes": [asdict(remove) for remove in record.removes],
+        "source_rows": record.facts.source_rows,
     }
+    if record.transactions is not None:
+        known = record.transactions.items()
+        content["transactions"] = {application: asdict(each) for application, each in known}
     storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
@@ -237,6 +325,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         tuple(content["key_columns"]),
         dict(content["counts"]),
         content["started"],
+        content.get("source_rows"),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
@@ -250,6 +339,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         content["staging"],
         tuple(Add(**_known_fields(Add, add)) for add in content["adds"]),
         tuple(Remove(**_known_fields(Remove, remove)) for remove in content["removes"]),
+        _parse_transactions(content.get("transactions")),
     )
     # A record that was tampered with must not reach outside of staging and root.
     for name in (record.staging, *(add.staged for add in record.adds)):
@@ -257,6 +347,17 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     for path in record.added + record.removed:
         check_relative(path)
     return record
+
+
+def _parse_transactions(content: Any) -> dict[str, RecordedTransaction] | None:
+    if content is None:
+        return None
+    return {
+        str(application): RecordedTransaction(
+            int(each["version"]), str(each["time"]), int(each["commit"]), each["run"]
+        )
+        for application, each in dict(content).items()
+    }
 
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
