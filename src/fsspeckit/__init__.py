@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        Transaction,
         execute,
         history,
         merge,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Transaction",
     "execute",
     "history",
     "merge",

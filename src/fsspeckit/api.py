@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import history, recover
+from fsspeckit.storage import Transaction, history, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
-__all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+__all__ = [
+    "Transaction",
+    "execute",
+    "history",
+    "merge",
+    "plan_merge",
+    "read_dataset",
+    "recover",
+    "write_dataset",
+]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
@@ -44,6 +53,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     key_index: bool | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -72,6 +82,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         key_index: True to keep an index of the keys beside the dataset, False to remove it.
         max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
         max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+        transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -105,6 +116,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
             progress=progress,
         )
 
@@ -159,6 +171,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int | None = 5_000_000,
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     filesystem: Any = None,
@@ -187,6 +200,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
         )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
 
@@ -111,6 +111,7 @@ class DatasetIO:
         key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -146,6 +147,8 @@ class DatasetIO:
                 columns is used and kept up to date, if there is one.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is. It is applied once: if this
+                version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -187,6 +190,7 @@ class DatasetIO:
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
@@ -237,6 +241,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files.
@@ -255,6 +260,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows; None for no limit.
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
+            transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Raises:
@@ -264,7 +270,7 @@ class DatasetIO:
             compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
         )
         partitions = resolve_partition_columns(None, partition_by)
-        options = WriteOptions(mode, partitions, files, schema, progress)
+        options = WriteOptions(mode, partitions, files, schema, progress, transaction)
         storage, source = self._open(data, path)
         return run_write(self._engine, storage, source, options)
 
@@ -299,6 +305,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         order_by: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
@@ -332,7 +339,7 @@ class DatasetIO:
         partitions = resolve_partition_columns(None, partition_by)
         storage, source = self._open(data, path)
         if strategy is None:
-            write = WriteOptions(mode, partitions, files, schema, progress)
+            write = WriteOptions(mode, partitions, files, schema, progress, transaction)
             return run_write(self._engine, storage, source, write)
         merge = MergeOptions(
             MergeStrategy.of(strategy),
@@ -341,6 +348,7 @@ class DatasetIO:
             files,
             schema,
             order_by=() if order_by is None else as_names(order_by),
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
@@ -365,6 +373,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
@@ -403,6 +412,7 @@ class DatasetIO:
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
