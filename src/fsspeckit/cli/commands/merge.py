@@ -39,6 +39,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     key_index: o.KeyIndex = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -63,6 +64,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
+        "transaction": transaction,
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
@@ -132,6 +134,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -157,6 +160,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom or None,
+            transaction=transaction,
             progress=opened.progress,
         ),
         partial(session.show_done, session.output.written),
