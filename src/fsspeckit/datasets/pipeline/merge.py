@@ -96,7 +96,7 @@ def plan_merge(
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, stack.pop_all().close
         )
-        return replace(made, origin=origin, notes=(skipped.note,) if skipped else ())
+        return replace(made, origin=origin, notes=(f"would be {skipped.note}",) if skipped else ())
 
 
 def run_plan(
