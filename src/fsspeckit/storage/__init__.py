@@ -6,8 +6,7 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
-from fsspeckit.storage.commit.exactly_once import Skipped, find_transaction
-from fsspeckit.storage.commit.log import CommitFacts, Transaction, pending_numbers
+from fsspeckit.storage.commit.log import CommitFacts, Skipped, Transaction, pending_numbers
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
@@ -16,7 +15,13 @@ from fsspeckit.storage.commit.recovery import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
-from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
+from fsspeckit.storage.commit.transaction import (
+    CommitOutcome,
+    FileChanges,
+    Replan,
+    commit,
+    find_transaction,
+)
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.reads import (

@@ -70,15 +70,10 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         return _plan(job, strategy, key, shared)
     into = (target, strategy.value, key, None, None)  # partitions and filesystem: as they are
     files = (compression.value, max_rows_per_file, row_group_size)
+    options = {**shared, "bloom_columns": bloom or None, "key_index": key_index}
     return job.run(
         lambda opened: opened.io.merge(
-            opened.source,
-            *into,
-            *files,
-            bloom_columns=bloom or None,
-            key_index=key_index,
-            progress=opened.progress,
-            **shared,
+            opened.source, *into, *files, progress=opened.progress, **options
         ),
         partial(session.show_done, session.output.merged),
     )

@@ -2,6 +2,9 @@
 
 A record is complete or absent, numbered, and never changed. It carries a checksum over its own
 content: recovery acts on what a record says, so it must recognise a damaged one.
+
+A record also carries the last version of each application whose batches are numbered. So the newest
+record answers whether a transaction is committed; records that do not say it are looked past.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from datetime import UTC, datetime
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError, InvalidArgumentError
+from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, TransactionResetError
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
@@ -36,6 +39,11 @@ MAX_NAME_CHARACTERS = 200
 """The names of an application and of a run are in many records, so they have a limit."""
 
 _MAX_VERSION = 2**63 - 1
+_MAX_FIRST_VERSION = 1
+"""Counters start with 0 or 1."""
+
+_MIN_RESET_DISTANCE = 10
+"""What a job repeats is its last batch, so a first version this far back is a new counter."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,31 @@ class CommitFacts:
 
     source_rows: int | None = None
     """The rows of the source; None if the record does not say."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A transaction that is not applied, because it is committed already."""
+
+    transaction: Transaction
+    """The transaction."""
+
+    recorded: RecordedTransaction
+    """The last version of its application that is committed."""
+
+    facts: CommitFacts | None = None
+    """What the commit of this very version did; None if it is not on record any more."""
+
+    @property
+    def note(self) -> str:
+        """What a person should know about it."""
+        commit = f"commit {self.recorded.commit} at {self.recorded.time[:19]} UTC"
+        if self.facts is not None:
+            return f"skipped: transaction {self.transaction} is {commit}"
+        return (
+            f"skipped: version {self.recorded.version} of {self.transaction.application} is "
+            f"{commit}; the result of version {self.transaction.version} is not on record"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +349,134 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
 def seconds_since(started: float | None) -> float:
     """Return the seconds since a moment, never negative, whatever the clock did."""
     return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
+
+
+# Which transactions are committed: the newest record that has the map answers.
+
+
+def find_skipped(
+    storage: Storage,
+    known: Mapping[str, RecordedTransaction] | None,
+    transaction: Transaction | None,
+) -> Skipped | None:
+    """Return why a transaction is to be skipped, by what is on record."""
+    if known is None or transaction is None:
+        return None
+    recorded = known.get(transaction.application)
+    if recorded is None or transaction.version > recorded.version:
+        return None
+    _check_not_reset(transaction, recorded)
+    if transaction.version < recorded.version:
+        return Skipped(transaction, recorded)
+    try:
+        return Skipped(transaction, recorded, read_record(storage, recorded.commit).facts)
+    except (FileNotFoundError, CorruptRecordError):
+        return Skipped(transaction, recorded)
+
+
+def _check_not_reset(transaction: Transaction, recorded: RecordedTransaction) -> None:
+    """Refuse a version of a new counter, whose batch the record does not speak of."""
+    if transaction.run is not None:
+        is_reset = transaction.run != recorded.run
+    else:
+        is_first = transaction.version <= _MAX_FIRST_VERSION
+        is_reset = is_first and recorded.version - transaction.version >= _MIN_RESET_DISTANCE
+    if is_reset:
+        raise TransactionResetError.found(
+            transaction.application,
+            transaction.version,
+            transaction.run,
+            (recorded.version, recorded.commit, recorded.run),
+        )
+
+
+def known_transactions(
+    storage: Storage, number: int, transaction: Transaction | None
+) -> dict[str, RecordedTransaction] | None:
+    """Return the last version of each application that is committed up to this commit.
+
+    None only if there is no transaction to check, and the last record does not say it. The next
+    transaction looks past that record and the one to be written. So a commit without a transaction
+    costs one read, however many records of older writers there are.
+    """
+    if transaction is not None:
+        return _look_back(storage, number)
+    if not number:
+        return {}
+    try:
+        record = read_record(storage, number)
+        is_known = record.transactions is not None and not _is_abandoned(storage, record)
+    except (FileNotFoundError, CorruptRecordError):
+        return None  # the next transaction reports it
+    return dict(record.transactions or {}) if is_known else None
+
+
+def _look_back(storage: Storage, number: int) -> dict[str, RecordedTransaction]:
+    """Return what the newest record says that says it.
+
+    Records older than the retention are not read: what they say would be dropped anyway.
+    """
+    oldest = time.time() - storage.transaction_limits.seconds
+    for each in reversed(numbers(storage)[0]):
+        if each > number:
+            continue
+        record = read_record(storage, each)
+        if record.transactions is not None and not _is_abandoned(storage, record):
+            return dict(record.transactions)
+        if _seconds_of(record.time) < oldest:
+            break
+    return {}
+
+
+def _is_abandoned(storage: Storage, record: CommitRecord) -> bool:
+    """Whether a record says that its own transaction is committed, but the commit was abandoned."""
+    if record.transaction is None:
+        return False
+    completion = read_completion(storage, record.number)
+    return completion is not None and completion.abandoned
+
+
+def with_transaction(
+    storage: Storage,
+    known: Mapping[str, RecordedTransaction] | None,
+    transaction: Transaction | None,
+    recorded: tuple[str, int],
+) -> dict[str, RecordedTransaction] | None:
+    """Return what the next record says: what is known and young enough, and its own transaction.
+
+    Args:
+        storage: The dataset.
+        known: What the records before it say.
+        transaction: Its own transaction, if it has one.
+        recorded: Its time and number.
+
+    Raises:
+        InvalidArgumentError: If there are too many applications; none is dropped for another.
+    """
+    if known is None:
+        return None
+    limits = storage.transaction_limits
+    moment, number = recorded
+    oldest = _seconds_of(moment) - limits.seconds
+    kept = {name: each for name, each in known.items() if _seconds_of(each.time) >= oldest}
+    if transaction is None:
+        return kept
+    name = transaction.application
+    if name not in kept and len(kept) >= limits.applications:
+        raise InvalidArgumentError(
+            f"{storage.root.display_path!r} has transactions of {len(kept):,} applications in "
+            f"{limits.seconds / 86400:g} days, and {name!r} would be one more than it can keep. "
+            "Nothing was changed.\nHint: an application is a feed, and its runs share the name; "
+            "count batches with the version."
+        )
+    return {**kept, name: RecordedTransaction(transaction.version, moment, number, transaction.run)}
+
+
+def _seconds_of(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+# How records are written and read
 
 
 def _parse_record(content: dict[str, Any]) -> CommitRecord:

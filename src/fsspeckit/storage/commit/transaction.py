@@ -24,21 +24,20 @@ from fsspeckit.errors import (
     LockTimeoutError,
     mark_committed,
 )
-from fsspeckit.storage.commit.exactly_once import (
-    find_skipped,
-    known_transactions,
-    with_transaction,
-)
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     CommitFacts,
     CommitRecord,
     Completion,
     Remove,
+    find_skipped,
+    known_transactions,
+    pending_numbers,
     read_completion,
     read_record,
     seconds_since,
     timestamp,
+    with_transaction,
     write_record,
 )
 from fsspeckit.storage.commit.publish import check_writable, discard_swap
@@ -46,6 +45,7 @@ from fsspeckit.storage.commit.recovery import (
     complete,
     publish,
     settled_snapshot,
+    take_snapshot,
     try_build_swap,
     wait_for_completion,
 )
@@ -53,9 +53,8 @@ from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:
-    from fsspeckit.storage.commit.exactly_once import Skipped
     from fsspeckit.storage.commit.lock import WriterLock
-    from fsspeckit.storage.commit.log import Published, Transaction
+    from fsspeckit.storage.commit.log import Published, Skipped, Transaction
     from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.storage import Storage
@@ -165,6 +164,24 @@ def commit(
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
         "Hint: repeat it."
     )
+
+
+def find_transaction(storage: Storage, transaction: Transaction | None) -> Skipped | None:
+    """Return why a transaction is to be skipped; None if it is to be applied.
+
+    A commit that was interrupted is completed first: then it counts.
+
+    Raises:
+        TransactionResetError: If the versions of its application have started again.
+        CorruptRecordError: If a record cannot be understood that may say it.
+    """
+    if transaction is None:
+        return None
+    number, pending = pending_numbers(storage)
+    if pending:
+        number = take_snapshot(storage).number
+    known = known_transactions(storage, number, transaction)
+    return find_skipped(storage, known, transaction)
 
 
 @dataclass
