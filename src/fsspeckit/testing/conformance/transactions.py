@@ -72,7 +72,9 @@ def skip(target: Target, strategy: str = "upsert", version: int = 7, **options: 
     return result
 
 
-def merge_while_another_does(connect: Callable[..., Any], target: Target, at: int) -> int:
+def merge_while_another_does(
+    connect: Callable[..., Any], target: Target, at: int, *, by_plan: bool
+) -> int:
     """Merge a batch while another program merges it too, with other values, at an event."""
     for name in target.store.tree():
         target.store.filesystem.rm_file(target.store.at(name))
@@ -90,7 +92,12 @@ def merge_while_another_does(connect: Callable[..., Any], target: Target, at: in
     guests: list[MergeResult] = []
     this = Transaction(f"guest at {at}", 7)
     before = len(commits(target))
-    mine = target.io.merge(numbers(1, 8, v="mine"), *arguments, transaction=this, progress=progress)
+    source = numbers(1, 8, v="mine")
+    if by_plan:
+        plan = target.io.plan_merge(source, *arguments, transaction=this)
+        mine = target.io.execute(plan, progress=progress)
+    else:
+        mine = target.io.merge(source, *arguments, transaction=this, progress=progress)
     flags = [result.metrics["commit"]["skipped"] for result in (mine, *guests)]
     assert sorted(flags) == [False, True][: len(flags)]
     assert len(commits(target)) == before + 1
@@ -206,8 +213,10 @@ class TransactionTests:
         assert "skipped: transaction orders-feed:7 is commit 1" in str(plan)
         assert plan.to_dict()["notes"] == list(plan.notes)
         before = target.store.tree()
-        assert target.io.execute(plan).metrics["commit"]["skipped"] is True
-        assert target.store.tree() == before
+        phases: set[str] = set()
+        result = target.io.execute(plan, progress=lambda phase, *_: phases.add(phase))
+        assert result.metrics["commit"]["skipped"] is True
+        assert (phases, target.store.tree()) == ({"plan"}, before)
 
     def test_a_plan_whose_transaction_was_committed_meanwhile(self, target: Target) -> None:
         three_files(target)
@@ -264,13 +273,14 @@ class TransactionTests:
         assert (len(commits(target)), sum(target.rows(numbers().schema).values())) == (1, 8)
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("by_plan", [False, True])
     @pytest.mark.parametrize("store", ["exchange", "plain"], indirect=True)
     def test_another_program_commits_the_batch_at_any_moment(
-        self, connect: Callable[..., Any], target: Target
+        self, connect: Callable[..., Any], target: Target, by_plan: bool
     ) -> None:
         event, events = 1, 1
         while event <= events:
-            events = merge_while_another_does(connect, target, event)
+            events = merge_while_another_does(connect, target, event, by_plan=by_plan)
             event += 1
         assert events > 4
 
