@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import history, recover
+from fsspeckit.storage import Transaction, history, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
 __all__ = [
+    "Transaction",
     "delete",
     "execute",
     "history",
@@ -55,6 +56,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     max_rewrite_bytes: int | None = None,
     delete_when: str | None = None,
     only_newer: str | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -87,6 +89,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             not stored.
         only_newer: A column that must be greater in a source row than in the target row that it
             replaces or deletes.
+        transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -122,6 +125,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             max_rewrite_bytes=max_rewrite_bytes,
             delete_when=delete_when,
             only_newer=only_newer,
+            transaction=transaction,
             progress=progress,
         )
 
@@ -135,6 +139,7 @@ def delete(  # noqa: PLR0913 - one signature for every engine
     null_keys: NullPolicy = "error",
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -158,6 +163,7 @@ def delete(  # noqa: PLR0913 - one signature for every engine
             null_keys=null_keys,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
             progress=progress,
         )
 
@@ -212,6 +218,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int | None = 5_000_000,
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     filesystem: Any = None,
@@ -240,6 +247,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
         )
 

@@ -90,6 +90,7 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "key_index": None,
             "max_rewrite_fraction": None,
             "max_rewrite_bytes": None,
+            "transaction": None,
             "progress": None,
             "engine": "spark",
             "storage_options": None,

@@ -84,6 +84,21 @@ def _parse_number(text: str, maximum: float, expected: str) -> float:
     return number
 
 
+def parse_transaction(text: str) -> Any:
+    """Parse the name of an application and a version, after the last colon."""
+    from fsspeckit.storage import Transaction  # not needed for --help
+
+    application, colon, version = str(text).rpartition(":")
+    if not (colon and version.isascii() and version.isdecimal()):
+        raise typer.BadParameter(
+            f"{text!r} is not an application and a version. Write for example orders-feed:17."
+        )
+    try:
+        return Transaction(application, int(version))
+    except ValueError as error:
+        raise typer.BadParameter(str(error).partition("\n")[0]) from None
+
+
 def _option(help_text: str, *names: str, **settings: Any) -> Any:
     """Define an option without a default to show."""
     return typer.Option(*names, help=help_text, show_default=False, **settings)
@@ -206,6 +221,16 @@ MaxRewriteBytes = Annotated[
         "Refuse to rewrite files of more than this size in total, for example 500MB.",
         metavar="SIZE",
         parser=parse_size,
+    ),
+]
+TransactionOption = Annotated[
+    Any,
+    _option(
+        "Apply this batch once: skipped if the application has committed this version or a later "
+        "one.",
+        "--transaction",
+        metavar="APPLICATION:VERSION",
+        parser=parse_transaction,
     ),
 ]
 LockTimeout = Annotated[

@@ -194,6 +194,8 @@ class MergeResult(Displayed):
         commit = self.metrics.get("commit", {})
         if not commit:
             return ()
+        if commit.get("skipped"):
+            return tuple(commit["notes"])
         if commit["published"] is None:
             return ("nothing had to be written", *commit["notes"])
         return (f"commit {commit['number']}, published by {commit['published']}", *commit["notes"])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
 
@@ -113,6 +113,7 @@ class DatasetIO:
         max_rewrite_bytes: int | None = None,
         delete_when: str | None = None,
         only_newer: str | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -156,6 +157,8 @@ class DatasetIO:
             only_newer: A column of source and target. A source row replaces or deletes a target
                 row only if its value there is greater; NULL is below every value and NaN above.
                 Rows that stay because of this are counted in ``late``.
+            transaction: Which batch of which application this is. It is applied once: if this
+                version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -199,6 +202,7 @@ class DatasetIO:
             max_rewrite_bytes=max_rewrite_bytes,
             delete_when=delete_when,
             only_newer=only_newer,
+            transaction=transaction,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
@@ -214,6 +218,7 @@ class DatasetIO:
         null_keys: NullPolicy = "error",
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Delete the rows with some keys, rewriting only the files that have one.
@@ -231,6 +236,7 @@ class DatasetIO:
             null_keys: ``"error"`` refuses NULL in a key; ``"match"`` deletes rows with NULL there.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is; it is applied once.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -257,6 +263,7 @@ class DatasetIO:
             null_keys=null_keys,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
             progress=progress,
         )
         given = as_keys(keys, options.key_columns)
@@ -308,6 +315,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files.
@@ -326,6 +334,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows; None for no limit.
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
+            transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Raises:
@@ -335,7 +344,7 @@ class DatasetIO:
             compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
         )
         partitions = resolve_partition_columns(None, partition_by)
-        options = WriteOptions(mode, partitions, files, schema, progress)
+        options = WriteOptions(mode, partitions, files, schema, progress, transaction)
         storage, source = self._open(data, path)
         return run_write(self._engine, storage, source, options)
 
@@ -370,6 +379,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         order_by: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
@@ -403,7 +413,7 @@ class DatasetIO:
         partitions = resolve_partition_columns(None, partition_by)
         storage, source = self._open(data, path)
         if strategy is None:
-            write = WriteOptions(mode, partitions, files, schema, progress)
+            write = WriteOptions(mode, partitions, files, schema, progress, transaction)
             return run_write(self._engine, storage, source, write)
         merge = MergeOptions(
             MergeStrategy.of(strategy),
@@ -412,6 +422,7 @@ class DatasetIO:
             files,
             schema,
             order_by=() if order_by is None else as_names(order_by),
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
@@ -436,6 +447,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
@@ -474,6 +486,7 @@ class DatasetIO:
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from fsspeckit.storage.commit.log import CommitRecord
+    from fsspeckit.storage.commit.log import CommitRecord, Transaction
     from fsspeckit.storage.storage import Storage
 
 
@@ -64,6 +64,9 @@ class HistoryEntry(Displayed):
     notes: tuple[str, ...] = ()
     """What happened on the way that a person should know."""
 
+    transaction: Transaction | None = None
+    """Which batch of which application it is, if its caller said so."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -78,7 +81,8 @@ class HistoryEntry(Displayed):
 
     def _what(self) -> str:
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
-        return f"{self.strategy}{keys}"
+        batch = f", transaction {self.transaction}" if self.transaction else ""
+        return f"{self.strategy}{keys}{batch}"
 
     def _rows(self) -> str:
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
@@ -200,4 +204,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         recovered=so_far.recovered,
         abandoned=so_far.abandoned,
         notes=so_far.notes,
+        transaction=record.transaction,
     )

@@ -39,6 +39,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     key_index: o.KeyIndex = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -63,20 +64,16 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
+        "transaction": transaction,
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
     into = (target, strategy.value, key, None, None)  # partitions and filesystem: as they are
     files = (compression.value, max_rows_per_file, row_group_size)
+    options = {**shared, "bloom_columns": bloom or None, "key_index": key_index}
     return job.run(
         lambda opened: opened.io.merge(
-            opened.source,
-            *into,
-            *files,
-            bloom_columns=bloom or None,
-            key_index=key_index,
-            progress=opened.progress,
-            **shared,
+            opened.source, *into, *files, progress=opened.progress, **options
         ),
         partial(session.show_done, session.output.merged),
     )
@@ -132,6 +129,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -157,6 +155,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom or None,
+            transaction=transaction,
             progress=opened.progress,
         ),
         partial(session.show_done, session.output.written),

@@ -121,6 +121,8 @@ class TextOutput(_Page):
         )
         if plan.trusted_partitions:
             self.line("other partitions were not searched, because of --trust-partitions")
+        for note in plan.notes:
+            self.line(note)
         self.section(
             ("decision", "file", "rows>", "size>", "row groups>", "why"),
             [
@@ -147,6 +149,7 @@ class TextOutput(_Page):
         written = sum(f.size_bytes or 0 for f in result.files if f.operation != "preserved")
         seconds = sum(result.metrics.get("seconds", {}).values())
         commit = result.metrics.get("commit", {})
+        done = "none: skipped" if commit.get("skipped") else "none: nothing changed"
         facts = [
             ("rows", f"{result.target_count_before:,} before, {result.target_count_after:,} after"),
             (
@@ -155,10 +158,7 @@ class TextOutput(_Page):
                 f"{counts['preserved']:,} untouched",
             ),
             ("written", f"{size(written)} in {seconds:.2f} s"),
-            (
-                "commit",
-                f"{commit['number']}" if commit.get("published") else "none: nothing changed",
-            ),
+            ("commit", f"{commit['number']}" if commit.get("published") else done),
         ]
         facts += [("note", note) for note in commit.get("notes", ())]
         self.facts(facts)
@@ -172,6 +172,8 @@ class TextOutput(_Page):
             f"{counted(len(result.files), 'file')}, {size(written)}",
             "bold",
         )
+        for note in result.metrics.get("commit", {}).get("notes", ()):
+            self.line(note)
         _new_files(self, path, result.files)
 
     def inspection(self, found: Inspection) -> None:
@@ -212,8 +214,10 @@ class TextOutput(_Page):
         if not entries:
             self.line(f"{path}: no commits yet")
             return
+        columns = ["commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"]
+        has_transactions = any(entry.transaction for entry in entries)
         self.table(
-            ("commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"),
+            columns + ["transaction"] * has_transactions,
             [
                 (
                     entry.number,
@@ -224,6 +228,7 @@ class TextOutput(_Page):
                     ", ".join(f"{count:,} {name}" for name, count in entry.counts.items() if count),
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
                     _state(entry),
+                    *[entry.transaction] * has_transactions,
                 )
                 for entry in entries
             ],

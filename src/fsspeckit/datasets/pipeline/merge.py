@@ -23,7 +23,7 @@ import pyarrow as pa
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files
+from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files, read_footers
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
@@ -48,20 +48,21 @@ from fsspeckit.storage import (
     FileChanges,
     check_mergeable,
     commit,
+    find_transaction,
     list_snapshot,
     staging,
     take_snapshot,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from fsspeckit.core.planning import MergePlan, Target
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import MergeOptions
     from fsspeckit.display import Progress
-    from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
+    from fsspeckit.storage import Difference, Root, Skipped, Snapshot, StagedFile, Storage
 
 MIN_ATTEMPTS = 3
 MAX_ATTEMPTS = 1000
@@ -78,6 +79,8 @@ def run_merge(
     """Merge data into a dataset."""
     with reporting(options.progress) as report, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, options, report)
+        if (skipped := find_transaction(storage, options.transaction)) is not None:
+            return merge.skip(skipped)
         merge.take(data)
         return merge.result(run_with_retries(storage, merge.run))
 
@@ -89,6 +92,7 @@ def plan_merge(
     with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
+        skipped = find_transaction(storage, options.transaction)
         merge.take(data)
         draft = partial(merge.plan, strict=False)
         made = run_with_retries(storage, draft, _snapshot_to_read).plan
@@ -96,7 +100,7 @@ def plan_merge(
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, stack.pop_all().close
         )
-        return replace(made, origin=origin)
+        return replace(made, origin=origin, notes=(f"would be {skipped.note}",) if skipped else ())
 
 
 def run_plan(
@@ -109,9 +113,21 @@ def run_plan(
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
-        result = merge.result(_once(kept.storage, plan, merge.run))
+        result = _run_reviewed(merge, kept, plan)
     kept.release()
     return result
+
+
+def _run_reviewed(merge: _Merge[Any, Any, Any], kept: PlannedMerge, plan: MergePlan) -> MergeResult:
+    """Execute a plan, or skip it if its transaction is committed, perhaps just now."""
+    find = partial(find_transaction, kept.storage, kept.options.transaction)
+    if (skipped := find()) is None:
+        try:
+            return merge.result(_once(kept.storage, plan, merge.run))
+        except StalePlanError:
+            if (skipped := find()) is None:
+                raise
+    return merge.skip(skipped)
 
 
 def _once(
@@ -297,7 +313,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def run(self, snapshot: Snapshot) -> CommitOutcome:
         """Plan, write and commit; again and again if others commit first."""
         change = self._prepare(snapshot)
-        if not change.adds and not change.removes:
+        transaction = self._options.transaction
+        if not change.adds and not change.removes and transaction is None:
             self._update_index()
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
@@ -309,7 +326,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self.facts,
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
+                transaction=transaction,
             )
+            if outcome.skipped is not None:
+                return outcome
             with after_commit(outcome.number):
                 self._known.save()
                 self._update_index(outcome.number)
@@ -515,6 +535,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             key_columns=self._options.key_columns,
             counts={name: counts[name] for name in self._counted},
             started=self._started,
+            source_rows=self.source.num_rows,
         )
 
     @property
@@ -543,6 +564,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
         """Return what the merge did, file by file."""
+        if outcome.skipped is not None:
+            return self.skip(outcome.skipped)
         counts = self._counts()
         files = self._files()
         paths = {
@@ -564,19 +587,49 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             **paths,
         )
 
+    def skip(self, skipped: Skipped) -> MergeResult:
+        """Return the result on record of a transaction that is committed; nothing is changed.
+
+        Counts of the source, and of inserted, updated and deleted rows are those of its commit; the
+        rows and files of the target are those of now.
+        """
+        with self._phases.timed("plan"):
+            files = run_with_retries(self._storage, self._present_files, _snapshot_to_read)
+        facts = skipped.facts or CommitFacts(strategy=self._options.strategy.value)
+        rows = sum(file.row_count for file in files)
+        return MergeResult(
+            strategy=facts.strategy,
+            source_count=facts.source_rows or 0,
+            target_count_before=rows,
+            target_count_after=rows,
+            inserted=facts.counts.get("inserted", 0),
+            updated=facts.counts.get("updated", 0),
+            deleted=facts.counts.get("deleted", 0),
+            late=facts.counts.get("late", 0),
+            not_found=facts.counts.get("not_found", 0),
+            files=files,
+            rewritten_files=[],
+            inserted_files=[],
+            preserved_files=[file.path for file in files],
+            metrics={
+                "files": {"total": len(files)},
+                "seconds": dict(self._phases.seconds),
+                "commit": commit_metrics(CommitOutcome(skipped.recorded.commit, None), skipped),
+            },
+        )
+
+    def _present_files(self, snapshot: Snapshot) -> list[MergeFileMetadata]:
+        read = self._known.reader(read_footers)
+        footers = read(self._root, snapshot.listing.files, self._options.key_columns)
+        return [_preserved(self._root, footer) for footer in footers]
+
     def _files(self) -> list[MergeFileMetadata]:
         attempt = self._attempt
         gone = {*attempt.rewritten, *attempt.removed}
         files = [self._entry(file, rows, "rewritten") for file, rows in attempt.rewritten.values()]
         files += [self._entry(new.staged, new.rows, "inserted") for new in attempt.inserted]
-        files += [
-            MergeFileMetadata(
-                self._root.to_user_path(f.file.path), f.rows, "preserved", f.file.size
-            )
-            for f in attempt.target.footers
-            if f.file.path not in gone
-        ]
-        return files
+        footers = (f for f in attempt.target.footers if f.file.path not in gone)
+        return files + [_preserved(self._root, footer) for footer in footers]
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
         size = self._attempt.sizes[file.final]
@@ -615,18 +668,31 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             },
             "seconds": dict(self._phases.seconds),
             **(self._attempt.matches.metrics if self._attempt.matches else {}),
-            "commit": {
-                "number": outcome.number,
-                "published": outcome.published,
-                "retries": outcome.retries,
-                "notes": [*outcome.notes, *self._index_notes],
-                "missing": list(outcome.missing),
-                "seconds": dict(outcome.seconds),
-            },
+            "commit": commit_metrics(outcome, notes=self._index_notes),
         }
 
 
+def _preserved(root: Root, footer: FileFooter) -> MergeFileMetadata:
+    file = footer.file
+    return MergeFileMetadata(root.to_user_path(file.path), footer.rows, "preserved", file.size)
+
+
 # What merges, writes and inspections share
+
+
+def commit_metrics(
+    outcome: CommitOutcome, skipped: Skipped | None = None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what became of a commit; ``skipped`` says why there is none."""
+    return {
+        "number": outcome.number,
+        "published": outcome.published,
+        "skipped": skipped is not None,
+        "retries": outcome.retries,
+        "notes": [*outcome.notes, *notes, *([skipped.note] if skipped is not None else [])],
+        "missing": list(outcome.missing),
+        "seconds": dict(outcome.seconds),
+    }
 
 
 @contextmanager

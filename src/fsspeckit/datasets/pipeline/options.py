@@ -12,6 +12,7 @@ from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
+from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,6 +173,9 @@ class MergeOptions:
     only_newer: str | None = None
     """The column that must be greater in a source row than in the target row it replaces."""
 
+    transaction: Transaction | None = None
+    """Which batch of which application this is; skipped if it is committed already."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -204,6 +208,7 @@ class MergeOptions:
         check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
         _check_progress(self.progress)
+        _check_transaction(self.transaction)
         for name in ("trust_partitions", "allow_empty"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(
@@ -293,12 +298,14 @@ class WriteOptions:
     files: FileOptions = field(default_factory=FileOptions)
     schema: pa.Schema | None = None
     progress: Progress | bool | None = None
+    transaction: Transaction | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
         _check_schema(self.schema)
         _check_progress(self.progress)
+        _check_transaction(self.transaction)
 
 
 def _check_schema(schema: object) -> None:
@@ -313,6 +320,15 @@ def _check_progress(progress: object) -> None:
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise InvalidArgumentError(
             f"progress must be True or a function of phase, done and total, got {progress!r}."
+        )
+
+
+def _check_transaction(transaction: object) -> None:
+    if not isinstance(transaction, Transaction | None):
+        raise InvalidArgumentError(
+            f"transaction must be a Transaction, got {transaction!r}.\n"
+            'Hint: pass fsspeckit.Transaction("name of the feed", 17), the number of a batch.',
+            argument="transaction",
         )
 
 

@@ -34,7 +34,7 @@ _PARTS = (
         "rewriting",
         "schemas",
     ),
-    *("stores", "target", "writing"),
+    *("stores", "target", "transactions", "writing"),
 )
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -76,6 +76,7 @@ from fsspeckit.testing.conformance.schemas import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.stores import Store, open_store  # noqa: E402
 from fsspeckit.testing.conformance.target import Target  # noqa: E402
+from fsspeckit.testing.conformance.transactions import TransactionTests  # noqa: E402
 from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa: E402
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class EngineTests(
     WriteTests,
     ReadTests,
     RewriteModeTests,
+    TransactionTests,
     ObjectStoreTests,
     CrashTests,
     GeneratedTests,

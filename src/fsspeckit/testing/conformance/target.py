@@ -243,6 +243,7 @@ class Target:
         self, source: pa.Table, strategy: str, keys: Sequence[str], options: Mapping[str, Any]
     ) -> None:
         before = self.store.tree()
+        options = {**options, "transaction": None}  # merged again, not skipped
         again = self.io.merge(source, self.store.path, strategy, keys, **options)
         assert (again.rewritten_files, again.inserted_files) == ([], [])
         assert (again.inserted, again.deleted) == (0, 0)
