@@ -208,7 +208,7 @@ class DatasetIO:
         storage, source = self._open(data, path, filesystem)
         return run_merge(self._engine, storage, source, options)
 
-    def delete(
+    def delete(  # noqa: PLR0913 - one signature for every engine
         self,
         keys: Any,
         path: str,

@@ -136,7 +136,7 @@ class DatasetHandler(Protocol):
         """
         ...
 
-    def delete(
+    def delete(  # noqa: PLR0913 - one signature for every engine
         self,
         keys: Any,
         path: str,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsspeckit.storage import Transaction
-    from fsspeckit.testing.model import Row
+    from fsspeckit.testing.model_source import Row
 
 
 @dataclass
