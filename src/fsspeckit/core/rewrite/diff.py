@@ -305,9 +305,9 @@ def _compacted(values: pa.DictionaryArray) -> pa.DictionaryArray:
     if is_used.all():
         return values
     numbers = (np.cumsum(is_used) - 1).astype(values.type.index_type.to_pandas_dtype())
-    places = np.asarray(values.indices.fill_null(0))
+    filled = np.asarray(values.indices.fill_null(0))
     missing = np.asarray(values.indices.is_null()) if values.indices.null_count else None
-    indices = pa.array(numbers[places], mask=missing)
+    indices = pa.array(numbers[filled], mask=missing)
     kept = values.dictionary.take(pa.array(np.flatnonzero(is_used)))
     return pa.DictionaryArray.from_arrays(indices, kept, ordered=values.type.ordered)
 
