@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.arrow_compat import cast_table, naming_damage, open_data_file, take_rows
+from fsspeckit.core.arrow_compat import (
+    cast_table,
+    check_dictionary_indices,
+    naming_damage,
+    open_data_file,
+    take_rows,
+)
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
 
 if TYPE_CHECKING:
@@ -200,6 +206,7 @@ class FileDiff:
         ):
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             old = file.read_row_groups(list(numbers), columns=names, use_threads=False)
+            check_dictionary_indices(old)
         schema = pa.schema([_indexed(self.properties.schema.field(n), n in wanted) for n in names])
         return cast_table(old.select(names), schema)
 
