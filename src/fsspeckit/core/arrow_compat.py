@@ -343,6 +343,49 @@ def naming_damage(root: Root, path: str) -> Iterator[None]:
         raise _damaged(root, path, error) from error
 
 
+def check_dictionary_indices(table: pa.Table) -> None:
+    """Check that every dictionary, inside of other columns too, has the values that rows refer to.
+
+    pyarrow does so only where it decodes to plain values. Of a damaged page, an index behind the
+    last value would become one of the values that are added.
+
+    Raises:
+        pyarrow.ArrowInvalid: If one does not.
+    """
+    for column in table.columns:
+        for chunk in column.chunks:
+            for values in _dictionary_arrays(chunk):
+                found = pc.min_max(values.indices).as_py()
+                if found["max"] is None:  # all are NULL
+                    continue
+                if found["min"] < 0 or found["max"] >= len(values.dictionary):
+                    raise pa.ArrowInvalid("a dictionary index is out of bounds")
+
+
+def _dictionary_arrays(values: pa.Array) -> Iterator[pa.DictionaryArray]:
+    """The dictionaries that an array is or holds."""
+    if isinstance(values, pa.ExtensionArray):
+        yield from _dictionary_arrays(values.storage)
+    elif pa.types.is_dictionary(values.type):
+        yield values
+    elif pa.types.is_nested(values.type) and _holds_dictionary(values.type):
+        for child in _children(values):
+            yield from _dictionary_arrays(child)
+
+
+def _children(values: pa.Array) -> list[pa.Array]:
+    if pa.types.is_map(values.type):  # pyarrow does not flatten these
+        return [values.keys, values.items]
+    return values.flatten() if pa.types.is_struct(values.type) else [values.flatten()]
+
+
+def _holds_dictionary(data_type: pa.DataType) -> bool:
+    found = _storage_of(data_type)
+    if pa.types.is_nested(found):
+        return any(_holds_dictionary(field.type) for field in inner_fields(found))
+    return bool(pa.types.is_dictionary(found))
+
+
 def _damaged(root: Root, path: str, error: Exception) -> UnreadableFileError:
     return UnreadableFileError(
         f"{root.to_user_path(path)!r} is not readable as Parquet: {error}.\n"

@@ -23,6 +23,7 @@ from fsspeckit.core.parquet.format.thrift import (
     ThriftError,
     Wanted,
     decode,
+    decode_field,
     field_end,
 )
 
@@ -82,6 +83,9 @@ def test_a_field_is_decoded(data: str, wanted: Wanted, expected: object) -> None
     assert struct.values == {1: expected}
     assert struct.raw == {}
     assert end == len(raw)
+    kept, _ = decode(raw, {})
+    assert decode_field(kept, 1, wanted) == expected
+    assert decode_field(kept, 2, wanted) is None
 
 
 @pytest.mark.parametrize(
@@ -118,6 +122,21 @@ def test_a_field_that_is_not_asked_for_is_kept_as_it_is(value: str) -> None:
     assert struct.raw == {2: bytes(rest)}
     assert list(struct.kinds) == [1, 2, 3]
     assert end == len(data)
+
+
+@pytest.mark.parametrize(
+    ("struct", "wanted", "message"),
+    [
+        pytest.param(Struct({}, {1: b"\x54"}, {1: thrift.I32}), BYTES, "expected", id="type"),
+        pytest.param(Struct({}, {1: b""}, {1: thrift.BYTE}), INT, "too early", id="no byte"),
+        pytest.param(Struct({}, {1: b"\x15"}, {1: thrift.STRUCT}), {1: INT}, "early", id="struct"),
+    ],
+)
+def test_a_kept_field_of_another_type_is_an_error(
+    struct: Struct, wanted: Wanted, message: str
+) -> None:
+    with pytest.raises(ThriftError, match=message):
+        decode_field(struct, 1, wanted)
 
 
 def test_fields_may_come_in_any_order_and_far_apart() -> None:

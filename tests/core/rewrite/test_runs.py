@@ -13,6 +13,7 @@ from tests.core.rewrite.spliced import Edit
 
 import fsspeckit
 from fsspeckit.core.parquet import columns_of, decoded_bytes
+from fsspeckit.core.parquet.format.pages import pages_of
 from fsspeckit.core.rewrite import SpliceLimits
 from fsspeckit.core.rewrite.diff import FileDiff
 
@@ -116,6 +117,39 @@ def test_row_groups_keep_dictionaries_of_their_own(tmp_path: Path, is_ordered: b
             assert column.type == values(0).type
             assert len(column.combine_chunks().dictionary) == 101
             assert column.to_pylist() == ["newer", *values(number).to_pylist()[1:]]
+
+
+def test_nulls_among_the_indices_of_a_dictionary_stay(tmp_path: Path) -> None:
+    def values(number: int) -> list[str | None]:
+        return [f"{number} word {n % 100:02}" if n % 7 else None for n in range(ROWS)]
+
+    _write(tmp_path / "data", lambda number: pa.array(values(number)).dictionary_encode())
+    assert _merge(tmp_path / "data", "new", pa.string()) == GROUPS
+    with pq.ParquetFile(_file(tmp_path / "data")) as file:
+        for number in range(GROUPS):
+            column = file.read_row_group(number, columns=["v"])["v"]
+            assert column.to_pylist() == ["new", *values(number)[1:]]
+            assert len(column.combine_chunks().dictionary) == 101
+
+
+@pytest.mark.parametrize("has_dictionary", [False, True])
+def test_long_strings_beside_a_dictionary_keep_short_pages(
+    tmp_path: Path, has_dictionary: bool
+) -> None:
+    rows = 8 * ROWS
+    texts = [f"{n:01000}" for n in range(rows)]
+    words = pa.array([f"word {n % 100}" for n in range(rows)])
+    old = pa.table({"id": np.arange(rows), "text": texts, "word": words})
+    (tmp_path / "data").mkdir()
+    with_dictionary = ["word"] if has_dictionary else False
+    pq.write_table(old, tmp_path / "data" / "a.parquet", use_dictionary=with_dictionary)
+    new = pa.table({"id": [5], "text": ["new"], "word": ["new"]})
+    fsspeckit.merge(new, str(tmp_path / "data"), "upsert", ["id"], engine="pyarrow")
+    file = _file(tmp_path / "data")
+    content = file.read_bytes()
+    (group,) = layout_of(file).groups
+    pages = list(pages_of(group.chunks[1], lambda start, size: content[start : start + size]))
+    assert max(page.values for page in pages) * 1000 <= 2 * 2**20
 
 
 def test_a_column_of_nulls_gets_a_dictionary_where_values_repeat(tmp_path: Path) -> None:

@@ -12,8 +12,15 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from tests.core.parquet.altered import layout_of
 from tests.core.rewrite.splice_flips import outcome, write
+
+import fsspeckit
+from fsspeckit.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,3 +71,32 @@ def test_files_that_end_early(tmp_path: Path, cut: int) -> None:
     data = write(tmp_path / "old.parquet")
     assert outcome(tmp_path, data[:cut]) == "error"
     assert outcome(tmp_path, data[: len(data) - cut - 1]) == "error"
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(data_type):
+        return pa.map_(pa.int64(), pa.string())
+    if pa.types.is_list(data_type):
+        return pa.list_(pa.string())
+    return pa.struct({"w": pa.string()}) if pa.types.is_struct(data_type) else pa.string()
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "struct", "list", "map"])
+def test_an_index_behind_the_last_value_of_a_dictionary(tmp_path: Path, kind: str) -> None:
+    words = pa.array([f"w{n * 7 % 5}" for n in range(64)])
+    inside = words if kind == "text" else words.dictionary_encode()
+    offsets = np.arange(65, dtype=np.int32)
+    values, new = {
+        "struct": (pa.StructArray.from_arrays([inside], ["w"]), {"w": "new"}),
+        "list": (pa.ListArray.from_arrays(offsets, inside), ["new"]),
+        "map": (pa.MapArray.from_arrays(offsets, np.arange(64), inside), [(1, "new")]),
+    }.get(kind, (inside, "new"))
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": np.arange(64), "v": values}), file, compression="none")
+    data = bytearray(file.read_bytes())
+    end = layout_of(file).groups[0].chunks[-1].data.end
+    data[end - 3 : end] = bytes([0x6D, 0xDB, 0xB6])  # the last eight indices are 5
+    file.write_bytes(data)
+    source = pa.table({"id": [3], "v": pa.array([new], _plain(values.type))})
+    with pytest.raises(UnreadableFileError, match=r"a\.parquet.*index is out of bounds"):
+        fsspeckit.merge(source, str(tmp_path), "upsert", ["id"], engine="pyarrow")

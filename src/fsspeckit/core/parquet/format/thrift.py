@@ -111,6 +111,21 @@ def decode(data: bytes, spec: Spec, start: int = 0) -> tuple[Struct, int]:
         ) from None
 
 
+def decode_field(struct: Struct, number: int, wanted: Wanted) -> Any:
+    """Decode one field that was kept as bytes; None if the struct does not have it.
+
+    Raises:
+        ThriftError: It is of another type.
+    """
+    if number not in struct.raw:
+        return None
+    data, kind = struct.raw[number], struct.kinds[number]
+    try:
+        return _read_value(data, 0, kind, wanted, 0)[0]
+    except IndexError:
+        raise ThriftError(f"field {number} ends too early.") from None
+
+
 def field_end(data: bytes, wanted: int) -> int:
     """Return the position after a field of a struct, without reading the fields behind it.
 

@@ -90,6 +90,9 @@ _DECIMAL: Final = 5
 _TYPE: Final = 1
 _STATISTICS: Final = 12
 
+_ROWS_PER_BATCH: Final = 16_384
+"""Of columns with a dictionary; others keep pyarrow's choice, or long strings make long pages."""
+
 _OF_THE_FILE: Final = ("version", "use_compliant_nested_type", "write_time_adjusted_to_utc")
 
 
@@ -156,6 +159,11 @@ class WriterStyle:
     pages: tuple[tuple[str, Any], ...]
     """The options of `page_options`."""
 
+    @property
+    def has_dictionaries(self) -> bool:
+        """Whether all leaves have a dictionary."""
+        return all(one.has_dictionary for one in self.chunks)
+
     def options(self, properties: WriterProperties, rows: int) -> dict[str, Any]:
         """The options of pyarrow's writer, for row groups of up to ``rows`` rows."""
         bloom = {"ndv": max(rows, 1), "fpp": BLOOM_FPP}
@@ -167,6 +175,8 @@ class WriterStyle:
             "use_dictionary": [one.path for one in self.chunks if one.has_dictionary] or False,
             "column_encoding": {c.path: c.encoding for c in self.chunks if c.encoding} or None,
             "write_statistics": [one.path for one in self.chunks if one.has_statistics] or False,
+            # The statistics of a dictionary are made for each batch, from all values that it uses.
+            **({"write_batch_size": _ROWS_PER_BATCH} if self.has_dictionaries else {}),
             "write_page_index": any(one.has_page_index for one in self.chunks),
             "bloom_filter_options": {c.path: bloom for c in self.chunks if c.has_bloom} or None,
         }
@@ -188,7 +198,8 @@ def writer_styles(columns: Sequence[Column], group: Group, read: Read) -> list[W
         own_chunks = (group.chunks[number] for number in column.numbers)
         styles = list(map(ChunkStyle.of, own_chunks, column.lengths))
         has_page_index = any(style.has_page_index for style in styles)
-        shared = (*_type_options(column).values(), has_page_index)
+        has_dictionaries = all(style.has_dictionary for style in styles)
+        shared = (*_type_options(column).values(), has_page_index, has_dictionaries)
         some, found = alike.setdefault(shared, ([], []))
         some.append(column)
         found += styles

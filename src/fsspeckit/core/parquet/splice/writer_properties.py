@@ -26,7 +26,7 @@ from fsspeckit.core.arrow_compat import (
 )
 from fsspeckit.core.keys import plain_type, plain_values
 from fsspeckit.core.parquet.format.pages import DATA_PAGE, DATA_PAGE_V2, DICTIONARY_ENCODINGS
-from fsspeckit.core.parquet.format.thrift import INT, Spec, Struct, ThriftError, decode, encode
+from fsspeckit.core.parquet.format.thrift import INT, Spec, ThriftError, decode, decode_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,8 +43,8 @@ _LENGTH_BYTES = 4
 _UNKNOWN = 64
 """The size that a string is taken to have where a footer does not say."""
 _DATA_PAGES = (DATA_PAGE, DATA_PAGE_V2)
-# Of a column chunk: the number of NULLs, the pages of each encoding, the bytes of all strings.
-_CHUNK_FACTS: Spec = {12: {3: INT}, 13: [{1: INT, 2: INT, 3: INT}], 16: {1: INT}}
+# Of a column chunk: its statistics, the pages of each encoding, its size statistics.
+_STATISTICS, _ENCODING_STATS, _SIZE_STATISTICS = 12, 13, 16
 
 # A larger dictionary is often not smaller than plain values after compression.
 _MAX_DICTIONARY_SHARE = 0.6
@@ -282,21 +282,22 @@ def dictionary_pays(chunk: Chunk, length: int | None = None) -> bool:
     """
     known = chunk.metadata
     try:
-        facts = _facts(chunk)
-        pages = [tuple(one.values[n] for n in (1, 2, 3)) for one in facts.get(13, ())]
+        stated = decode_field(known, _ENCODING_STATS, [{1: INT, 2: INT, 3: INT}]) or ()
+        pages = [tuple(one.values[n] for n in (1, 2, 3)) for one in stated]
+        nulls = _stated_number(chunk, _STATISTICS, 3) or 0
+        texts = _stated_number(chunk, _SIZE_STATISTICS, 1)
     except (ThriftError, KeyError):
         return True  # readers do not need these fields
     data = [(encoding, count) for kind, encoding, count in pages if kind in _DATA_PAGES]
     indexed = sum(count for encoding, count in data if encoding in DICTIONARY_ENCODINGS)
     if sum(count for _, count in data) > 2 * indexed:
         return False  # the writer has given it up, and written most pages without it
-    values = known.values[5] - facts.get(12, Struct()).values.get(3, 0)
+    values = known.values[5] - nulls
     if not values:
         return True  # nothing is known about the values that replace NULLs
     width = length or _WIDTH_OF_NUMBER.get(known.values[1])
     if width is not None:
         return _saves_enough(chunk.raw_bytes, values * width)
-    texts = facts.get(16, Struct()).values.get(1)
     return texts is None or _saves_enough(chunk.raw_bytes, values * _LENGTH_BYTES + texts)
 
 
@@ -307,16 +308,15 @@ def decoded_bytes(chunk: Chunk, length: int | None = None) -> int:
     texts: int | None = None
     if width is None:
         with suppress(ThriftError):
-            texts = _facts(chunk).get(16, Struct()).values.get(1)
+            texts = _stated_number(chunk, _SIZE_STATISTICS, 1)
     plain = values * (width or _LENGTH_BYTES) + texts if texts else values * (width or _UNKNOWN)
     return max(chunk.raw_bytes, plain)
 
 
-def _facts(chunk: Chunk) -> dict[int, Any]:
-    known = chunk.metadata
-    stated = {number: known.raw[number] for number in _CHUNK_FACTS if number in known.raw}
-    kinds = {number: known.kinds[number] for number in stated}
-    return decode(encode(Struct({}, stated, kinds)), _CHUNK_FACTS)[0].values
+def _stated_number(chunk: Chunk, struct: int, number: int) -> int | None:
+    """A number inside a struct of the metadata of a chunk, if the writer states it."""
+    found = decode_field(chunk.metadata, struct, {number: INT})
+    return None if found is None else found.values.get(number)
 
 
 def _may_pay(column: pa.ChunkedArray, drawn: pa.Array) -> bool:
