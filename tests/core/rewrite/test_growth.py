@@ -11,8 +11,7 @@ import pytest
 
 from fsspeckit.core.keys.canonical import check_columns
 from fsspeckit.core.rewrite import read_file_properties
-from fsspeckit.core.rewrite.diff import FileDiff
-from fsspeckit.core.rewrite.rules import RowChanges
+from fsspeckit.core.rewrite.diff import FileDiff, RowChanges
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.storage.roots import open_root
 

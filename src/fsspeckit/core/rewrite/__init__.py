@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.rewrite.diff import Rewritten, SpliceLimits
+from fsspeckit.core.rewrite.diff import Replacement, Rewritten, RowRules, SpliceLimits
 from fsspeckit.core.rewrite.new_files import (
     BufferLimits,
     FileLimits,
@@ -11,7 +11,6 @@ from fsspeckit.core.rewrite.new_files import (
     basename_of,
 )
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
-from fsspeckit.core.rewrite.rules import Replacement, RowRules
 
 __all__ = [
     "BufferLimits",

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
-from fsspeckit.core.rewrite.diff import stored_rows
+from fsspeckit.core.rewrite.diff import is_true, stored_rows
 from fsspeckit.core.rewrite.rewriter import open_writer
-from fsspeckit.core.rewrite.rules import is_true
 from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 

@@ -52,9 +52,9 @@ from fsspeckit.core.rewrite.diff import (
     FileDiff,
     Rewritten,
     compact_dictionaries,
+    decide,
     dictionaries_in,
 )
-from fsspeckit.core.rewrite.rules import decide
 from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
@@ -66,8 +66,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.parquet import Column, EncodedChunk, FileLayout, Original, WriterStyle
-    from fsspeckit.core.rewrite.diff import ColumnsDiff, Run, SpliceLimits
-    from fsspeckit.core.rewrite.rules import Positions, Replacement, RowSource
+    from fsspeckit.core.rewrite.diff import (
+        ColumnsDiff,
+        Positions,
+        Replacement,
+        RowSource,
+        Run,
+        SpliceLimits,
+    )
     from fsspeckit.storage import Root
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
