@@ -90,6 +90,8 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "key_index": None,
             "max_rewrite_fraction": None,
             "max_rewrite_bytes": None,
+            "delete_when": None,
+            "only_newer": None,
             "transaction": None,
             "progress": None,
             "engine": "spark",

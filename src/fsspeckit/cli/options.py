@@ -134,7 +134,7 @@ Strategy = Annotated[
     typer.Option(
         help="upsert updates matching rows and inserts the others, insert only inserts, update "
         "only updates; full_merge also deletes rows that are not in the source; deduplicate keeps "
-        "one source row per key, then upserts."
+        "one source row per key, then upserts; delete removes the rows that the source has keys of."
     ),
 ]
 Engine = Annotated[
@@ -221,6 +221,30 @@ MaxRewriteBytes = Annotated[
         "Refuse to rewrite files of more than this size in total, for example 500MB.",
         metavar="SIZE",
         parser=parse_size,
+    ),
+]
+DeleteWhen = Annotated[
+    str | None,
+    _option(
+        "Boolean column of the source that is true in rows whose key is deleted; it is not stored.",
+        metavar="COLUMN",
+        parser=parse_column,
+    ),
+]
+OnlyNewer = Annotated[
+    str | None,
+    _option(
+        "Column that must be greater in a source row than in the row it replaces or deletes.",
+        metavar="COLUMN",
+        parser=parse_column,
+    ),
+]
+KeysFrom = Annotated[
+    list[str],
+    _option(
+        "Rows whose keys are deleted: files as for SOURCE of merge, or - (repeatable).",
+        "--from",
+        metavar="SOURCE",
     ),
 ]
 TransactionOption = Annotated[

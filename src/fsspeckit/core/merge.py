@@ -62,6 +62,11 @@ class MergeStrategy(StrEnum):
             raise InvalidArgumentError.choice("strategy", value, [s.value for s in cls]) from None
 
 
+def preposition(strategy: str) -> str:
+    """Return the word between what a merge takes and the dataset."""
+    return "from" if strategy == MergeStrategy.DELETE else "into"
+
+
 def validate_rewrite_mode_compatibility(strategy: str, rewrite_mode: str) -> None:
     """Refuse to rewrite incrementally where the strategy needs the whole dataset.
 
@@ -157,14 +162,16 @@ class MergeResult(Displayed):
 
         return Card(
             f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "
-            f"{self.updated:,} updated, {self.deleted:,} deleted{self._without_effect()}; "
+            f"{self.updated:,} updated, {self.deleted:,} deleted{self.without_effect}; "
             f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),
         )
 
-    def _without_effect(self) -> str:
+    @property
+    def without_effect(self) -> str:
+        """What had no effect, in words; empty if there is nothing."""
         counts = {"late": self.late, "not found": self.not_found}
         return "".join(f", {count:,} {name}" for name, count in counts.items() if count)
 

@@ -84,11 +84,14 @@ class HistoryEntry(Displayed):
         batch = f", transaction {self.transaction}" if self.transaction else ""
         return f"{self.strategy}{keys}{batch}"
 
-    def _rows(self) -> str:
-        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+    @property
+    def row_changes(self) -> str:
+        """The counts that are not 0, in words."""
+        counts = {name.replace("_", " "): count for name, count in self.counts.items() if count}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
     def __str__(self) -> str:
-        rows = self._rows()
+        rows = self.row_changes
         return (
             f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
             f"{': ' if rows else ''}{rows}; {counted(len(self.added), 'file')} added, "
@@ -130,7 +133,7 @@ class History(Displayed, list[HistoryEntry]):
                 entry._when(),
                 entry._what(),
                 entry.engine,
-                entry._rows(),
+                entry.row_changes,
                 f"+{len(entry.added)} -{len(entry.removed)}",
                 f"{entry.seconds:.1f}",
                 entry.state,

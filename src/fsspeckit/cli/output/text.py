@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.cli.errors import advice_in_cli_terms
+from fsspeckit.core.merge import preposition
 from fsspeckit.display import counted, size
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class TextOutput(_Page):
         counts = Counter(file.decision for file in plan.files)
         decisions = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
         self.line(
-            f"{plan.strategy} of {counted(plan.source_rows, 'row')} into {plan.path} by "
+            f"{plan.strategy} of {counted(plan.source_rows, 'row')} "
+            f"{preposition(plan.strategy)} {plan.path} by "
             f"{', '.join(plan.key_columns)}",
             "bold",
         )
@@ -141,8 +143,10 @@ class TextOutput(_Page):
     def merged(self, path: str, result: MergeResult) -> None:
         """Print counts of rows and files, and the new files."""
         self.line(
-            f"{result.strategy} of {counted(result.source_count, 'row')} into {path}: "
-            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted",
+            f"{result.strategy} of {counted(result.source_count, 'row')} "
+            f"{preposition(result.strategy)} {path}: "
+            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted"
+            f"{result.without_effect}",
             "bold",
         )
         counts = Counter(file.operation for file in result.files)
@@ -225,7 +229,7 @@ class TextOutput(_Page):
                     entry.engine,
                     entry.strategy,
                     ", ".join(entry.key_columns),
-                    ", ".join(f"{count:,} {name}" for name, count in entry.counts.items() if count),
+                    entry.row_changes,
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
                     _state(entry),
                     *[entry.transaction] * has_transactions,

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import numbered_columns
 from fsspeckit.core.keys import as_names, canonical_keys, keys_table
+from fsspeckit.core.merge import preposition
 from fsspeckit.core.planning.pruning import Evidence, prune
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.display import (
@@ -257,7 +258,8 @@ class MergePlan(Displayed):
     def _title(self) -> str:
         keys = ", ".join(self.key_columns)
         rows = counted(self.source_rows, "row")
-        return f"{self.strategy} of {rows} into {self.path!r} by {keys}"
+        where = f"{preposition(self.strategy)} {self.path!r}"
+        return f"{self.strategy} of {rows} {where} by {keys}"
 
     def _line(self, file: FilePlan) -> str:
         return f"  {replace(file, path=self._short(file))}"
