@@ -73,14 +73,8 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
-    files = {
-        "compression": compression.value,
-        "max_rows_per_file": max_rows_per_file,
-        "row_group_size": row_group_size,
-        "bloom_columns": bloom or None,
-        "key_index": key_index,
-    }
-    return _merge(job, strategy, key, shared | files)
+    files = _file_options(compression, max_rows_per_file, row_group_size, bloom)
+    return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
 def plan(**options: Any) -> None:
@@ -100,6 +94,18 @@ def _signature_of_plan() -> inspect.Signature:
 
 
 plan.__signature__ = _signature_of_plan()  # type: ignore[attr-defined]
+
+
+def _file_options(
+    compression: Compression, max_rows_per_file: int, row_group_size: int, bloom: list[str] | None
+) -> dict[str, Any]:
+    """Return how new files are written, as the library names it."""
+    return {
+        "compression": compression.value,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_size": row_group_size,
+        "bloom_columns": bloom or None,
+    }
 
 
 def _merge(job: Job, strategy: MergeStrategy, key: list[str], options: dict[str, Any]) -> None:
@@ -204,10 +210,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             target,
             mode=mode.value,
             partition_by=partition_by or None,
-            compression=compression.value,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
-            bloom_columns=bloom or None,
+            **_file_options(compression, max_rows_per_file, row_group_size, bloom),
             transaction=transaction,
             progress=opened.progress,
         ),
