@@ -18,6 +18,7 @@ from fsspeckit.core.matching import (
     key_and_order_columns,
     moving_keys,
     prefilter_for,
+    selected_positions,
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
@@ -151,6 +153,27 @@ class ArrowEngine:
                 found[number] = positions
                 progress("match", len(found), len(work))
         return found
+
+    def select(
+        self,
+        source: ArrowSource,
+        target: Target,
+        condition: Condition,
+        verdicts: Sequence[ConditionVerdict],
+        progress: Progress,
+    ) -> Matches[ArrowPositions]:
+        """Read the columns of the condition in threads."""
+        work = [number for number, verdict in enumerate(verdicts) if verdict.is_affected]
+        files: dict[str, FileMatch] = {}
+        found: dict[str, Replacement] = {}
+        with ThreadPool(SCAN_WORKERS, "fsspeckit-scan") as pool:
+            scans = pool.map(lambda n: selected_positions(target, condition, n, verdicts[n]), work)
+            for number, (positions, groups) in zip(work, scans, strict=True):
+                path = target.footers[number].file.path
+                files[path] = FileMatch(len(positions), groups)
+                found[path] = Replacement(positions, np.zeros(len(positions), np.int64))
+                progress("match", len(files), len(work))
+        return Matches(files, 0, 0, (), ArrowPositions(found, np.zeros(0, bool)))
 
     def rewrite(
         self,
