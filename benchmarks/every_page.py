@@ -102,7 +102,7 @@ def run_steps(
     return problems
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, progress_path: Path = PROGRESS) -> int:
     """Run all steps, or those whose pages are named."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.every_page", description=__doc__)
     names = ", ".join(step.page for step in STEPS)
@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     steps = [s for s in STEPS if any(fnmatch.fnmatch(s.page, one) for one in given.only)]
     state = current_state().line
-    progress = Progress(PROGRESS, state)
+    progress = Progress(progress_path, state)
     print(state)
     if given.list:
         for step in steps:

@@ -92,6 +92,11 @@ def _help(name: str) -> str:
     return f"## {name}\n\n```text\n{result.stdout.rstrip()}\n```"
 
 
+def documents() -> list[str]:
+    """The documents of all commands; a delete is a merge."""
+    return [command.__name__ for command in COMMANDS if command.__name__ != "delete"]
+
+
 def json_page() -> str:
     """Every document that ``--json`` prints, with its fields and its schema."""
     parts = [
@@ -100,11 +105,10 @@ def json_page() -> str:
         "One JSON document on stdout for each command, described here by its fields. The schemas "
         "themselves (JSON Schema 2020-12) are in the package, in `fsspeckit/cli/schemas`; the "
         "tests validate what every command prints against them. A field is never taken away or "
-        "given another meaning without a new version.",
+        "given another meaning without a new version. `delete` prints what `merge` does.",
     ]
     schemas = resources.files("fsspeckit.cli") / "schemas"
-    order = [command.__name__ for command in COMMANDS]
-    for name in order:
+    for name in documents():
         schema = json.loads((schemas / f"{name}.json").read_text(encoding="utf-8"))
         rows = ["| Field | Type | Meaning |", "|---|---|---|", *_fields(schema, "")]
         parts += [f"## {name}", f"{schema['title']}.", "\n".join(rows)]

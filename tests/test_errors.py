@@ -16,6 +16,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.SchemaMismatchError, ValueError),
     (errors.PartitionMoveError, ValueError),
     (errors.RewriteLimitError, ValueError),
+    (errors.TransactionResetError, ValueError),
     (errors.UnsupportedLayoutError, ValueError),
     (errors.UnreadableFileError, ValueError),
     (errors.ConcurrentModificationError, RuntimeError),
@@ -93,6 +94,14 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
             "['day']",
             "for example: 1.",
             "Hint:",
+        ],
+    ),
+    (
+        errors.TransactionResetError.found("feed", 0, "b", (1_417, 12, "a")),
+        [
+            "version 0 of run 'b' of the application 'feed'",
+            "commit 12 has recorded version 1,417 of run 'a'",
+            "Hint: give the new run an application name of its own, or go on with version 1,418",
         ],
     ),
     (

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.peers.tables import KEY, PARTITION, WriterProperties, mix, rows_of
+from benchmarks.peers.tables import KEY, WriterProperties, mix, rows_of, write_files
 from benchmarks.peers.workloads import Workload, named_workloads
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _merge(workload: Workload, title: str, *, spark: bool = False) -> Shape:
         workload.name,
         title,
         workload.layout.name,
-        lambda directory: write_files(workload.layout, directory),
+        lambda directory: _write(workload.layout, directory),
         workload.source,
         updated=0 if workload.strategy == "insert" else len(chosen.matched),
         inserted=len(chosen.new),
@@ -85,7 +85,7 @@ def _plan(name: str, title: str, layout: WriterProperties, count: int) -> Shape:
         name,
         title,
         layout.name,
-        lambda directory: write_files(layout, directory),
+        lambda directory: _write(layout, directory),
         lambda: rows_of(layout, codes, 1),
         updated=count,
         action="plan",
@@ -100,7 +100,7 @@ def _row_groups(layout: WriterProperties) -> Shape:
         "row-groups-8",
         f"100 rows in {_ROW_GROUPS} row groups of one file",
         layout.name,
-        lambda directory: write_files(layout, directory),
+        lambda directory: _write(layout, directory),
         lambda: rows_of(layout, chosen, 1),
         updated=len(chosen),
     )
@@ -112,7 +112,7 @@ def _small_files(layout: WriterProperties) -> Shape:
         "files-200",
         "One row in each of 200 small files",
         layout.name,
-        lambda directory: write_files(layout, directory),
+        lambda directory: _write(layout, directory),
         lambda: rows_of(layout, codes, 1),
         updated=len(codes),
         spark=True,
@@ -144,14 +144,6 @@ def _wide_rows(ids: np.ndarray, generation: int = 0) -> pa.Table:
     return pa.table({KEY: ids, **columns})
 
 
-def write_files(layout: WriterProperties, directory: Path) -> None:
+def _write(layout: WriterProperties, directory: Path) -> None:
     """Write a table of the peers' benchmark, with several row groups in each file."""
-    size = max(1, layout.rows_per_file // _ROW_GROUPS)
-    for number in range(layout.files):
-        table = rows_of(layout, layout.codes(number))
-        path = directory / f"part-{number:05}.parquet"
-        if layout.partitioned:
-            path = directory / f"{PARTITION}={table[PARTITION][0]}" / "part.parquet"
-            table = table.drop_columns([PARTITION])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, path, row_group_size=size)
+    write_files(layout, directory, max(1, layout.rows_per_file // _ROW_GROUPS))

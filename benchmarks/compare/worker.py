@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 import fsspeckit
 from benchmarks.peers.tables import KEY
+from benchmarks.spark_session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ class Runner:
         if engine == "spark":
             from fsspeckit.datasets.spark import SparkDatasetIO
 
-            self._spark = _session()
+            self._spark = local_session("compare")
             self._io: Any = SparkDatasetIO(self._spark)
             self._load: Callable[[str], Any] = self._spark.read.parquet
         else:
@@ -60,25 +61,6 @@ class Runner:
         """Planning counts no rows; the files that it chooses must be as many as expected."""
         plan = self._io.plan_merge(source, path, strategy, keys)
         return sum(file.decision == "affected" for file in plan.files), 0
-
-
-def _session() -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    chosen = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "3g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("compare")
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def main(engine: str) -> None:

@@ -85,7 +85,7 @@ QUICK_WORKLOADS = (
     *("spread", "bulk", "insert-only"),
 )
 QUICK_SYSTEMS = (
-    *("fsspeckit-pyarrow", "fsspeckit-no-fsync", "polars"),
+    *("fsspeckit-pyarrow", "fsspeckit-no-fsync", "fsspeckit-key-index", "polars"),
     *("delta-rs", "lance", "ducklake", "pyiceberg"),
 )
 

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 Phases = dict[str, float]
 """How many seconds each phase of a merge took, by the system's own account."""
 
-Kind = Literal["ours", "ours, no fsync", "copy-on-write", "merge-on-read", "whole rewrite", "floor"]
+Kind = Literal[
+    "ours",
+    "ours, no fsync",
+    "ours, key index",
+    "copy-on-write",
+    "merge-on-read",
+    "whole rewrite",
+    "floor",
+]
 IMMUTABLE = (".parquet", ".lance")
 """Files that no system changes in place; a change would be seen in the next round's checksum."""
 

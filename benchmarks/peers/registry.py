@@ -20,6 +20,13 @@ LOCAL = (
         "ours:no_fsync",
         ("pyarrow",),
     ),
+    Entry(
+        "fsspeckit-key-index",
+        "fsspeckit, PyArrow, key index",
+        "ours, key index",
+        "ours:key_index",
+        ("pyarrow",),
+    ),
     Entry("delta-rs", "delta-rs", "copy-on-write", "delta_rs:default", ("deltalake",), PEERS),
     Entry(
         "delta-rs-pruned",

@@ -147,17 +147,17 @@ def _overview(
         return
     usable = [e for e in entries if e.name not in results.absent]
     peers = [e for e in usable if not e.kind.startswith("ours")]
-    unsynced = [e for e in usable if e.kind == "ours, no fsync"]
+    variants = [e for e in usable if e.kind.startswith("ours, ")]
     yield from (f"## {heading}", "")
     yield f"{text} Peers in times of ours.".strip()
     yield ""
-    titles = ["ours", *("ours, no fsync" for _ in unsynced), *(peer.title for peer in peers)]
+    titles = ["ours", *(e.kind for e in variants), *(peer.title for peer in peers)]
     yield f"| workload | {' | '.join(titles)} |"
     yield "| --- |" + " ---: |" * len(titles)
     for workload in workloads:
         ours = targets.best(results, workload)
         medians = [ours[1] if ours else None]
-        medians += [results.median(workload, entry.name) for entry in unsynced]
+        medians += [results.median(workload, entry.name) for entry in variants]
         cells = ["–" if median is None else f"{median:.3f} s" for median in medians]
         for peer in peers:
             found = targets.ratio(results, workload, peer)

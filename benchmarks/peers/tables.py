@@ -109,10 +109,12 @@ def rows_of(
     return pa.table(columns, schema=schema)
 
 
-def write_files(layout: WriterProperties, directory: Path) -> list[Path]:
+def write_files(
+    layout: WriterProperties, directory: Path, row_group: int = ROW_GROUP
+) -> list[Path]:
     """Write the files of a table as plain Parquet; gives their paths, in the order of the keys."""
     paths = []
-    rows = min(ROW_GROUP, layout.rows_per_file)
+    rows = min(row_group, layout.rows_per_file)
     blooms = {KEY: {"ndv": rows, "fpp": BLOOM_FPP}} if layout.bloom else None
     for number in range(layout.files):
         table = rows_of(layout, layout.codes(number))
@@ -121,7 +123,7 @@ def write_files(layout: WriterProperties, directory: Path) -> list[Path]:
             path = directory / f"{PARTITION}={table[PARTITION][0]}" / "part.parquet"
             table = table.drop_columns([PARTITION])
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, path, row_group_size=ROW_GROUP, bloom_filter_options=blooms)
+        pq.write_table(table, path, row_group_size=row_group, bloom_filter_options=blooms)
         paths.append(path)
     return paths
 

@@ -32,6 +32,8 @@ class Target:
     """By name; if there are none, by kind."""
 
     kinds: tuple[Kind, ...] = ()
+    ours: str | None = None
+    """Which of our systems; None for the better of the engines."""
 
     def includes(self, entry: Entry) -> bool:
         """Whether this system is one of the peers."""
@@ -45,6 +47,7 @@ def local_targets() -> Iterator[Target]:
         yield Target(workload, 8, ("delta-rs",))
         yield Target(workload, 8, ("pyiceberg",))
     yield Target("uuid-100", _AHEAD, kinds=_ALL)
+    yield Target("uuid-100", 3, kinds=_ALL, ours="fsspeckit-key-index")
     yield Target("uuid-100-bloom", 3, kinds=_ALL)
     yield Target("spread", 3, ("delta-rs",))
     yield Target("spread", 8, ("pyiceberg",))
@@ -89,9 +92,12 @@ def best(results: Results, workload: str) -> tuple[Entry, float] | None:
     return ENTRIES[name], median
 
 
-def ratio(results: Results, workload: str, entry: Entry) -> Ratio | None:
-    """A peer's time in times of ours, or None where one of them was not measured."""
-    ours = best(results, workload)
+def ratio(results: Results, workload: str, entry: Entry, name: str | None = None) -> Ratio | None:
+    """A peer's time in times of ours, or None where one of them was not measured.
+
+    ``name`` is that of one of our systems; None for the better of the engines.
+    """
+    ours = best(results, workload) if name is None else _one(results, workload, name)
     runs = [run for run in results.of(workload, entry.name) if run.status in ("ok", "over")]
     if ours is None or not runs:
         return None
@@ -101,11 +107,18 @@ def ratio(results: Results, workload: str, entry: Entry) -> Ratio | None:
     return Ratio(entry, theirs / ours[1], bool(stopped))
 
 
+def _one(results: Results, workload: str, name: str) -> tuple[Entry, float] | None:
+    median = results.median(workload, name)
+    return None if median is None else (ENTRIES[name], median)
+
+
 def told(target: Target, results: Results, entries: Sequence[Entry]) -> str:
     """A target as a line of the page; peers are those of these systems that it names."""
     peers = [entry for entry in entries if target.includes(entry)]
     what = f"- {results.titles.get(target.workload, target.workload)}"
-    found = [one for entry in peers if (one := ratio(results, target.workload, entry))]
+    if target.ours is not None:
+        what += f", {ENTRIES[target.ours].title}"
+    found = [one for e in peers if (one := ratio(results, target.workload, e, target.ours))]
     missing = [entry for entry in peers if entry.name not in {one.entry.name for one in found}]
     if not found:
         return f"{what}: not measured against {_names(peers)}{_reasons(missing, target, results)}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        Transaction,
+        delete,
         execute,
         history,
         merge,
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Transaction",
+    "delete",
     "execute",
     "history",
     "merge",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import history, recover
+from fsspeckit.storage import Transaction, history, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
 
-__all__ = ["execute", "history", "merge", "plan_merge", "read_dataset", "recover", "write_dataset"]
+__all__ = [
+    "Transaction",
+    "delete",
+    "execute",
+    "history",
+    "merge",
+    "plan_merge",
+    "read_dataset",
+    "recover",
+    "write_dataset",
+]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
@@ -44,6 +54,9 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     key_index: bool | None = None,
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
+    delete_when: str | None = None,
+    only_newer: str | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -53,7 +66,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     Args:
         data: The source, as for :meth:`fsspeckit.datasets.base.DatasetIO.merge`.
         path: The dataset's directory, path or URL.
-        strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+        strategy: ``insert``, ``update``, ``upsert``, ``full_merge``, ``deduplicate`` or ``delete``.
         key_columns: The key columns: rows with equal keys are the same row. A single name may be
             given as a string, here and wherever columns are named.
         partition_columns: The hive partition columns; by default those of the dataset.
@@ -72,6 +85,11 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         key_index: True to keep an index of the keys beside the dataset, False to remove it.
         max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
         max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+        delete_when: A boolean column of the source that is true in rows whose key is deleted; it is
+            not stored.
+        only_newer: A column that must be greater in a source row than in the target row that it
+            replaces or deletes.
+        transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -105,6 +123,47 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            delete_when=delete_when,
+            only_newer=only_newer,
+            transaction=transaction,
+            progress=progress,
+        )
+
+
+def delete(  # noqa: PLR0913 - one signature for every engine
+    keys: Any,
+    path: str,
+    key_columns: str | Sequence[str],
+    *,
+    filesystem: Any = None,
+    null_keys: NullPolicy = "error",
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
+    transaction: Transaction | None = None,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> MergeResult:
+    """Delete the rows with some keys, see :meth:`fsspeckit.datasets.base.DatasetIO.delete`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+        >>> _ = write_dataset(rows, "memory://doc-delete", engine="pyarrow")
+        >>> result = delete([2, 9], "memory://doc-delete", ["id"], engine="pyarrow")
+        >>> result.deleted, result.not_found
+        (1, 1)
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.delete(
+            keys,
+            path,
+            key_columns,
+            filesystem=filesystem,
+            null_keys=null_keys,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
             progress=progress,
         )
 
@@ -159,6 +218,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int | None = 5_000_000,
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
+    transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     filesystem: Any = None,
@@ -187,6 +247,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
         )
 

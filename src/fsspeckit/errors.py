@@ -31,6 +31,7 @@ __all__ = [
     "RewriteLimitError",
     "SchemaMismatchError",
     "StalePlanError",
+    "TransactionResetError",
     "UnreadableFileError",
     "UnsupportedLayoutError",
 ]
@@ -184,6 +185,54 @@ class RewriteLimitError(FsspeckitError, ValueError):
             "Nothing was changed.\n"
             f"Hint: look at the plan; then raise {name}, or merge fewer keys at a time."
         )
+
+
+class TransactionResetError(FsspeckitError, ValueError):
+    """The versions of an application have started again; nothing was changed.
+
+    To skip such a batch as one that is committed would lose its rows.
+    """
+
+    application = ""
+    """The application."""
+
+    version = 0
+    """The version that was given."""
+
+    recorded_version = 0
+    """The last version on record."""
+
+    commit = 0
+    """The number of the commit that recorded it."""
+
+    _mentions = (Call("history"),)
+
+    @classmethod
+    def found(
+        cls,
+        application: str,
+        version: int,
+        run: str | None,
+        recorded: tuple[int, int, str | None],
+    ) -> TransactionResetError:
+        """Return the error for a version and a run; ``recorded`` is version, commit and run."""
+        last, commit, recorded_run = recorded
+        mine, theirs = _of_run(run), _of_run(recorded_run)
+        error = cls(
+            f"version {version:,}{mine} of the application {application!r} is not new: commit "
+            f"{commit} has recorded version {last:,}{theirs}. The versions seem to have started "
+            "again, as they do with a new checkpoint, so the batch may never have been applied. "
+            "Nothing was changed.\n"
+            "Hint: give the new run an application name of its own, or go on with version "
+            f"{last + 1:,}. If history() shows that this very batch is applied, leave it out."
+        )
+        error.application, error.version = application, version
+        error.recorded_version, error.commit = last, commit
+        return error
+
+
+def _of_run(run: str | None) -> str:
+    return "" if run is None else f" of run {run!r}"
 
 
 class UnsupportedLayoutError(FsspeckitError, ValueError):

@@ -9,8 +9,6 @@ import pytest
 from benchmarks.every_page import STEPS, Progress, Step, main, run_steps
 from benchmarks.state import ROOT
 
-from benchmarks import every_page
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -58,12 +56,8 @@ def test_every_page_has_a_step_and_takes_two_hours_at_most() -> None:
     assert modules <= {step.module for step in STEPS}
 
 
-def test_steps_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "progress.json"
-    monkeypatch.setattr(every_page, "PROGRESS", path)
-    assert main(["--list", "--only", "spark*"]) == 0
+def test_steps_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--only", "spark*"], tmp_path / "progress.json") == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"\*Measured on commit [0-9a-f]{10} of \d{4}-", lines[0])
     assert [line.split(":")[0] for line in lines[1:]] == ["spark", "spark-peers", "spark-large"]

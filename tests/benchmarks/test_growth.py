@@ -36,11 +36,10 @@ def test_a_shape_is_merged_and_its_counts_are_checked(table: Table, tmp_path: Pa
 
 @pytest.mark.parametrize(("limit", "code"), [(-100.0, 1), (100.0, 0)])
 def test_growth_that_is_too_fast_fails(
-    limit: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    limit: float, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench_growth, "MAX_EXPONENT", limit)
-    monkeypatch.setattr(bench_growth, "DIMENSIONS", {"rows": lambda n: Table(rows=10 * n)})
-    assert main(["--no-page", "--rounds", "1"]) == code
+    dimensions = {"rows": lambda n: Table(rows=10 * n)}
+    assert main(["--no-page", "--rounds", "1"], dimensions, limit) == code
     assert ("**missed**" in capsys.readouterr().out.split("Exponents are")[0]) is bool(code)
 
 

@@ -114,6 +114,41 @@ def test_plan_as_json(done: Run, dataset: Path, source: Path) -> None:
     assert document["source_rows"] == 2
 
 
+def test_a_transaction_is_merged_once(done: Run, dataset: Path, source: Path) -> None:
+    words = (source, dataset, "-k", "id", *PYARROW, "--transaction", "team:orders:17")
+    assert done("merge", *words, "--json").document["skipped"] is False
+    before = tree(dataset)
+    again = done("merge", *words)
+    assert "commit   none: skipped" in again.out
+    assert "note     skipped: transaction team:orders:17 is commit 1" in again.out
+    document = done("merge", *words, "--json").document
+    assert (document["skipped"], document["commit"], document["inserted"]) == (True, None, 1)
+    assert "would be skipped: transaction team:orders:17" in done("plan", *words).out
+    assert len(done("plan", *words, "--json").document["notes"]) == 1
+    assert tree(dataset) == before
+
+
+def test_a_transaction_is_written_once(done: Run, dataset: Path, source: Path) -> None:
+    words = (source, dataset, *PYARROW, "--transaction", "orders:17")
+    assert done("write", *words, "--json").document["skipped"] is False
+    before = tree(dataset)
+    assert "skipped: transaction orders:17 is commit 1" in done("write", *words).out
+    assert done("write", *words, "--json").document["notes"]
+    assert tree(dataset) == before
+    assert "orders:17" in done("history", dataset).out
+    (commit,) = done("history", dataset, "--json").document["commits"]
+    assert commit["transaction"] == {"application": "orders", "version": 17, "run": None}
+
+
+def test_a_counter_that_starts_again(run: Run, done: Run, dataset: Path, source: Path) -> None:
+    words = ("write", source, dataset, *PYARROW, "--transaction")
+    done(*words, "orders:17")
+    ran = run(*words, "orders:0")
+    assert ran.code == 1
+    assert "commit 1 has recorded version 17" in ran.err
+    assert "If 'fsspeckit history' shows" in ran.err
+
+
 def test_plan_of_an_insert_has_no_limit(done: Run, dataset: Path, source: Path) -> None:
     limits = ("--max-rewrite-fraction", "0", "--strategy", "insert")
     assert "insert of 2 rows" in done("plan", source, dataset, "-k", "id", *PYARROW, *limits).out

@@ -29,7 +29,7 @@ def test_every_command_and_option_is_on_the_page() -> None:
 def test_every_schema_is_on_the_page() -> None:
     schemas = resources.files("fsspeckit.cli") / "schemas"
     names = {path.name.removesuffix(".json") for path in schemas.iterdir()}
-    assert names == {command.__name__ for command in COMMANDS}
+    assert names == {command.__name__ for command in COMMANDS} - {"delete"}  # prints a merge
     assert all(f"\n## {name}\n" in json_page() for name in names)
 
 

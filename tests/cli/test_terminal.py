@@ -43,7 +43,7 @@ def test_progress_counts_files_and_rates(dataset: Path) -> None:
     with Terminal("merge", "all.csv", dataset, "-k", "id", *PYARROW, cwd=dataset.parent) as screen:
         assert screen.end() == 0
     (line,) = [line for line in screen.lines if line.startswith("rewrite")]
-    assert re.search(r"3 of 3 files, [\d,]+/s", line)
+    assert re.search(r"3 of 3, [\d,]+/s", line)
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -53,6 +53,7 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "row_group_size": ("0", "many"),
     "max_rewrite_fraction": ("-0.1", "1.1", "half", "nan"),
     "max_rewrite_bytes": ("-1", "few", "1 potato"),
+    "transaction": ("feed", "feed:", ":1", "feed:-1", "feed:1.5", "feed:99999999999999999999"),
     "lock_timeout": ("-1", "soon", "nan"),
     "limit": ("0", "few"),
     "storage_option": ("nonsense", "=", "a:=nonsense"),

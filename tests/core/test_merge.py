@@ -34,6 +34,7 @@ def test_an_unknown_strategy_is_refused_in_words_a_caller_can_use(value: Any) ->
         MergeStrategy.of(value)
     assert str(caught.value) == (
         "strategy must be one of 'insert', 'update', 'upsert', 'full_merge', 'deduplicate', "
+        "'delete', "
         f"got {value!r}."
     )
 

@@ -30,11 +30,15 @@ class FaultyJobs(Jobs):
 
     fault: Fault | None = None
 
-    def map_items(self, phase: str, stage: Any, function: Any, work: Any) -> list[Any]:
-        return super().map_items(phase, stage, self._faulty(function), work)
+    def map_items(
+        self, phase: str, stage: Any, function: Any, work: Any, tasks: Any = None
+    ) -> list[Any]:
+        return super().map_items(phase, stage, self._faulty(function), work, tasks)
 
-    def map_partitions(self, phase: str, stage: Any, frame: Any, function: Any) -> list[Any]:
-        return super().map_partitions(phase, stage, frame, self._faulty(function))
+    def map_partitions(
+        self, phase: str, stage: Any, frame: Any, function: Any, tasks: Any = None
+    ) -> list[Any]:
+        return super().map_partitions(phase, stage, frame, self._faulty(function), tasks)
 
     def map_partitions_to_rows(self, frame: Any, function: Any, schema: str) -> Any:
         return super().map_partitions_to_rows(frame, self._faulty(function), schema)

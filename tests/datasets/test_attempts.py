@@ -6,22 +6,28 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from fsspeckit.core.planning import read_footers
 from fsspeckit.datasets.pipeline.merge import RetryPolicy, run_with_retries
+from fsspeckit.datasets.pipeline.target_checks import read_checked_target
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import ConcurrentModificationError
+from fsspeckit.storage import take_snapshot
 from fsspeckit.storage.snapshot import Difference, Snapshot
 from fsspeckit.storage.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from fsspeckit.core.planning import FileFooter
+    from fsspeckit.storage import Root
 
 
 def _rows(*ids: int, v: str = "old") -> pa.Table:
@@ -64,6 +70,22 @@ def test_retries_end_with_the_time_that_a_writer_waits(storage: Storage) -> None
     longer = RetryPolicy(replace(storage, lock_timeout=60))
     for _ in range(100):
         longer.count(added)
+
+
+def test_a_file_that_is_being_written_is_waited_for_until_the_lock_timeout(
+    storage: Storage, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "1.parquet").write_bytes(b"PAR1, and the rest later")
+    read: list[int] = []
+
+    def count(root: Root, files: Any, columns: Any) -> list[FileFooter]:
+        read.append(len(files))
+        return read_footers(root, files, columns)
+
+    snapshot = take_snapshot(storage)
+    with pytest.raises(ConcurrentModificationError, match=r"1\.parquet"):
+        read_checked_target(storage, snapshot, ["id"], _rows().schema, None, count)
+    assert read == [2]
 
 
 @pytest.mark.parametrize("times", [0, 2, 9])

@@ -13,10 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.rewrite import new_files
+from fsspeckit.core.rewrite import BufferLimits, new_files
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
-from fsspeckit.datasets.pipeline import SourceLimits, open_source
+from fsspeckit.datasets.pipeline import (
+    FileOptions,
+    SourceLimits,
+    WriteDatasetResult,
+    WriteOptions,
+    open_source,
+    run_write,
+)
 from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.storage.commit.staging import staging
 from fsspeckit.storage.storage import open_storage
@@ -117,29 +124,34 @@ def test_small_batches_share_a_row_group_on_disk(tmp_path: Path) -> None:
         assert [piece.num_rows for piece in source.batches()] == [65_536, 70_000 - 65_536]
 
 
-@pytest.fixture
-def few_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits of new files in many partitions, made small."""
-    monkeypatch.setattr(new_files, "_MAX_OPEN_FILES", 4)
+def _write_buffered(
+    path: Path,
+    buffers: BufferLimits,
+    data: pa.RecordBatchReader | None = None,
+    engine: type[ArrowEngine] = ArrowEngine,
+    spill_rows: int = 200,
+    **files: Any,
+) -> WriteDatasetResult:
+    """Write a stream into ten partitions with small limits for what waits to be written."""
+    limits = SourceLimits(max_memory_bytes=1, max_spill_rows=spill_rows)
+    options = WriteOptions("append", ("part",), FileOptions(buffers=buffers, **files))
+    rows = _stream(20, partitions=10) if data is None else data
+    return run_write(engine(limits=limits), open_storage(path), rows, options)
 
 
-@pytest.mark.usefixtures("few_files_are_open")
 @pytest.mark.parametrize("engine", [ArrowEngine, DuckDBEngine])
 @pytest.mark.parametrize("buffered", [64 * 1024 * 1024, 2_000])
 def test_a_stream_into_many_partitions_makes_one_file_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: type[ArrowEngine], buffered: int
+    tmp_path: Path, engine: type[ArrowEngine], buffered: int
 ) -> None:
-    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", buffered)
     path = str(tmp_path / "data")
-    io = _spilling_io(200, engine)
-    result = io.write_dataset(_stream(20, partitions=10), path, partition_by=["part"])
+    result = _write_buffered(tmp_path / "data", BufferLimits(4, buffered), engine=engine)
     assert [file.row_count for file in result.files] == [200] * 10
     assert sorted(file.partition_values["part"] for file in result.files) == list(range(10))
     expected = pa.Table.from_batches(_stream(20, partitions=10)).sort_by("id")
-    assert io.read_dataset(path).sort_by("id").select(["id", "part"]).equals(expected)
+    assert IO.read_dataset(path).sort_by("id").select(["id", "part"]).equals(expected)
 
 
-@pytest.mark.usefixtures("few_files_are_open")
 def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Path) -> None:
     """The values of 0 to 127 fit the first file, those after them only the second."""
     parts = [(0, pa.int8()), (1, pa.int64())]
@@ -147,7 +159,7 @@ def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Pat
         (tmp_path / f"part={part}").mkdir()
         table = pa.table({"id": pa.array([part - 2], kind)})
         pq.write_table(table, tmp_path / f"part={part}" / "old.parquet")
-    result = _spilling_io(200).write_dataset(_stream(20, partitions=10), str(tmp_path))
+    result = _write_buffered(tmp_path, BufferLimits(max_open_files=4))
     assert sum(file.row_count for file in result.files) == 2000
     found = {str(pq.read_schema(file.path).field("id").type) for file in result.files}
     assert found <= {"int8", "int64"}
@@ -155,18 +167,9 @@ def test_a_stream_whose_later_values_need_the_type_of_another_file(tmp_path: Pat
     assert sorted(ids) == list(range(-2, 2000))
 
 
-@pytest.mark.usefixtures("few_files_are_open")
-def test_partitions_that_wait_for_the_end_keep_order_and_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 2_000)
-    result = _spilling_io(200).write_dataset(
-        _stream(20, partitions=10),
-        str(tmp_path / "data"),
-        partition_by=["part"],
-        max_rows_per_file=120,
-        row_group_size=50,
-    )
+def test_partitions_that_wait_for_the_end_keep_order_and_limits(tmp_path: Path) -> None:
+    buffers = BufferLimits(max_open_files=4, max_bytes=2_000)
+    result = _write_buffered(tmp_path / "data", buffers, max_rows_per_file=120, row_group_size=50)
     last = [file for file in result.files if file.partition_values == {"part": 9}]
     assert [file.row_count for file in last] == [120, 80]
     ids = [pq.read_table(file.path, partitioning=None)["id"].to_pylist() for file in last]
@@ -179,7 +182,6 @@ def test_partitions_that_wait_for_the_end_keep_order_and_limits(
 def test_bytes_that_wait_are_copied_at_most_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_files, "_MAX_BUFFERED_BYTES", 4_000)
     copied = Counter[str]()
     compact = new_files.WaitingRows.compact
 
@@ -189,5 +191,5 @@ def test_bytes_that_wait_are_copied_at_most_twice(
 
     monkeypatch.setattr(new_files.WaitingRows, "compact", counted)
     rows = _stream(100, partitions=10)
-    _spilling_io(100).write_dataset(rows, str(tmp_path / "data"), partition_by=["part"])
+    _write_buffered(tmp_path / "data", BufferLimits(max_bytes=4_000), rows, spill_rows=100)
     assert 0 < copied["bytes"] <= 2 * 100 * 100 * 16

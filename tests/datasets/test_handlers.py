@@ -57,6 +57,7 @@ def io() -> PyarrowDatasetIO:
 def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "close",
+        "delete",
         "execute",
         "merge",
         "merge_parquet_dataset",

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import uuid
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_hexdigest
 
 from fsspeckit.core.matching import key_index, positions
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage import open_storage
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.crashes import some
 from fsspeckit.testing.model import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from fsspeckit.datasets.base import DatasetIO
 
@@ -336,11 +338,13 @@ def test_what_is_damaged_is_built_again(
 
 
 def test_an_index_of_another_version_is_built_again(
-    dataset: str, scans: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+    dataset: str, scans: list[tuple[str, int]]
 ) -> None:
-    with monkeypatch.context() as newer:
-        newer.setattr(key_index, "_VERSION", 2)
-        IO.merge(rows(1), dataset, "update", ["id"], key_index=True)
+    IO.merge(rows(1), dataset, "update", ["id"], key_index=True)
+    path = Path(control(dataset).key_index)
+    newer = path.read_bytes().partition(b"\n")[2].replace(b'"version": 1', b'"version": 2')
+    path.write_bytes(xxh3_64_hexdigest(newer).encode() + b"\n" + newer)
+    assert b'"version": 2' in newer
     IO.merge(rows(1), dataset, "update", ["id"])
     scans.clear()
     IO.merge(rows(450), dataset, "update", ["id"])
@@ -563,3 +567,36 @@ def test_an_interrupt_after_the_commit_says_that_it_is_committed(
         io.write_dataset(new, path) if is_write else io.merge(new, path, "upsert", ["id"])
     assert getattr(raised.value, "committed", None) == 2
     assert sorted(io.read_dataset(path)["id"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("source", [rows(450, v="new"), rows(1)], ids=["a commit", "no commit"])
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_an_index_that_cannot_be_written_or_removed_is_a_note(
+    dataset: str, source: pa.Table, is_wanted: bool
+) -> None:
+    IO.merge(rows(1), dataset, "update", ["id"], key_index=not is_wanted)
+    paths = control(dataset)
+    obstacle = Path(paths.key_segments if is_wanted else paths.key_index)
+    obstacle.parent.mkdir(exist_ok=True)
+    if is_wanted:
+        obstacle.touch()
+    else:
+        obstacle.unlink()
+        obstacle.mkdir()
+    result = IO.merge(source, dataset, "update", ["id"], key_index=is_wanted)
+    assert result.updated == 1
+    (note,) = result.metrics["commit"]["notes"]
+    assert note.startswith(f"the key index could not be {'written' if is_wanted else 'removed'}: ")
+    assert note in str(result)
+
+
+def test_files_without_a_creation_time_are_a_note(
+    dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syscalls, "_statx", None)
+    result = IO.merge(rows(450, v="new"), dataset, "update", ["id"], key_index=True)
+    (note,) = result.metrics["commit"]["notes"]
+    assert note.startswith("3 of 3 files are not in the key index")
+    assert note in str(result)
+    again = IO.merge(rows(451, v="new"), dataset, "update", ["id"])
+    assert again.metrics["commit"]["notes"] == []

@@ -17,6 +17,7 @@ from fsspeckit import errors
 from fsspeckit.core.keys.canonical import key_column
 from fsspeckit.core.planning.footers import FileFooter, RowGroup
 from fsspeckit.core.planning.target import read_target
+from fsspeckit.core.rewrite import RowRules
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.inserting import (
     InsertShare,
@@ -421,7 +422,7 @@ class TestRouting:
             ("id",),
             dict.fromkeys(paths.values(), ("v",)),
             {paths[number]: starts for number, starts in self.starts.items()},
-            keep_others=True,
+            RowRules(),
         )
         asked: list[list[str]] = []
         held: Any = _Asking(rewriter, asked)
@@ -459,7 +460,7 @@ class _Asking:
         positions, _ = read_pairs(self.root, file.pairs)
         found = np.searchsorted(self.rewriter.windows[file.path], positions, "right") - 1
         for window in np.unique(found).tolist():
-            self.asked.append(load(window, None)["v"].to_pylist())
+            self.asked.append(load(window, None, ["v"])["v"].to_pylist())
 
 
 class TestDirectRewrite:
@@ -476,7 +477,7 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array(starts)},
-            keep_others=True,
+            RowRules(),
         )
         pairs = RowPairs.of(root, stage, wanted, wanted, 4096)
         ((_, done),) = rewriter([RewriteFile(path, (pairs,))])
@@ -495,7 +496,7 @@ class TestDirectRewrite:
             ("id",),
             {path: ("id", "v")},
             {path: np.array([0, 20])},
-            keep_others=True,
+            RowRules(),
         )
         two = [RowPairs.of(root, stage, np.array(p), np.array(p), 4096) for p in ([30, 31], [1, 2])]
         ((_, done),) = rewriter([RewriteFile(path, tuple(two))])

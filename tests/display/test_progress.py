@@ -14,8 +14,9 @@ import pytest
 from rich.live import Live
 
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pipeline.merge import reporting
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.display.progress import reporting
+from fsspeckit.display.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def on_terminal(call: Callable[[], object]) -> str:
 
 
 def tell(progress: bool, events: list[tuple[str, int, int]] = EVENTS) -> None:
-    with reporting(progress) as called:
+    with show_progress(progress) as called:
         for event in events:
             called(*event)
 
@@ -67,7 +68,7 @@ def test_nothing_is_printed_without_a_terminal(
 
 def test_bars_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     last = on_terminal(lambda: tell(True)).split("match")[-1]
-    assert re.search(r"3 of 3 files, [\d,]+/s", last)
+    assert re.search(r"3 of 3, [\d,]+/s", last)
     assert "commit" in last
     assert capsys.readouterr() == ("", "")
 
@@ -92,7 +93,7 @@ def test_plain_lines_in_a_notebook(
     )
     tell(True, [*EVENTS, ("commit", 1, 1)])
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("match: 3 files, ")
+    assert first.startswith("match: 3 of 3, ")
     assert second.startswith("commit: 0.")
 
 
@@ -154,7 +155,7 @@ def test_a_function_is_called_for_every_phase(
 
 def test_an_error_ends_the_bars() -> None:
     def broken() -> None:
-        with pytest.raises(ZeroDivisionError), reporting(True):
+        with pytest.raises(ZeroDivisionError), show_progress():
             _ = 1 / 0
 
     assert on_terminal(broken).endswith("\x1b[?25h")  # the cursor is shown again

@@ -1,4 +1,4 @@
-"""Importing the package works, and is cheap: no engine comes along."""
+"""Importing the package works, and is cheap: no engine and no parser comes along."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fsspeckit
 PROGRAM = """
 import sys
 import {module}
-print(sorted({{"pyspark", "duckdb", "pandas", "polars"}} & sys.modules.keys()))
+print(sorted({{"pyspark", "duckdb", "pandas", "polars", "sqlglot"}} & sys.modules.keys()))
 """
 
 

@@ -21,6 +21,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "pandas": (),
     "polars": (),
     "datafusion": (),
+    "sqlglot": ("core/conditions/sql",),
 }
 """Where a library may be imported, as prefixes of module paths."""
 
@@ -34,6 +35,7 @@ DOORS = (
     "display",
     "storage",
     "core.keys",
+    "core.conditions",
     "core.planning",
     "core.matching",
     "core.rewrite",
@@ -47,7 +49,14 @@ DOORS = (
 )
 """Packages that others import from by the package itself, never from a module inside."""
 
-CORE = ("core.keys", "core.parquet", "core.planning", "core.matching", "core.rewrite")
+CORE = (
+    "core.keys",
+    "core.conditions",
+    "core.parquet",
+    "core.planning",
+    "core.matching",
+    "core.rewrite",
+)
 """The packages of the core from the bottom up: one imports itself and those before it."""
 
 LONGEST_FUNCTION = 60

@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem
-from tests.storage.scenario import SCENARIOS, fresh, parquet_bytes, rewrite, run_commit
+from tests.storage.scenario import (
+    NOTHING,
+    SCENARIOS,
+    fresh,
+    parquet_bytes,
+    rewrite,
+    run_commit,
+)
 
-from fsspeckit.storage import open_storage, recover_storage
+from fsspeckit.storage import Transaction, open_storage, recover_storage
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Call
 
 DIED = 77
+KNOWN = {**SCENARIOS, NOTHING.name: NOTHING}
 
 
 class Killer:
@@ -62,7 +70,9 @@ def act(request: dict[str, Any]) -> None:
     if request.get("generic"):
         options["filesystem"] = ArrowFSWrapper(LocalFileSystem())
     if request["action"] == "commit":
-        run_commit(SCENARIOS[request["scenario"]], request["root"], **options)
+        if request.get("transaction"):
+            options["transaction"] = Transaction(*request["transaction"])
+        run_commit(KNOWN[request["scenario"]], request["root"], **options)
     elif request["action"] == "rewrite":
         rewrite(request["root"], request["version"], below=request.get("below"), **options)
     else:
@@ -85,7 +95,7 @@ def _child(request: dict[str, Any], answer: int, act: Callable[[dict[str, Any]],
 
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("fresh"):
-        fresh(SCENARIOS[request["scenario"]], os.path.dirname(request["root"]))
+        fresh(KNOWN[request["scenario"]], os.path.dirname(request["root"]))
     if before := request.pop("after", None):  # a child that dies before this one begins
         _serve({**request, **before})
     reading, writing = os.pipe()

@@ -23,6 +23,7 @@ from fsspeckit.storage import (
     Stage,
     StagedFile,
     Storage,
+    Transaction,
     commit,
     open_storage,
     staging,
@@ -138,6 +139,9 @@ ONE_PARTITION = Scenario(
     ("p=1/a.parquet",),
     {"p=1": 100},
 )
+NOTHING = Scenario("nothing", {"f0.parquet": 0}, (), {})
+"""A commit that changes no file, as that of a transaction without effect."""
+
 SCENARIOS = {
     item.name: item for item in (FLAT, PARTITIONED, SHRINKING, IN_PLACE, CREATING, ONE_PARTITION)
 }
@@ -186,14 +190,18 @@ def stage_change(
 
 
 def run_commit(
-    scenario: Scenario, root: str, version: str = "new", **options: Any
+    scenario: Scenario,
+    root: str,
+    version: str = "new",
+    transaction: Transaction | None = None,
+    **options: Any,
 ) -> CommitOutcome:
     """Take the whole way of a change: snapshot, staging, commit."""
     storage = open_storage(root, **options)
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
         change = stage_change(scenario, storage, stage, version)
-        return commit(storage, snapshot, stage, change, FACTS)
+        return commit(storage, snapshot, stage, change, FACTS, transaction=transaction)
 
 
 def rewrite(

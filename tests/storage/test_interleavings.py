@@ -32,6 +32,7 @@ from fsspeckit.storage import (
     Stage,
     StagedFile,
     Storage,
+    Transaction,
     commit,
     list_files,
     open_storage,
@@ -148,7 +149,9 @@ def begin(storage: Storage) -> None:
     storage.root.filesystem.pipe_file(storage.path("names.parquet"), b"[]")
 
 
-def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
+def add_name(
+    storage: Storage, name: str, outcomes: dict[str, str], transaction: Transaction | None = None
+) -> None:
     """Take the whole way of a change, planned again as often as needed."""
 
     def change(stage: Stage, snapshot: Snapshot) -> FileChanges:
@@ -168,8 +171,16 @@ def add_name(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
 
             try:
                 planned = change(stage, snapshot)
-                commit(storage, snapshot, stage, planned, replan=replan, retries=50)
-                outcomes[name] = "done"
+                outcome = commit(
+                    storage,
+                    snapshot,
+                    stage,
+                    planned,
+                    replan=replan,
+                    retries=50,
+                    transaction=transaction,
+                )
+                outcomes[name] = "done" if outcome.skipped is None else "skipped"
             except FileNotFoundError:
                 continue  # the file was replaced while it was read, as merges meet it
             except CommitPendingError:
@@ -190,7 +201,13 @@ class Experiment:
         monkeypatch.setattr(time, "sleep", lambda seconds: pause(min(seconds, 0.0005)))
         step_listings(monkeypatch, lambda: self._turns)
 
-    def run(self, writers: int, order: list[str], lock_timeout: float = 30.0) -> int:
+    def run(
+        self,
+        writers: int,
+        order: list[str],
+        lock_timeout: float = 30.0,
+        transaction: Transaction | None = None,
+    ) -> int:
         """Run an order; gives the number of calls."""
         storage = self._store.open(f"x{next(self._numbers)}")
         begin(storage)
@@ -202,7 +219,7 @@ class Experiment:
             with syscalls.observed(turns) if local else nullcontext():
                 turns.run(
                     **{
-                        name: (lambda name=name: add_name(mine, name, outcomes))
+                        name: (lambda name=name: add_name(mine, name, outcomes, transaction))
                         for name in WRITERS[:writers]
                     }
                 )
@@ -211,11 +228,13 @@ class Experiment:
         if turns.errors:
             raise turns.errors[0]
         self._check(storage, outcomes)
+        if transaction is not None:
+            assert [*outcomes.values()].count("skipped") == writers - 1, "applied once"
         self._store.clear(storage)
         return turns.calls
 
     def _check(self, storage: Storage, outcomes: dict[str, str]) -> None:
-        done = sorted(name for name, outcome in outcomes.items() if outcome != "refused")
+        done = sorted(name for name in outcomes if outcomes[name] in ("done", "pending"))
         if "pending" in outcomes.values():
             recover_storage(storage)
         for _ in range(2):  # as they leave it, and after a recovery that has nothing to do
@@ -282,6 +301,16 @@ def test_writers_that_are_switched_again_and_again(
     for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
         experiment.run(writers, bursts(Random(seed), writers))
         count(f"{writers} writers switched again and again, {store.name}", tried=1, losses=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writers", [2, 3])
+def test_writers_of_one_transaction(experiment: Experiment, store: Store, writers: int) -> None:
+    """Switched again and again, one of them commits and the others are skipped."""
+    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+        order = bursts(Random(seed), writers)
+        experiment.run(writers, order, transaction=Transaction("feed", 1))
+        count(f"{writers} writers of one transaction, {store.name}", tried=1, losses=0)
 
 
 WITHOUT_LOCKS = ["memory", "disk without locks", *long_object_stores()]

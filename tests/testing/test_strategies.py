@@ -13,7 +13,8 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from fsspeckit.testing.model import merge_rows, values_of
+from fsspeckit.testing.model import merge_rows
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import (
     COLUMN_NAMES,
     KEY_TYPES,

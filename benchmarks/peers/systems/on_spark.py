@@ -5,23 +5,21 @@ Every table format takes over the files of plain Parquet that all start from, wh
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks.peers.environments import jars_of
 from benchmarks.peers.protocol import link_tree
 from benchmarks.peers.tables import KEY, PARTITION
+from benchmarks.spark_session import local_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from benchmarks.peers.protocol import Files, Phases
     from benchmarks.peers.workloads import Strategy
@@ -86,26 +84,15 @@ class _OnSpark:
 
 
 def _session(scratch: Path, jars: str | None, settings: dict[str, str]) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     chosen = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "3g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
-        "spark.log.level": "ERROR",
         **settings,
     }
     if jars is not None:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars_of(jars))
-    builder = SparkSession.builder.master("local[2]").appName("peers")
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return local_session("peers", chosen)
 
 
 class _Fsspeckit(_OnSpark):

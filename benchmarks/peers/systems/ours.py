@@ -47,6 +47,15 @@ class _NoFsync(_Fsspeckit):
             return super().merge(place, source, strategy)
 
 
+class _KeyIndex(_Fsspeckit):
+    """Merges into a table that has a key index, as from the second merge on."""
+
+    def make(self, files: Files, place: Path) -> None:
+        super().make(files, place)
+        nothing = self.read(place).slice(0, 0)
+        self._io.merge(nothing, str(place / "table"), "update", [KEY], key_index=True)
+
+
 def pyarrow() -> _Fsspeckit:
     """On PyArrow."""
     from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -59,6 +68,13 @@ def no_fsync() -> _NoFsync:
     from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
     return _NoFsync(PyarrowDatasetIO())
+
+
+def key_index() -> _KeyIndex:
+    """On PyArrow, with a key index."""
+    from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+    return _KeyIndex(PyarrowDatasetIO())
 
 
 def duckdb() -> _Fsspeckit:

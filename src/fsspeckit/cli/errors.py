@@ -78,6 +78,7 @@ _OPTIONS = {
     "partition_columns": "--partition-by",
     "storage_options": "--storage-option",
     "row_group_size": "--row-group-size",
+    "transaction": "--transaction",
 }
 """The library's arguments and their options; other arguments keep their names in messages."""
 

@@ -84,6 +84,21 @@ def _parse_number(text: str, maximum: float, expected: str) -> float:
     return number
 
 
+def parse_transaction(text: str) -> Any:
+    """Parse the name of an application and a version, after the last colon."""
+    from fsspeckit.storage import Transaction  # not needed for --help
+
+    application, colon, version = str(text).rpartition(":")
+    if not (colon and version.isascii() and version.isdecimal()):
+        raise typer.BadParameter(
+            f"{text!r} is not an application and a version. Write for example orders-feed:17."
+        )
+    try:
+        return Transaction(application, int(version))
+    except ValueError as error:
+        raise typer.BadParameter(str(error).partition("\n")[0]) from None
+
+
 def _option(help_text: str, *names: str, **settings: Any) -> Any:
     """Define an option without a default to show."""
     return typer.Option(*names, help=help_text, show_default=False, **settings)
@@ -119,7 +134,7 @@ Strategy = Annotated[
     typer.Option(
         help="upsert updates matching rows and inserts the others, insert only inserts, update "
         "only updates; full_merge also deletes rows that are not in the source; deduplicate keeps "
-        "one source row per key, then upserts."
+        "one source row per key, then upserts; delete removes the rows that the source has keys of."
     ),
 ]
 Engine = Annotated[
@@ -206,6 +221,40 @@ MaxRewriteBytes = Annotated[
         "Refuse to rewrite files of more than this size in total, for example 500MB.",
         metavar="SIZE",
         parser=parse_size,
+    ),
+]
+DeleteWhen = Annotated[
+    str | None,
+    _option(
+        "Boolean column of the source that is true in rows whose key is deleted; it is not stored.",
+        metavar="COLUMN",
+        parser=parse_column,
+    ),
+]
+OnlyNewer = Annotated[
+    str | None,
+    _option(
+        "Column that must be greater in a source row than in the row it replaces or deletes.",
+        metavar="COLUMN",
+        parser=parse_column,
+    ),
+]
+KeysFrom = Annotated[
+    list[str],
+    _option(
+        "Rows whose keys are deleted: files as for SOURCE of merge, or - (repeatable).",
+        "--from",
+        metavar="SOURCE",
+    ),
+]
+TransactionOption = Annotated[
+    Any,
+    _option(
+        "Apply this batch once: skipped if the application has committed this version or a later "
+        "one.",
+        "--transaction",
+        metavar="APPLICATION:VERSION",
+        parser=parse_transaction,
     ),
 ]
 LockTimeout = Annotated[

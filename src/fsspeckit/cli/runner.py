@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.cli.config import Settings, hide, load_settings
-from fsspeckit.display import reporting
+from fsspeckit.display import show_progress
 from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from fsspeckit.cli.options import EngineName, Format
     from fsspeckit.cli.output import Output
@@ -121,11 +123,16 @@ class Job:
     sources: Sequence[str]
     target: str
     engine: EngineName | None
+    control_dir: str | None
+    lock_timeout: float
     format: Format | None
     delimiter: str | None
     infer_types: bool
-    control_dir: str | None
-    lock_timeout: float
+    keys: tuple[str, ...] = ()
+    """The only columns of the source that are used; if there are none, all of them are."""
+
+    marks: str | None = None
+    """The boolean column of the source that the target does not have."""
 
     def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
         """Open dataset, source and engine, the cheapest first; call, and show the result."""
@@ -140,7 +147,7 @@ class Job:
                 io = stack.enter_context(self._open_engine())
                 # After the engine: Spark has a handler of its own, which this one calls.
                 stack.enter_context(interrupts)
-                progress = stack.enter_context(reporting(not session.quiet))
+                progress = stack.enter_context(show_progress(not session.quiet))
                 result = call(OpenedJob(source, io, interrupts.watch(progress)))
             show(storage.root.display_path, result)
 
@@ -148,11 +155,23 @@ class Job:
         from fsspeckit.cli.sources import SourceOptions, open_source
 
         options = SourceOptions(self.format, self.delimiter, self.session.settings.storage_options)
-        opened = open_source(self.sources, storage, options, stack, infer=self.infer_types)
+        opened = open_source(
+            self.sources, storage, options, stack, self._text_columns, infer=self.infer_types
+        )
         if opened.inferred is not None:
             types = ", ".join(f"{field.name} {field.type}" for field in opened.inferred)
             self.session.note(f"the types of the columns were inferred from their values: {types}")
         return opened.data
+
+    def _text_columns(self, target: pa.Schema) -> pa.Schema:
+        """Return the columns of a source of text, whose types are those of the target."""
+        import pyarrow as pa
+
+        if self.keys:
+            return pa.schema([field for field in target if field.name in self.keys])
+        if self.marks is not None and self.marks not in target.names:
+            return target.append(pa.field(self.marks, pa.bool_()))
+        return target
 
     def _open_engine(self) -> DatasetIO:
         from fsspeckit.datasets.registry import open_engine

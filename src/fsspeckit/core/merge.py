@@ -46,6 +46,9 @@ class MergeStrategy(StrEnum):
     DEDUPLICATE = "deduplicate"
     """Reduce the source to one row for each key, then upsert."""
 
+    DELETE = "delete"
+    """Delete the rows whose key is in the source; of the source only its keys are used."""
+
     @classmethod
     def of(cls, value: str) -> MergeStrategy:
         """Return the strategy of this name.
@@ -57,6 +60,11 @@ class MergeStrategy(StrEnum):
             return cls(value)
         except ValueError:
             raise InvalidArgumentError.choice("strategy", value, [s.value for s in cls]) from None
+
+
+def preposition(strategy: str) -> str:
+    """Return the word between what a merge takes and the dataset."""
+    return "from" if strategy == MergeStrategy.DELETE else "into"
 
 
 def validate_rewrite_mode_compatibility(strategy: str, rewrite_mode: str) -> None:
@@ -122,7 +130,7 @@ class MergeResult(Displayed):
     """Target rows that matched a source row, whether or not a value differed."""
 
     deleted: int
-    """Rows that were deleted; by ``full_merge`` only."""
+    """Rows that were deleted."""
 
     files: list[MergeFileMetadata]
     """Every rewritten, inserted and preserved file."""
@@ -139,6 +147,13 @@ class MergeResult(Displayed):
     metrics: dict[str, Any] = field(default_factory=dict)
     """Files and bytes at each step of pruning, seconds of each phase, and other facts."""
 
+    late: int = 0
+    """Target rows that stayed because they are at least as new as their source row."""
+
+    not_found: int = 0
+    """Source rows that changed nothing because the target does not have their key: those that
+    delete, and with ``update`` all of them."""
+
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
 
@@ -147,12 +162,18 @@ class MergeResult(Displayed):
 
         return Card(
             f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "
-            f"{self.updated:,} updated, {self.deleted:,} deleted; "
+            f"{self.updated:,} updated, {self.deleted:,} deleted{self.without_effect}; "
             f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),
         )
+
+    @property
+    def without_effect(self) -> str:
+        """What had no effect, in words; empty if there is nothing."""
+        counts = {"late": self.late, "not found": self.not_found}
+        return "".join(f", {count:,} {name}" for name, count in counts.items() if count)
 
     def _groups(self) -> list[FileGroup]:
         """Return the files by what happened to them; preserved files by what ruled them out."""
@@ -180,6 +201,8 @@ class MergeResult(Displayed):
         commit = self.metrics.get("commit", {})
         if not commit:
             return ()
+        if commit.get("skipped"):
+            return tuple(commit["notes"])
         if commit["published"] is None:
-            return ("nothing had to be written",)
+            return ("nothing had to be written", *commit["notes"])
         return (f"commit {commit['number']}, published by {commit['published']}", *commit["notes"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.keys import as_names
+from fsspeckit.core.keys import as_keys, as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
 
@@ -111,6 +111,9 @@ class DatasetIO:
         key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        delete_when: str | None = None,
+        only_newer: str | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -121,7 +124,8 @@ class DatasetIO:
                 paths of Parquet. A path without a scheme is on the filesystem of the dataset, if
                 one is given; a URL of the dataset's scheme is opened with its storage options.
             path: The dataset's directory, path or URL.
-            strategy: ``insert``, ``update``, ``upsert``, ``full_merge`` or ``deduplicate``.
+            strategy: ``insert``, ``update``, ``upsert``, ``full_merge``, ``deduplicate`` or
+                ``delete``.
             key_columns: The key columns: rows with equal keys are the same row. A single name may
                 be given as a string, here and wherever columns are named.
             partition_columns: The hive partition columns; by default those of the dataset.
@@ -146,6 +150,15 @@ class DatasetIO:
                 columns is used and kept up to date, if there is one.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            delete_when: A boolean column of the source, which is not stored. Where it is true, the
+                row of the target with this key is deleted, in whatever partition it is; of such a
+                source row only the key is used. A key that is not there is counted in
+                ``not_found``.
+            only_newer: A column of source and target. A source row replaces or deletes a target
+                row only if its value there is greater; NULL is below every value and NaN above.
+                Rows that stay because of this are counted in ``late``.
+            transaction: Which batch of which application this is. It is applied once: if this
+                version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -187,9 +200,74 @@ class DatasetIO:
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            delete_when=delete_when,
+            only_newer=only_newer,
+            transaction=transaction,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
+        return run_merge(self._engine, storage, source, options)
+
+    def delete(  # noqa: PLR0913 - one signature for every engine
+        self,
+        keys: Any,
+        path: str,
+        key_columns: str | Sequence[str],
+        *,
+        filesystem: Any = None,
+        null_keys: NullPolicy = "error",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete the rows with some keys, rewriting only the files that have one.
+
+        The same as :meth:`merge` with the strategy ``delete``, which can be planned first. A file
+        that loses all its rows is removed; the last one of a dataset stays, without rows.
+
+        Args:
+            keys: The keys: a list of values for one key column or of tuples for several, an Arrow
+                array, or data as for :meth:`merge`, of which only the key columns are used.
+            path: The dataset's directory, path or URL.
+            key_columns: The key columns. Other columns of the dataset, its partition columns too,
+                play no part.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            null_keys: ``"error"`` refuses NULL in a key; ``"match"`` deletes rows with NULL there.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is; it is applied once.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Counts of rows, and every file with what happened to it. ``deleted`` counts rows of the
+            target, ``not_found`` keys that it does not have; a key may be given several times.
+
+        Raises:
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the deletion is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2, 3]}), "memory://doc-io-delete")
+            >>> result = io.delete([2, 9], "memory://doc-io-delete", ["id"])
+            >>> result.deleted, result.not_found, result.target_count_after
+            (1, 1, 2)
+        """
+        options = MergeOptions.of(
+            strategy="delete",
+            key_columns=key_columns,
+            null_keys=null_keys,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+        given = as_keys(keys, options.key_columns)
+        storage, source = self._open(given, path, filesystem)
         return run_merge(self._engine, storage, source, options)
 
     @parameters_of(merge)
@@ -237,6 +315,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files.
@@ -255,6 +334,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows; None for no limit.
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
+            transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Raises:
@@ -264,7 +344,7 @@ class DatasetIO:
             compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
         )
         partitions = resolve_partition_columns(None, partition_by)
-        options = WriteOptions(mode, partitions, files, schema, progress)
+        options = WriteOptions(mode, partitions, files, schema, progress, transaction)
         storage, source = self._open(data, path)
         return run_write(self._engine, storage, source, options)
 
@@ -299,6 +379,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         order_by: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Write data as new files or, with a strategy, merge it.
@@ -332,7 +413,7 @@ class DatasetIO:
         partitions = resolve_partition_columns(None, partition_by)
         storage, source = self._open(data, path)
         if strategy is None:
-            write = WriteOptions(mode, partitions, files, schema, progress)
+            write = WriteOptions(mode, partitions, files, schema, progress, transaction)
             return run_write(self._engine, storage, source, write)
         merge = MergeOptions(
             MergeStrategy.of(strategy),
@@ -341,6 +422,7 @@ class DatasetIO:
             files,
             schema,
             order_by=() if order_by is None else as_names(order_by),
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )
@@ -365,6 +447,7 @@ class DatasetIO:
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting all of its files or only those that change.
@@ -403,6 +486,7 @@ class DatasetIO:
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
+            transaction=transaction,
             progress=progress,
             rewrite_all=rewrite_mode == "full",
         )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from fsspeckit.display import report_nothing
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.storage import DataFile, Root, Stage, StagedFile
 
@@ -82,13 +84,24 @@ class Matches(Generic[PositionsT]):
 
 
 class Engine(Protocol[SourceT, KeysT, PositionsT]):
-    """What differs between engines; each has its own kinds of source, keys and positions."""
+    """What differs between engines; each has its own kinds of source, keys and positions.
+
+    ``progress`` is called in the caller's thread while a phase runs, with files or tasks of which
+    there are several: ``match`` and ``rewrite`` on every engine, and whatever Spark runs as jobs
+    except reading footers.
+    """
 
     name: str
     """As in the registry, the module and the command line."""
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> SourceT:
         """Take what the caller passed as data, in the schema that it asks for; evaluate it once.
 
@@ -116,7 +129,13 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         """
         ...
 
-    def keys(self, source: SourceT, target: Target, options: MergeOptions) -> KeysT:
+    def keys(
+        self,
+        source: SourceT,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
+    ) -> KeysT:
         """Return the canonical keys of the source, after the NULL and duplicate policies.
 
         Raises:
@@ -137,22 +156,24 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         target: Target,
         matches: Matches[PositionsT],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
-        """Rewrite the given files with the matching rows replaced, where a value changes.
+        """Rewrite the given files with the matching rows replaced or deleted, where that changes.
 
-        ``files`` says by canonical path where each new file goes. Rows without a match stay if
-        ``keep_others``; with ``force`` every given file is rewritten, even without a change.
+        ``files`` says by canonical path where each new file goes, ``rules`` what happens to rows.
         ``finish`` may be called in any thread for a file that is written: it waits for the disk
         while other files are being encoded. Files that it is not called for are finished later.
         """
         ...
 
     def insert(
-        self, source: SourceT, matches: Matches[PositionsT] | None, new_files: NewFiles
+        self,
+        source: SourceT,
+        matches: Matches[PositionsT] | None,
+        new_files: NewFiles,
+        progress: Progress = report_nothing,
     ) -> list[NewFile]:
         """Write the source rows without a match, or all of them, into new files."""
         ...

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
 
@@ -65,6 +66,7 @@ class WriteOrMergeArguments(TypedDict, total=False):
     max_rows_per_file: int | None
     row_group_size: int | None
     order_by: str | Sequence[str] | None
+    transaction: Transaction | None
     progress: Progress | bool | None
 
 
@@ -107,6 +109,9 @@ class DatasetHandler(Protocol):
         key_index: bool | None = None,
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        delete_when: str | None = None,
+        only_newer: str | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.
@@ -131,6 +136,25 @@ class DatasetHandler(Protocol):
         """
         ...
 
+    def delete(  # noqa: PLR0913 - one signature for every engine
+        self,
+        keys: Any,
+        path: str,
+        key_columns: str | Sequence[str],
+        *,
+        filesystem: Any = None,
+        null_keys: NullPolicy = "error",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete the rows with some keys: :meth:`merge` with the strategy ``delete``.
+
+        A file that has none of the keys stays as it is; one that loses all its rows is removed.
+        """
+        ...
+
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
         data: Any,
@@ -144,6 +168,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
         """Write data as new files with names that no file had before.
@@ -193,6 +218,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         order_by: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult | MergeResult:
         """Without ``strategy`` :meth:`write_dataset`, with one :meth:`merge_parquet_dataset`.
@@ -221,6 +247,7 @@ class DatasetHandler(Protocol):
         trust_partitions: bool = False,
         allow_empty: bool = False,
         bloom_columns: str | Sequence[str] | None = None,
+        transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Do what :meth:`merge` does; with ``rewrite_mode="full"`` rewrite every file.

@@ -20,7 +20,7 @@ from fsspeckit.display.card import (
     size,
     tone_of,
 )
-from fsspeckit.display.progress import Progress, reporting
+from fsspeckit.display.progress import Progress, report_nothing, show_progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,8 +35,9 @@ __all__ = [
     "Tone",
     "counted",
     "plain",
-    "reporting",
+    "report_nothing",
     "shortened",
+    "show_progress",
     "size",
     "tone_of",
 ]

@@ -12,29 +12,30 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-__all__ = ["Progress", "reporting"]
+__all__ = ["Progress", "report_nothing", "show_progress"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the phase, how much of it is done, and how much there is."""
 
 
+def report_nothing(phase: str, done: int, total: int) -> None:
+    """Ignore the progress of a call: nobody asked for it, or nobody sees it."""
+
+
 @contextmanager
-def reporting(progress: Progress | bool | None) -> Iterator[Progress]:
+def show_progress(is_wanted: bool = True) -> Iterator[Progress]:
     """Return the function that shows progress, for the time of a call.
 
-    Args:
-        progress: A function, which is called; True for bars on standard error if that is a
-            terminal, and for a line for each phase in a notebook; None or False for nothing.
+    It draws bars on standard error if that is a terminal, and prints a line for each phase in a
+    notebook; otherwise, or if not ``is_wanted``, it is `report_nothing`.
     """
-    if callable(progress):
-        yield progress
-    elif progress and _in_notebook():
+    if is_wanted and _in_notebook():
         yield _Lines()
-    elif progress and sys.stderr.isatty():
+    elif is_wanted and sys.stderr.isatty():
         with _bars() as bars:
             yield bars
     else:
-        yield lambda phase, done, total: None
+        yield report_nothing
 
 
 def _in_notebook() -> bool:
@@ -45,7 +46,7 @@ def _in_notebook() -> bool:
 
 
 class _Counts:
-    """The current phase, which begins with 0 of 1, may count files, and ends with 1 of 1."""
+    """The current phase, which begins with 0 of 1, counts files or tasks, and ends with 1 of 1."""
 
     def __init__(self) -> None:
         self.phase = ""
@@ -72,8 +73,8 @@ class _Lines(_Counts):
     def __call__(self, phase: str, done: int, total: int) -> None:
         if self.count(phase, done, total):
             seconds = time.perf_counter() - self.started
-            files = f"{self.total:,} files, " if self.total > 1 else ""
-            sys.stderr.write(f"{phase}: {files}{seconds:.1f} s\n")
+            counted = f"{self.total:,} of {self.total:,}, " if self.total > 1 else ""
+            sys.stderr.write(f"{phase}: {counted}{seconds:.1f} s\n")
 
 
 class _Bars:
@@ -98,7 +99,7 @@ class _Bars:
             return ""
         seconds = self._bars.tasks[task].elapsed
         rate = f", {counts.done / seconds:,.0f}/s" if seconds else ""
-        return f"{counts.done:,} of {counts.total:,} files{rate}"
+        return f"{counts.done:,} of {counts.total:,}{rate}"
 
 
 @contextmanager

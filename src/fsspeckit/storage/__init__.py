@@ -6,7 +6,7 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
-from fsspeckit.storage.commit.log import CommitFacts, pending_numbers
+from fsspeckit.storage.commit.log import CommitFacts, Skipped, Transaction, pending_numbers
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
@@ -15,7 +15,13 @@ from fsspeckit.storage.commit.recovery import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
-from fsspeckit.storage.commit.transaction import CommitOutcome, FileChanges, Replan, commit
+from fsspeckit.storage.commit.transaction import (
+    CommitOutcome,
+    FileChanges,
+    Replan,
+    commit,
+    find_transaction,
+)
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.reads import (
@@ -51,6 +57,7 @@ from fsspeckit.storage.storage import (
     PublishMode,
     Retention,
     Storage,
+    TransactionLimits,
     open_storage,
 )
 
@@ -73,11 +80,14 @@ __all__ = [
     "Replan",
     "Retention",
     "Root",
+    "Skipped",
     "Snapshot",
     "StableFiles",
     "Stage",
     "StagedFile",
     "Storage",
+    "Transaction",
+    "TransactionLimits",
     "WorkerStage",
     "arrow_filesystem",
     "check_data_name",
@@ -85,6 +95,7 @@ __all__ = [
     "check_readable",
     "commit",
     "create_stage",
+    "find_transaction",
     "history",
     "history_of",
     "is_hidden",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from fsspeckit.storage.commit.log import CommitRecord
+    from fsspeckit.storage.commit.log import CommitRecord, Transaction
     from fsspeckit.storage.storage import Storage
 
 
@@ -64,6 +64,9 @@ class HistoryEntry(Displayed):
     notes: tuple[str, ...] = ()
     """What happened on the way that a person should know."""
 
+    transaction: Transaction | None = None
+    """Which batch of which application it is, if its caller said so."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -78,13 +81,17 @@ class HistoryEntry(Displayed):
 
     def _what(self) -> str:
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
-        return f"{self.strategy}{keys}"
+        batch = f", transaction {self.transaction}" if self.transaction else ""
+        return f"{self.strategy}{keys}{batch}"
 
-    def _rows(self) -> str:
-        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+    @property
+    def row_changes(self) -> str:
+        """The counts that are not 0, in words."""
+        counts = {name.replace("_", " "): count for name, count in self.counts.items() if count}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
     def __str__(self) -> str:
-        rows = self._rows()
+        rows = self.row_changes
         return (
             f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
             f"{': ' if rows else ''}{rows}; {counted(len(self.added), 'file')} added, "
@@ -126,7 +133,7 @@ class History(Displayed, list[HistoryEntry]):
                 entry._when(),
                 entry._what(),
                 entry.engine,
-                entry._rows(),
+                entry.row_changes,
                 f"+{len(entry.added)} -{len(entry.removed)}",
                 f"{entry.seconds:.1f}",
                 entry.state,
@@ -200,4 +207,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         recovered=so_far.recovered,
         abandoned=so_far.abandoned,
         notes=so_far.notes,
+        transaction=record.transaction,
     )

@@ -271,6 +271,17 @@ class Retention:
     """How long they keep it at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """How many transactions records carry, and for how long."""
+
+    applications: int = 1_000
+    """How many applications; one more is refused, because dropping one would apply it twice."""
+
+    seconds: float = 90 * 24 * 3600.0
+    """How long an application is known that commits nothing more."""
+
+
 @dataclass(frozen=True, repr=False)
 class Storage:
     """One dataset, with everything that storage needs to know about it."""
@@ -295,6 +306,9 @@ class Storage:
 
     retention: Retention = Retention()
     """How long replaced files are kept."""
+
+    transaction_limits: TransactionLimits = TransactionLimits()
+    """How long transactions are known."""
 
     default_control: str | None = None
     """The default control directory, if another one is used."""

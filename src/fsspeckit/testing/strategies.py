@@ -23,7 +23,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from fsspeckit.testing.model import values_of
+from fsspeckit.testing.model_source import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from fsspeckit.core.incremental import (
     list_dataset_files,
 )
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
-from fsspeckit.testing.model import values_of
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import (
     GeneratedDataset,
     dataset_schemas,

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fsspeckit.core.keys.canonical import canonical_keys, key_column
 from fsspeckit.core.keys.source import KeyIndex, winning_rows
 from fsspeckit.errors import DuplicateKeyError, InvalidArgumentError
-from fsspeckit.testing.model import merge_rows, values_of
+from fsspeckit.testing.model import merge_rows
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import KEY_TYPES, DatasetSchema, tables, values
 
 NAN = math.nan

@@ -27,7 +27,7 @@ from fsspeckit.core.planning.footers import read_footer
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage.listing import DataFile
 from fsspeckit.storage.roots import open_root
-from fsspeckit.testing.model import values_of
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import COLUMN_NAMES, GeneratedDataset, dataset_schemas, datasets
 
 if TYPE_CHECKING:

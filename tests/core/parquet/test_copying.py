@@ -10,8 +10,7 @@ import fsspec
 import pytest
 
 from fsspeckit.core.parquet.format.layout import Range
-from fsspeckit.core.parquet.splice import assembler
-from fsspeckit.core.parquet.splice.assembler import open_original, open_sink
+from fsspeckit.core.parquet.splice.assembler import BUFFER_BYTES, open_original, open_sink
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import Root, open_root
 
@@ -22,8 +21,8 @@ DATA = bytes(range(256)) * 64
 PARTS = [Range(100, 5000), Range(0, 1), Range(16000, 384)]
 
 
-def _copied(root: Root, old: str, new: str) -> tuple[int, bytes]:
-    with open_original(root, old) as original, open_sink(root, new, original) as sink:
+def _copied(root: Root, old: str, new: str, buffer_bytes: int = BUFFER_BYTES) -> tuple[int, bytes]:
+    with open_original(root, old) as original, open_sink(root, new, original, buffer_bytes) as sink:
         sink.write(b"head")
         for part in PARTS:
             sink.copy(part)
@@ -83,11 +82,12 @@ def test_a_full_disk_is_an_error_and_not_a_refusal(
         _copied(open_root(tmp_path), str(old), str(tmp_path / "new"))
 
 
-@pytest.mark.parametrize("ways", [1, 2, 3])
+@pytest.mark.parametrize("refused", [(), ("copy_file_range",), ("copy_file_range", "sendfile")])
 def test_a_part_beyond_the_end_is_an_error(
-    tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, ways: int
+    tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(assembler, "_COPIES", assembler._COPIES[-ways:])
+    for name in refused:
+        monkeypatch.setattr(os, name, _refuse(errno.EXDEV))
     root = open_root(tmp_path)
     with (
         open_original(root, str(old)) as original,
@@ -97,17 +97,16 @@ def test_a_part_beyond_the_end_is_an_error(
         sink.copy(Range(0, 20_000))
 
 
-def test_other_filesystems_are_read_and_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler, "_BUFFER_BYTES", 1000)
+def test_other_filesystems_are_read_and_written_in_pieces() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/copying/old", DATA)
     root = open_root("memory://copying")
-    position, expected = _copied(root, "/copying/old", "/copying/new")
+    position, expected = _copied(root, "/copying/old", "/copying/new", 1000)
     assert memory.cat_file("/copying/new") == expected
     assert position == len(expected)
     with (
         open_original(root, "/copying/old") as original,
-        open_sink(root, "/copying/new", original) as sink,
+        open_sink(root, "/copying/new", original, 1000) as sink,
         pytest.raises(OSError, match="the file ends before"),
     ):
         sink.copy(Range(0, 20_000))

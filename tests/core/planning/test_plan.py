@@ -27,7 +27,7 @@ from fsspeckit.core.planning.target import read_target
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import open_root
-from fsspeckit.testing.model import values_of
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import COLUMN_NAMES, GeneratedDataset, datasets
 
 

@@ -27,7 +27,7 @@ from fsspeckit.core.incremental import (
 from fsspeckit.core.keys.canonical import family
 from fsspeckit.core.parquet.format.thrift import BINARY, BYTES
 from fsspeckit.core.planning.pruning import Evidence
-from fsspeckit.testing.model import values_of
+from fsspeckit.testing.model_source import values_of
 from fsspeckit.testing.strategies import KEY_TYPES, arrays, source_keys
 from fsspeckit.testing.writers import WRITERS, WriteOptions, WriterCannotError, drop_statistics
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.keys.canonical import check_columns
-from fsspeckit.core.rewrite import Replacement, read_file_properties
-from fsspeckit.core.rewrite.diff import FileDiff
+from fsspeckit.core.rewrite import read_file_properties
+from fsspeckit.core.rewrite.diff import FileDiff, RowChanges
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.storage.roots import open_root
 
@@ -56,9 +56,10 @@ def _merged(directory: Path, count: int) -> Callable[[], object]:
     path = str(directory / "old.parquet")
     pq.write_table(old, path)
     root, file = open_root(directory), pq.ParquetFile(path)
-    replacement = Replacement(np.array([1]), np.array([0]))
+    none = np.empty(0, np.int64)
+    changes = RowChanges(np.array([1]), np.array([0]), none, none)
     layout = read_file_properties(root, path, file)
-    change = FileDiff(root, path, file, layout, replacement, lambda rows: new.take(pa.array(rows)))
+    change = FileDiff(root, path, file, layout, changes, lambda rows: new.take(pa.array(rows)))
     (run,) = change.runs()
     found = run.compare(_names(count))
     assert found.changed == {0: {old.column_names[0]}}

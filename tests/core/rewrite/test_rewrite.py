@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.rewrite import Replacement, Rewritten, rewrite
+from fsspeckit.core.rewrite import Replacement, Rewritten, RowRules, rewrite
 from fsspeckit.errors import SchemaMismatchError
 from fsspeckit.storage.roots import open_root
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def _rewrite(
     directory: Path, positions: list[int], rows: pa.Table, *, keep_others: bool = True
 ) -> Rewritten:
-    replacement = Replacement(np.array(positions, np.int64), np.arange(len(positions)), keep_others)
+    rules = RowRules(keep_others=keep_others)
+    replacement = Replacement(np.array(positions, np.int64), np.arange(len(positions)), rules)
     return rewrite(
         open_root(directory),
         str(directory / "old.parquet"),
@@ -50,12 +51,13 @@ def test_replaced_in_place_whatever_the_positions(
         for i in range(10)
         if keep_others or i in chosen
     ]
+    assert done.rows == len(expected)
+    assert (done.replaced_rows, done.deleted_rows) == (len(chosen), 10 - len(expected))
     if done.is_new:
         assert pq.read_table(tmp_path / "new.parquet").to_pylist() == expected
-        assert done.rows == len(expected)
         (tmp_path / "new.parquet").unlink()
     else:
-        assert keep_others
+        assert done.is_removed == (not keep_others)
         assert not chosen
         assert not (tmp_path / "new.parquet").exists()
 
@@ -63,7 +65,7 @@ def test_replaced_in_place_whatever_the_positions(
 def test_a_file_in_which_no_value_changes_is_not_written(tmp_path: Path) -> None:
     old = _old(tmp_path)
     done = _rewrite(tmp_path, [2, 7], old.take(pa.array([2, 7])))
-    assert done == Rewritten(rows=10, unchanged_rows=2, encoded_row_groups=0)
+    assert done == Rewritten(10, unchanged_rows=2, encoded_row_groups=0, replaced_rows=2)
     assert not (tmp_path / "new.parquet").exists()
 
 
@@ -115,7 +117,7 @@ def test_a_sort_order_stays_as_far_as_it_holds(
     if changed != "v":
         new["w"][1] = 99
     # A file that is written as a whole has one sort order.
-    replacement = Replacement(np.array([1, 4]), np.array([0, 1]), force=True)
+    replacement = Replacement(np.array([1, 4]), np.array([0, 1]), RowRules(force=True))
     source = pa.table(new, schema=old.schema)
     rewrite(
         open_root(tmp_path),

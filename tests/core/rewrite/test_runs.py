@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.core.parquet.altered import layout_of
+from tests.core.rewrite.spliced import Edit
 
 import fsspeckit
 from fsspeckit.core.parquet import columns_of, decoded_bytes
 from fsspeckit.core.parquet.format.pages import pages_of
+from fsspeckit.core.rewrite import SpliceLimits
 from fsspeckit.core.rewrite.diff import FileDiff
 
 if TYPE_CHECKING:
@@ -79,7 +81,6 @@ def test_row_groups_are_taken_by_what_they_decode_to(
     assert wanted <= decoded_bytes(chunk, column.lengths[0]) <= wanted + 4 * ROWS
     assert chunk.raw_bytes < wanted / 2
     largest = max(sum(map(decoded_bytes, group.chunks)) for group in layout.groups)
-    monkeypatch.setattr("fsspeckit.core.rewrite.diff.MAX_RUN_BYTES", 3 * largest)
     runs = list[int]()
     take = FileDiff.old_rows
 
@@ -89,9 +90,13 @@ def test_row_groups_are_taken_by_what_they_decode_to(
 
     monkeypatch.setattr(FileDiff, "old_rows", count)
     new: Any = 1.5 if kind == "constant" else {"w": "new"} if "nested" in kind else "new"
-    assert _merge(tmp_path / "data", new, pa.scalar(new).type) == GROUPS
+    starts = list(range(0, GROUPS * ROWS, ROWS))
+    edit = Edit(starts, pa.table({"id": starts, "v": [new] * GROUPS}))
+    old, rewritten = _file(tmp_path / "data"), tmp_path / "new.parquet"
+    limits = SpliceLimits(max_run_bytes=3 * largest)
+    assert edit.on_disk(old, rewritten, keys=["id"], limits=limits).is_new
     assert set(runs) == {3, 2}
-    assert pq.read_table(_file(tmp_path / "data"))["v"].to_pylist()[::ROWS] == [new] * GROUPS
+    assert pq.read_table(rewritten)["v"].to_pylist()[::ROWS] == [new] * GROUPS
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])

@@ -87,13 +87,17 @@ def test_a_splice_equals_the_same_edit_in_memory(tmp_path: Path, data: st.DataOb
     for kind in changed:
         column = _column(kind, len(chosen), random)
         patch = patch.set_column(patch.column_names.index(kind), kind, column)
-    edit = Edit(chosen, patch.cast(old.schema), data.draw(st.booleans(), label="keep others"))
+    gone = data.draw(st.sets(st.sampled_from(chosen)) if chosen else st.just(set()), label="gone")
+    keep = data.draw(st.booleans(), label="keep others")
+    edit = Edit(chosen, patch.cast(old.schema), keep, gone)
 
     new.unlink(missing_ok=True)
     done = edit.on_disk(path, new)
 
     expected = edit.in_memory(old)
-    assert done.method in ("kept", "splice", "column splice"), done.reason
-    assert done.rows == expected.num_rows
-    assert same(read(new if done.is_new else path), expected)
+    methods = ("kept", "splice", "column splice") if expected.num_rows else ("removed",)
+    assert done.method in methods, done.reason
+    assert (done.rows, done.deleted_rows) == (expected.num_rows, rows - expected.num_rows)
+    if expected.num_rows:
+        assert same(read(new if done.is_new else path), expected)
     assert done.is_new == new.exists()

@@ -13,7 +13,8 @@ from tests.core.parquet.altered import layout_of
 from tests.core.parquet.thrift_writer import footer_of
 from tests.core.rewrite.spliced import Edit, read, same
 
-from fsspeckit.core.rewrite import rewriter
+from fsspeckit.core.rewrite import SpliceLimits
+from fsspeckit.core.rewrite.diff import DEFAULT_SPLICE_LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +60,9 @@ def _start(part: Any) -> int:
     return int(part.start)
 
 
-def _merge(path: Path, edit: Edit) -> None:
+def _merge(path: Path, edit: Edit, limits: SpliceLimits = DEFAULT_SPLICE_LIMITS) -> None:
     new = path.with_suffix(".new")
-    done = edit.on_disk(path, new)
+    done = edit.on_disk(path, new, limits=limits)
     assert done.method in ("splice", "column splice"), done.reason
     new.replace(path)
 
@@ -93,16 +94,14 @@ def test_updates_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_deletions_do_not_leave_ever_smaller_row_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rewriter, "_MIN_GROUP_ROWS", GROUP)
+def test_deletions_do_not_leave_ever_smaller_row_groups(tmp_path: Path) -> None:
     path, random, table = tmp_path / "x.parquet", np.random.default_rng(2), _table()
     pq.write_table(table, path, row_group_size=GROUP, **OPTIONS)
     for _ in range(MERGES):
         kept = np.sort(random.choice(table.num_rows, table.num_rows - DELETED, replace=False))
         table = table.take(pa.array(kept)).combine_chunks()
-        _merge(path, Edit(kept.tolist(), table, keep_others=False))
+        edit = Edit(kept.tolist(), table, keep_others=False)
+        _merge(path, edit, SpliceLimits(min_group_rows=GROUP))
     assert same(read(path), table)
     assert _dead_bytes(path) == 0
     groups = [group.rows for group in layout_of(path).groups]

@@ -29,8 +29,8 @@ from fsspeckit.core.parquet.format.thrift import (
     encode,
     set_field,
 )
-from fsspeckit.core.parquet.splice import assembler
 from fsspeckit.core.parquet.splice.assembler import (
+    MAX_ORDINAL,
     Splicer,
     check_spliced,
     encode_groups,
@@ -39,7 +39,7 @@ from fsspeckit.core.parquet.splice.assembler import (
     page_options,
     writer_styles,
 )
-from fsspeckit.core.rewrite import Replacement, diff, rewrite, rewriter
+from fsspeckit.core.rewrite import Replacement, RowRules, SpliceLimits, rewrite
 from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage.roots import open_root
 from fsspeckit.testing.writers import WRITERS, WriteOptions
@@ -82,14 +82,14 @@ def _patch(positions: list[int], **columns: Any) -> Edit:
     return Edit(positions, rows)
 
 
-def _keep_all(directory: Path, path: Path) -> bytes:
+def _keep_all(directory: Path, path: Path, max_ordinal: int = MAX_ORDINAL) -> bytes:
     """Splice nothing into a file."""
     root, layout = open_root(directory), layout_of(path)
     with (
         open_original(root, str(path)) as original,
         open_sink(root, str(directory / "new.parquet"), original) as sink,
     ):
-        splicer = Splicer(original, layout, sink)
+        splicer = Splicer(original, layout, sink, max_ordinal)
         for group in layout.groups:
             splicer.keep(group)
         splicer.finish()
@@ -255,12 +255,14 @@ def test_row_groups_are_all_numbered_or_none_is(tmp_path: Path) -> None:
     assert _ordinals(new) == [None] * 4
 
 
-def test_many_row_groups_are_not_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembler, "_MAX_ORDINAL", 3)
-    path, new = _write(tmp_path), tmp_path / "new.parquet"
+@pytest.mark.parametrize(("most", "expected"), [(3, [None] * 4), (4, [0, 1, 2, 3])])
+def test_many_row_groups_are_not_numbered(
+    tmp_path: Path, most: int, expected: list[int | None]
+) -> None:
+    path = _write(tmp_path)
     alter(path, _number)
-    _patch([150], n=[0.1]).on_disk(path, new)
-    assert _ordinals(new) == [None] * 4
+    _keep_all(tmp_path, path, max_ordinal=most)
+    assert _ordinals(tmp_path / "new.parquet") == expected
 
 
 def test_row_groups_that_lose_all_rows_are_dropped(tmp_path: Path) -> None:
@@ -272,11 +274,12 @@ def test_row_groups_that_lose_all_rows_are_dropped(tmp_path: Path) -> None:
     assert same(read(new), edit.rows)
 
 
-def test_a_file_that_loses_all_rows_keeps_its_schema(tmp_path: Path) -> None:
+def test_a_file_that_loses_all_rows_is_not_written(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     done = Edit([], TABLE.slice(0, 0), keep_others=False).on_disk(path, new)
-    assert (done.is_new, done.rows) == (True, 0)
-    assert read(new).schema.equals(TABLE.schema)
+    assert (done.is_removed, done.is_new, done.rows) == (True, False, 0)
+    assert done.deleted_rows == TABLE.num_rows
+    assert not new.exists()
 
 
 def test_small_row_groups_are_joined(tmp_path: Path) -> None:
@@ -289,13 +292,11 @@ def test_small_row_groups_are_joined(tmp_path: Path) -> None:
     assert not pq.read_metadata(new).row_group(0).sorting_columns
 
 
-def test_row_groups_of_some_size_are_not_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rewriter, "_MIN_GROUP_ROWS", 0)
+def test_row_groups_of_some_size_are_not_joined(tmp_path: Path) -> None:
     path, new = _write(tmp_path), tmp_path / "new.parquet"
     kept = [*range(60), *range(100, 160), *range(200, 230), *range(300, 400)]
-    Edit(kept, TABLE.take(pa.array(kept)), keep_others=False).on_disk(path, new)
+    edit = Edit(kept, TABLE.take(pa.array(kept)), keep_others=False)
+    edit.on_disk(path, new, limits=SpliceLimits(min_group_rows=0))
     assert [group.rows for group in layout_of(new).groups] == [60, 60, 30, 100]
 
 
@@ -540,7 +541,7 @@ def test_a_forced_rewrite_is_a_full_one(tmp_path: Path) -> None:
     done = rewrite(
         open_root(tmp_path),
         str(path),
-        Replacement(nothing, nothing, force=True),
+        Replacement(nothing, nothing, RowRules(force=True)),
         lambda numbers: TABLE.take(pa.array(numbers)),
         str(new),
     )
@@ -622,25 +623,23 @@ def test_int96_beside_other_timestamps_stays_what_it_is(tmp_path: Path, changed:
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("keep_others", [True, False])
 def test_large_row_groups_are_taken_one_by_one_and_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, keep_others: bool
+    tmp_path: Path, threads: int, keep_others: bool
 ) -> None:
-    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     positions = [5, 101, 102, 299, 399]
     rows = _patch(positions, n=[-1.0] * 5, s=["s1", "?", "s3", None, "?"], t=[None] * 5).rows
     edit = Edit(positions, rows, keep_others)
-    done = edit.on_disk(path, new, keys=["id"], threads=threads)
+    done = edit.on_disk(
+        path, new, keys=["id"], threads=threads, limits=SpliceLimits(max_run_bytes=1)
+    )
     assert (done.encoded_row_groups > 0, done.unchanged_rows) == (True, 0)
     assert same(read(new), edit.in_memory(TABLE))
 
 
-def test_a_first_change_far_behind_leaves_what_is_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(diff, "MAX_RUN_BYTES", 1)
+def test_a_first_change_far_behind_leaves_what_is_before_it(tmp_path: Path) -> None:
     path, new = _write(tmp_path, **RICH), tmp_path / "new.parquet"
     edit = _patch([5, 150, 399], n=[2.5, 75.0, -1.0])  # the first two are equal
-    done = edit.on_disk(path, new)
+    done = edit.on_disk(path, new, limits=SpliceLimits(max_run_bytes=1))
     assert (done.encoded_row_groups, done.copied_row_groups, done.unchanged_rows) == (1, 3, 2)
     assert same(read(new), edit.in_memory(TABLE))
 

@@ -1,4 +1,4 @@
-"""The commands that bring rows into a dataset: ``merge``, ``plan`` and ``write``."""
+"""The commands that change the rows of a dataset: ``merge``, ``plan``, ``delete`` and ``write``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsspeckit.cli.runner import Job, open_session
 if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
 
-__all__ = ["merge", "plan", "write"]
+__all__ = ["delete", "merge", "plan", "write"]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -39,6 +39,9 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     key_index: o.KeyIndex = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
+    delete_when: o.DeleteWhen = None,
+    only_newer: o.OnlyNewer = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -52,8 +55,9 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     The dataset need not exist yet. All files change at once, or none does.
     """
     session = open_session(as_json, quiet, storage_option, config)
-    reading = (source_format, delimiter, infer_types)
-    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
+    keys = tuple(key) if strategy is MergeStrategy.DELETE else ()
+    columns = (source_format, delimiter, infer_types, keys, delete_when)
+    job = Job(session, sources, target, engine, control_dir, lock_timeout, *columns)
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
@@ -63,23 +67,14 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
+        "delete_when": delete_when,
+        "only_newer": only_newer,
+        "transaction": transaction,
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
-    into = (target, strategy.value, key, None, None)  # partitions and filesystem: as they are
-    files = (compression.value, max_rows_per_file, row_group_size)
-    return job.run(
-        lambda opened: opened.io.merge(
-            opened.source,
-            *into,
-            *files,
-            bloom_columns=bloom or None,
-            key_index=key_index,
-            progress=opened.progress,
-            **shared,
-        ),
-        partial(session.show_done, session.output.merged),
-    )
+    files = _file_options(compression, max_rows_per_file, row_group_size, bloom)
+    return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
 def plan(**options: Any) -> None:
@@ -101,6 +96,27 @@ def _signature_of_plan() -> inspect.Signature:
 plan.__signature__ = _signature_of_plan()  # type: ignore[attr-defined]
 
 
+def _file_options(
+    compression: Compression, max_rows_per_file: int, row_group_size: int, bloom: list[str] | None
+) -> dict[str, Any]:
+    """Return how new files are written, as the library names it."""
+    return {
+        "compression": compression.value,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_size": row_group_size,
+        "bloom_columns": bloom or None,
+    }
+
+
+def _merge(job: Job, strategy: MergeStrategy, key: list[str], options: dict[str, Any]) -> None:
+    job.run(
+        lambda opened: opened.io.merge(
+            opened.source, job.target, strategy.value, key, progress=opened.progress, **options
+        ),
+        partial(job.session.show_done, job.session.output.merged),
+    )
+
+
 def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, Any]) -> None:
     from fsspeckit.datasets.pipeline import RewriteLimits
 
@@ -119,6 +135,46 @@ def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, A
     )
 
 
+def delete(  # noqa: PLR0913, PLR0917 - the options of the command
+    target: o.Dataset,
+    key: o.Keys,
+    sources: o.KeysFrom,
+    engine: o.Engine = None,
+    nulls: o.NullsOption = Nulls.ERROR,
+    dry_run: o.DryRun = False,
+    source_format: o.FormatOption = None,
+    delimiter: o.Delimiter = None,
+    infer_types: o.InferTypes = False,
+    max_rewrite_fraction: o.MaxRewriteFraction = None,
+    max_rewrite_bytes: o.MaxRewriteBytes = None,
+    transaction: o.TransactionOption = None,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Delete rows by their keys, rewriting only the files that have one of them.
+
+    Of the rows that --from names, only the key columns are used. Keys that the dataset does not
+    have are counted. All files change at once, or none does.
+    """
+    session = open_session(as_json, quiet, storage_option, config)
+    reading = (source_format, delimiter, infer_types, tuple(key))
+    job = Job(session, sources, target, engine, control_dir, lock_timeout, *reading)
+    shared: dict[str, Any] = {
+        "null_keys": nulls.value,
+        "max_rewrite_fraction": max_rewrite_fraction,
+        "max_rewrite_bytes": max_rewrite_bytes,
+        "transaction": transaction,
+    }
+    if dry_run:
+        return _plan(job, MergeStrategy.DELETE, key, shared)
+    return _merge(job, MergeStrategy.DELETE, key, shared)
+
+
 def write(  # noqa: PLR0913, PLR0917 - the options of the command
     sources: o.Sources,
     target: o.Target,
@@ -132,6 +188,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -146,17 +203,15 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types)
-    job = Job(session, sources, target, engine, *reading, control_dir, lock_timeout)
+    job = Job(session, sources, target, engine, control_dir, lock_timeout, *reading)
     job.run(
         lambda opened: opened.io.write_dataset(
             opened.source,
             target,
             mode=mode.value,
             partition_by=partition_by or None,
-            compression=compression.value,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
-            bloom_columns=bloom or None,
+            **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+            transaction=transaction,
             progress=opened.progress,
         ),
         partial(session.show_done, session.output.written),

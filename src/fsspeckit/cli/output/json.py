@@ -22,7 +22,7 @@ __all__ = ["JsonOutput"]
 
 _MERGE_FIELDS = (
     *("strategy", "source_count", "target_count_before", "target_count_after"),
-    *("inserted", "updated", "deleted"),
+    *("inserted", "updated", "deleted", "late", "not_found"),
 )
 
 
@@ -48,6 +48,7 @@ class JsonOutput:
             path=path,
             **{name: fields[name] for name in _MERGE_FIELDS},
             commit=commit.get("number") if commit.get("published") else None,
+            skipped=commit.get("skipped", False),
             notes=[*commit.get("notes", ()), *commit.get("missing", ())],
             seconds=fields["metrics"].get("seconds", {}),
             files=fields["files"],
@@ -60,7 +61,9 @@ class JsonOutput:
             values = file["partition_values"].items()
             file["partition_values"] = {n: None if v is None else str(v) for n, v in values}
         names = ("mode", "total_rows", "files")
-        self._write("write", path=path, **{name: fields[name] for name in names})
+        commit = fields["metrics"].get("commit", {})
+        about = {"skipped": commit.get("skipped", False), "notes": commit.get("notes", [])}
+        self._write("write", path=path, **{name: fields[name] for name in names}, **about)
 
     def inspection(self, found: Inspection) -> None:
         """Print the files, columns and statistics of a dataset."""

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.cli.errors import advice_in_cli_terms
+from fsspeckit.core.merge import preposition
 from fsspeckit.display import counted, size
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class TextOutput(_Page):
         counts = Counter(file.decision for file in plan.files)
         decisions = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
         self.line(
-            f"{plan.strategy} of {counted(plan.source_rows, 'row')} into {plan.path} by "
+            f"{plan.strategy} of {counted(plan.source_rows, 'row')} "
+            f"{preposition(plan.strategy)} {plan.path} by "
             f"{', '.join(plan.key_columns)}",
             "bold",
         )
@@ -121,6 +123,8 @@ class TextOutput(_Page):
         )
         if plan.trusted_partitions:
             self.line("other partitions were not searched, because of --trust-partitions")
+        for note in plan.notes:
+            self.line(note)
         self.section(
             ("decision", "file", "rows>", "size>", "row groups>", "why"),
             [
@@ -139,14 +143,17 @@ class TextOutput(_Page):
     def merged(self, path: str, result: MergeResult) -> None:
         """Print counts of rows and files, and the new files."""
         self.line(
-            f"{result.strategy} of {counted(result.source_count, 'row')} into {path}: "
-            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted",
+            f"{result.strategy} of {counted(result.source_count, 'row')} "
+            f"{preposition(result.strategy)} {path}: "
+            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted"
+            f"{result.without_effect}",
             "bold",
         )
         counts = Counter(file.operation for file in result.files)
         written = sum(f.size_bytes or 0 for f in result.files if f.operation != "preserved")
         seconds = sum(result.metrics.get("seconds", {}).values())
         commit = result.metrics.get("commit", {})
+        done = "none: skipped" if commit.get("skipped") else "none: nothing changed"
         facts = [
             ("rows", f"{result.target_count_before:,} before, {result.target_count_after:,} after"),
             (
@@ -155,10 +162,7 @@ class TextOutput(_Page):
                 f"{counts['preserved']:,} untouched",
             ),
             ("written", f"{size(written)} in {seconds:.2f} s"),
-            (
-                "commit",
-                f"{commit['number']}" if commit.get("published") else "none: nothing changed",
-            ),
+            ("commit", f"{commit['number']}" if commit.get("published") else done),
         ]
         facts += [("note", note) for note in commit.get("notes", ())]
         self.facts(facts)
@@ -172,6 +176,8 @@ class TextOutput(_Page):
             f"{counted(len(result.files), 'file')}, {size(written)}",
             "bold",
         )
+        for note in result.metrics.get("commit", {}).get("notes", ()):
+            self.line(note)
         _new_files(self, path, result.files)
 
     def inspection(self, found: Inspection) -> None:
@@ -212,8 +218,10 @@ class TextOutput(_Page):
         if not entries:
             self.line(f"{path}: no commits yet")
             return
+        columns = ["commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"]
+        has_transactions = any(entry.transaction for entry in entries)
         self.table(
-            ("commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"),
+            columns + ["transaction"] * has_transactions,
             [
                 (
                     entry.number,
@@ -221,9 +229,10 @@ class TextOutput(_Page):
                     entry.engine,
                     entry.strategy,
                     ", ".join(entry.key_columns),
-                    ", ".join(f"{count:,} {name}" for name, count in entry.counts.items() if count),
+                    entry.row_changes,
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
                     _state(entry),
+                    *[entry.transaction] * has_transactions,
                 )
                 for entry in entries
             ],

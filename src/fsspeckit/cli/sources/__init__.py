@@ -78,6 +78,7 @@ def open_source(
     target: Storage,
     options: SourceOptions,
     stack: ExitStack,
+    columns: Callable[[pa.Schema], pa.Schema] = lambda target: target,
     *,
     infer: bool = False,
 ) -> OpenedSource:
@@ -88,6 +89,7 @@ def open_source(
         target: The dataset whose types text is read with.
         options: How to read.
         stack: Closes what is opened, after the rows have been read.
+        columns: Returns the columns of text from those of the target.
         infer: Whether to infer the types of text from its values, whatever the target has.
     """
     parts = [part for path in paths for part in _parts(path, options, stack)]
@@ -104,7 +106,8 @@ def open_source(
     schema = None if infer else _target_schema(target)
     if schema is None:
         return _infer_source(parts)
-    return OpenedSource(_chain([_text_reader(part, schema) for part in parts]))
+    wanted = columns(schema)
+    return OpenedSource(_chain([_text_reader(part, wanted) for part in parts]))
 
 
 def _target_schema(target: Storage) -> pa.Schema | None:

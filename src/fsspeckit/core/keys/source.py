@@ -393,7 +393,8 @@ class SourceKeys:
     """The canonical keys of a source, and the partitions its rows belong to."""
 
     keys: pa.Table
-    """The key columns and the partition columns, canonical, one row for each source row."""
+    """The key columns and the partition columns, canonical, one row for each source row; and the
+    column that marks deletions, if there is one."""
 
     @property
     def count(self) -> int:
@@ -410,8 +411,19 @@ class SourceKeys:
         return True
 
 
-def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error") -> SourceKeys:
+def source_keys(
+    source: pa.Table,
+    target: Target,
+    null_keys: NullPolicy = "error",
+    delete_when: str | None = None,
+) -> SourceKeys:
     """Return the keys of a source for planning against a target.
+
+    Args:
+        source: The rows.
+        target: The dataset.
+        null_keys: What to do with NULL in a key.
+        delete_when: The column that marks deletions.
 
     Raises:
         InvalidArgumentError: If a key or partition column is missing.
@@ -427,7 +439,32 @@ def source_keys(source: pa.Table, target: Target, null_keys: NullPolicy = "error
         check_columns("partition_columns", parts, source.column_names)
     if null_keys == "error":
         validate_no_null_keys(source, names)
-    return SourceKeys(canonical_keys(source, _key_and_partition_columns(target)))
+    keys = canonical_keys(source, _key_and_partition_columns(target))
+    if delete_when is not None:
+        marks = mark_column(delete_when).canonical(check_marks(source, delete_when))
+        keys = keys.append_column(delete_when, marks)
+    return SourceKeys(keys)
+
+
+def mark_column(delete_when: str) -> KeyColumn:
+    """Return the column that marks deletions as one that travels with keys."""
+    return key_column(delete_when, pa.bool_())
+
+
+def check_marks(source: pa.Table, delete_when: str) -> pa.ChunkedArray:
+    """Return the column that marks deletions.
+
+    Raises:
+        InvalidArgumentError: If a value of it is NULL.
+    """
+    marks = source.column(delete_when)
+    if sum(plain_values(chunk).null_count for chunk in marks.chunks):
+        raise InvalidArgumentError(
+            f"the delete_when column {delete_when!r} has NULL values: it must say of every row "
+            "whether its key is deleted.\nHint: fill NULL with false.",
+            argument="delete_when",
+        )
+    return marks
 
 
 def no_keys(target: Target) -> SourceKeys:
@@ -467,6 +504,19 @@ def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
         return pa.table([source_keys], names=list(key_columns))
     arrays = map(_array, _transposed(source_keys, key_columns), key_columns)
     return pa.table(list(arrays), names=list(key_columns))
+
+
+def as_keys(given: Any, key_columns: Sequence[str]) -> Any:
+    """Return keys as data: an Arrow array, or a list of values or tuples, as a table.
+
+    Raises:
+        InvalidArgumentError: As :func:`keys_table` does.
+    """
+    is_list = isinstance(given, (list, tuple, set, frozenset, range, np.ndarray))
+    is_table = is_list and any(hasattr(one, "__arrow_c_stream__") for one in given)
+    if isinstance(given, (pa.Array, pa.ChunkedArray)) or (is_list and not is_table):
+        return keys_table(given, key_columns)
+    return given
 
 
 def _collected(source_keys: Any) -> Any:

@@ -202,7 +202,7 @@ class StoredKeyIndex:
 
     def update(
         self, target: Target, gone: Collection[str], begun: float, number: int | None = None
-    ) -> None:
+    ) -> list[str]:
         """Bring the index up to date; what fails is done by the next merge.
 
         Args:
@@ -210,9 +210,12 @@ class StoredKeyIndex:
             gone: The files of it that are no longer there.
             begun: When its files were listed, or before.
             number: The commit of the files that were added; None if there was none.
+
+        Returns:
+            Notes, if the caller asked to create or remove the index and that is not done.
         """
         backend, control = self._storage.backend, self._storage.control
-        with suppress(OSError, pa.ArrowException, KeyError, ValueError):
+        try:
             if self._wanted is False:
                 backend.discard(control.key_index)
                 backend.discard_tree(control.key_segments)
@@ -224,6 +227,22 @@ class StoredKeyIndex:
                 added = {f: old for f, old in self._added.items() if is_settled(f, published_ns, 1)}
                 before = {f.file: f for f in target.footers if f.file.path not in gone}
                 self._update(target, before, added, begun)
+                return self._missing_notes([*before, *self._added])
+        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+            if self._wanted is not None:
+                done = "written" if self._wanted else "removed"
+                return [f"the key index could not be {done}: {error}."]
+        return []
+
+    def _missing_notes(self, files: Sequence[DataFile]) -> list[str]:
+        """Say which files cannot be in an index that was asked for."""
+        unknown = sum(file.etag is None and file.birth_ns is None for file in files)
+        if not (self._wanted and unknown):
+            return []
+        return [
+            f"{unknown:,} of {len(files):,} files are not in the key index, because their "
+            "filesystem reports no creation time."
+        ]
 
     def _update(
         self,

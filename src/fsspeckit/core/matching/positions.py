@@ -204,6 +204,9 @@ class IndexedKeys(SourceKeys):
     chosen: Rows | None = None
     """The number of each such row in the source; None if all rows take part."""
 
+    delete_when: str | None = None
+    """The column of ``keys`` that marks deletions, if there is one."""
+
     @property
     def rows(self) -> Rows:
         """The number of each such row in the source."""
@@ -235,7 +238,8 @@ def key_and_order_columns(
 ) -> list[str]:
     """Return the source columns that decide which rows take part."""
     names = [c.name for c in (*target.key_columns, *target.partition_columns)]
-    return [name for name in dict.fromkeys((*names, *request.order_by)) if name in available]
+    names += [*request.order_by, *([] if request.delete_when is None else [request.delete_when])]
+    return [name for name in dict.fromkeys(names) if name in available]
 
 
 def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> IndexedKeys:
@@ -248,14 +252,15 @@ def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> Indexe
         DuplicateKeyError: If a key occurs twice and nothing says which row wins.
     """
     # In one piece, so that the index shares the memory of the keys.
-    found = source_keys(table, target, request.null_keys).keys.combine_chunks()
+    marks = request.delete_when
+    found = source_keys(table, target, request.null_keys, marks).keys.combine_chunks()
     key_names = list(request.key_columns)
     index = KeyIndex(found.select(key_names))
     rows = chosen_rows(table, request, None if index.is_unique else index.groups)
     if rows is None:
-        return IndexedKeys(found, index)
+        return IndexedKeys(found, index, delete_when=marks)
     found = found.take(pa.array(rows))
-    return IndexedKeys(found, KeyIndex(found.select(key_names)), rows)
+    return IndexedKeys(found, KeyIndex(found.select(key_names)), rows, marks)
 
 
 def chosen_rows(table: pa.Table, request: MergeOptions, groups: Rows | None) -> Rows | None:
@@ -321,11 +326,17 @@ def row_group_starts(footer: FileFooter) -> Rows:
 
 
 def moving_keys(target: Target, keys: IndexedKeys, number: int, found: Positions) -> Rows:
-    """Return which matches of a file would move to another partition."""
+    """Return which matches of a file would move to another partition.
+
+    A row that is deleted does not: it leaves the partition that it is in.
+    """
     if not target.partition_columns:
         return np.empty(0, np.int64)
     wanted = keys.keys.select([part.name for part in target.partition_columns])
-    return np.flatnonzero(flag_moved_rows(target, number, wanted.take(pa.array(found.keys))))
+    moved = flag_moved_rows(target, number, wanted.take(pa.array(found.keys)))
+    if keys.delete_when is not None:
+        moved &= keys.keys.column(keys.delete_when).to_numpy()[found.keys] == 0
+    return np.flatnonzero(moved)
 
 
 def flag_moved_rows(target: Target, number: int, rows: pa.Table) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsspeckit.core.planning.condition_pruning import ConditionVerdict, prune_by_condition
 from fsspeckit.core.planning.footer_cache import FooterCache, is_settled
 from fsspeckit.core.planning.footers import (
     FileFooter,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnBounds",
+    "ConditionVerdict",
     "FileFooter",
     "FilePlan",
     "FooterCache",
@@ -68,6 +70,7 @@ __all__ = [
     "partition_values",
     "plan_files",
     "plan_incremental_rewrite",
+    "prune_by_condition",
     "raw_footer",
     "read_footer",
     "read_footers",

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import numbered_columns
 from fsspeckit.core.keys import as_names, canonical_keys, keys_table
+from fsspeckit.core.merge import preposition
 from fsspeckit.core.planning.pruning import Evidence, prune
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.display import (
@@ -163,6 +164,9 @@ class MergePlan(Displayed):
     snapshot: Snapshot | None = None
     """The state of the dataset the plan was made on."""
 
+    notes: tuple[str, ...] = ()
+    """What else to know before it is executed, such as a transaction that is committed."""
+
     origin: Any = field(default=None, repr=False, compare=False)
     """What execution needs, its source and options; None for a plan that cannot be executed."""
 
@@ -226,6 +230,7 @@ class MergePlan(Displayed):
             "affected_files": len(affected),
             "affected_bytes": sum(file.bytes for file in affected),
             "trusted_partitions": self.trusted_partitions,
+            "notes": list(self.notes),
             "files": plain(self.files),
         }
 
@@ -245,12 +250,16 @@ class MergePlan(Displayed):
         counts = Counter(file.decision for file in self.files)
         decided = ", ".join(f"{counts[name]:,} {name}" for name in _DECISIONS if counts[name])
         lines = [self._title(), f"{counted(len(self.files), 'file')}: {decided or 'none'}"]
-        return lines + ([_TRUSTED] if self.trusted_partitions else [])
+        return [*lines, *self._all_notes()]
+
+    def _all_notes(self) -> tuple[str, ...]:
+        return ((_TRUSTED,) if self.trusted_partitions else ()) + self.notes
 
     def _title(self) -> str:
         keys = ", ".join(self.key_columns)
         rows = counted(self.source_rows, "row")
-        return f"{self.strategy} of {rows} into {self.path!r} by {keys}"
+        where = f"{preposition(self.strategy)} {self.path!r}"
+        return f"{self.strategy} of {rows} {where} by {keys}"
 
     def _line(self, file: FilePlan) -> str:
         return f"  {replace(file, path=self._short(file))}"
@@ -273,7 +282,7 @@ class MergePlan(Displayed):
             self._title(),
             tuple(FileGroup(r.label, r.tone, r.files, r.bytes) for r in self.summary()),
             Listing.of(columns, self._ordered(), line),
-            (_TRUSTED,) if self.trusted_partitions else (),
+            self._all_notes(),
         )
 
 

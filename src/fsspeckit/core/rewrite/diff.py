@@ -1,7 +1,9 @@
-"""The difference between a file and its replacement rows, found for several row groups at once.
+"""The difference between a file and its new rows: which rows are replaced, deleted or late.
 
-Old and new values are compared before anything is written, so that a file, a row group or a column
-without a change is left alone.
+An engine finds the positions of rows that have a source key. What happens to such a row may depend
+on values: on a column of the source that marks deletions, and on a column of both sides that says
+which row is newer. Then old and new values are compared, for several row groups at once and before
+anything is written, so that a file, a row group or a column without a change is left alone.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import (
     cast_table,
@@ -20,10 +23,11 @@ from fsspeckit.core.arrow_compat import (
     open_data_file,
     take_rows,
 )
+from fsspeckit.core.keys import common_type, key_column
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -32,18 +36,64 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Root
 
     Positions = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
     RowSource = Callable[[Positions], pa.Table]
+    """Returns source rows by their numbers, in that order."""
 
-Method = Literal["kept", "column splice", "splice", "full"]
-"""Nothing is written; some columns of some row groups; whole row groups; the whole file."""
+    OldValues = Callable[[str, Positions], pa.ChunkedArray]
+    """Returns the values of a column of the file at some positions."""
 
-MAX_RUN_BYTES = 64 * 1024 * 1024
-"""Row groups are decoded and encoded together until they have this many bytes."""
+Method = Literal["kept", "removed", "column splice", "splice", "full"]
+"""Nothing is written, and the file stays or goes; some columns of some row groups; whole row
+groups; the whole file."""
+
+
+@dataclass(frozen=True)
+class SpliceLimits:
+    """How many row groups a rewrite takes at once, and which ones become one."""
+
+    max_run_bytes: int = 64 * 1024 * 1024
+    """Row groups are decoded and encoded together until they have this many bytes."""
+
+    min_group_rows: int = 10_000
+    """Row groups that lost rows are joined up to this many rows, or up to those of the largest."""
+
+
+DEFAULT_SPLICE_LIMITS = SpliceLimits()
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """What happens to the rows of a file; by default those that match are replaced."""
+
+    keep_others: bool = True
+    """Whether rows without a match stay; if not, they are deleted."""
+
+    force: bool = False
+    """Whether the file is rewritten even if no value changes."""
+
+    deletes: bool = False
+    """Whether every matching row is deleted."""
+
+    delete_when: str | None = None
+    """The boolean column of the source that is true in rows that delete; it is not stored."""
+
+    only_newer: str | None = None
+    """The column whose value must be greater in the source than in the target."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the source that decide."""
+        return tuple(name for name in (self.delete_when, self.only_newer) if name is not None)
+
+    def stored(self, names: Iterable[str]) -> list[str]:
+        """Return the columns of the source that files store."""
+        return [name for name in names if name != self.delete_when]
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """Which rows of a file are replaced by which rows of the source."""
+    """Which rows of a file match which rows of the source, and what happens to them."""
 
     positions: Positions
     """Row numbers inside the file, ascending."""
@@ -51,11 +101,78 @@ class Replacement:
     source_rows: Positions
     """The source row for each position."""
 
-    keep_others: bool = True
-    """Whether all other rows stay; if not, they are deleted."""
+    rules: RowRules = RowRules()
+    """What happens to them and to the other rows."""
 
-    force: bool = False
-    """Whether the file is rewritten even if no value changes."""
+
+@dataclass(frozen=True)
+class RowChanges:
+    """What happens to the rows of a file; all positions ascend."""
+
+    replaced: Positions
+    source_rows: Positions
+    """The source row for each replaced one."""
+
+    deleted: Positions
+    """Matching rows that are deleted."""
+
+    late: Positions
+    """Matching rows that are at least as new as their source row, and stay."""
+
+    keep_others: bool = True
+
+    def deleted_of(self, rows: int) -> int:
+        """Return how many of the file's rows are deleted."""
+        if self.keep_others:
+            return len(self.deleted)
+        return rows - len(self.replaced) - len(self.late)
+
+
+def decide(found: Replacement, deciding: RowSource | None, old_values: OldValues) -> RowChanges:
+    """Decide about each matching row: it is late, or else deleted or replaced.
+
+    ``deciding`` returns the columns of the source that the rules name, if they name any.
+    """
+    rules, none = found.rules, np.empty(0, np.int64)
+    if rules.deletes:
+        return RowChanges(none, none, found.positions, none, rules.keep_others)
+    if not rules.columns or not len(found.positions):
+        return RowChanges(found.positions, found.source_rows, none, none, rules.keep_others)
+    assert deciding is not None
+    source = deciding(found.source_rows)
+    late = np.zeros(len(found.positions), bool)
+    if rules.only_newer is not None:
+        new = source.column(rules.only_newer)
+        late = ~is_newer(rules.only_newer, new, old_values(rules.only_newer, found.positions))
+    deleted = np.zeros(len(found.positions), bool)
+    if rules.delete_when is not None:
+        deleted = is_true(source.column(rules.delete_when)) & ~late
+    replaced = ~(late | deleted)
+    return RowChanges(
+        found.positions[replaced],
+        found.source_rows[replaced],
+        found.positions[deleted],
+        found.positions[late],
+        rules.keep_others,
+    )
+
+
+def is_newer(name: str, new: pa.ChunkedArray, old: pa.ChunkedArray) -> Flags:
+    """Return where a new value is greater than the old one: NULL is below every value, NaN above.
+
+    Raises:
+        SchemaMismatchError: If the types cannot be compared.
+    """
+    column = key_column(name, common_type(new.type, old.type))
+    left, right = column.canonical(new), column.canonical(old)
+    greater = pc.fill_null(pc.greater(left, right), False)
+    first = pc.and_(left.is_valid(), right.is_null())
+    return np.asarray(pc.or_(greater, first))
+
+
+def is_true(flags: pa.ChunkedArray) -> Flags:
+    """Return where a boolean is true; NULL, which is refused for a source, is not."""
+    return np.asarray(pc.fill_null(flags.cast(pa.bool_()), False))
 
 
 @dataclass(frozen=True)
@@ -89,10 +206,24 @@ class Rewritten:
     copied_bytes: int = 0
     """Bytes of the new file that were copied from the old one."""
 
+    replaced_rows: int = 0
+    """Matching rows that were replaced, whether or not a value differs."""
+
+    deleted_rows: int = 0
+    """Rows of the old file that are not in the new one."""
+
+    late_rows: int = 0
+    """Matching rows that stay because they are at least as new as their source row."""
+
     @property
     def is_new(self) -> bool:
         """Whether there is a new file."""
-        return self.method != "kept"
+        return self.method not in ("kept", "removed")
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the file loses all its rows, so that there is no new one."""
+        return self.method == "removed"
 
     def to_metrics(self) -> dict[str, Any]:
         """Its entry in the metrics of a merge."""
@@ -115,20 +246,24 @@ class FileDiff:
         path: str,
         file: pq.ParquetFile,
         properties: WriterProperties,
-        replacement: Replacement,
+        changes: RowChanges,
         rows: RowSource,
         key_columns: Collection[str] = (),
+        limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
     ) -> None:
         self.root = root
         self.path = path
         self.file = file
         self.properties = properties
-        self.keeps_others = replacement.keep_others
-        self._replacement = replacement
+        self.limits = limits
+        self._changes = changes
         self._rows = rows
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
-        self._cuts = np.searchsorted(replacement.positions, self._starts)
+        self._cuts = np.searchsorted(changes.replaced, self._starts)
+        # Those that leave if others stay, those that stay beside the replaced ones if not.
+        self._marked = changes.deleted if changes.keep_others else changes.late
+        self._marked_cuts = np.searchsorted(self._marked, self._starts)
         # Keys are equal; only those of 0.0 may have another sign, and those of NaN other bits.
         self.compared = [
             field.name
@@ -146,7 +281,14 @@ class FileDiff:
 
     def rows_after(self, number: int) -> int:
         """The number of rows of a row group after the change."""
-        return self.rows_of(number) if self.keeps_others else self.matches_of(number)
+        marked = int(self._marked_cuts[number + 1] - self._marked_cuts[number])
+        if self._changes.keep_others:
+            return self.rows_of(number) - marked
+        return self.matches_of(number) + marked
+
+    def loses_rows(self, number: int) -> bool:
+        """Whether a row group has fewer rows after the change."""
+        return self.rows_after(number) < self.rows_of(number)
 
     def runs(self, size_of: Callable[[int], int] | None = None) -> Iterator[Run]:
         """The row groups with a match, or that lose rows, in parts that fit into memory.
@@ -160,10 +302,10 @@ class FileDiff:
         run: list[int] = []
         size = 0
         for number in range(self.file.num_row_groups):
-            if not self.matches_of(number) and self.rows_after(number) == self.rows_of(number):
+            if not self.matches_of(number) and not self.loses_rows(number):
                 continue
-            own = MAX_RUN_BYTES if size_of is None else size_of(number)
-            if run and size + own > MAX_RUN_BYTES:
+            own = self.limits.max_run_bytes if size_of is None else size_of(number)
+            if run and size + own > self.limits.max_run_bytes:
                 yield Run(self, tuple(run))
                 run, size = [], 0
             run.append(number)
@@ -173,11 +315,25 @@ class FileDiff:
 
     def positions(self, numbers: Sequence[int]) -> Positions:
         """The replaced rows of some row groups, counted from the first row of the first of them."""
+        return self._within(numbers, self._changes.replaced, self._cuts)
+
+    def remaining(self, numbers: Sequence[int]) -> Positions | None:
+        """The rows of some row groups that stay, counted in the same way; None if all do."""
+        if not any(map(self.loses_rows, numbers)):
+            return None
+        marked = self._within(numbers, self._marked, self._marked_cuts)
+        stays = np.full(sum(map(self.rows_of, numbers)), self._changes.keep_others)
+        stays[marked] = not self._changes.keep_others
+        if not self._changes.keep_others:
+            stays[self.positions(numbers)] = True
+        return np.flatnonzero(stays)
+
+    def _within(self, numbers: Sequence[int], positions: Positions, cuts: Positions) -> Positions:
         found = [np.empty(0, np.int64)]
         before = 0
         for number in numbers:
-            cut = slice(self._cuts[number], self._cuts[number + 1])
-            found.append(self._replacement.positions[cut] - self._starts[number] + before)
+            cut = slice(cuts[number], cuts[number + 1])
+            found.append(positions[cut] - self._starts[number] + before)
             before += self.rows_of(number)
         return np.concatenate(found)
 
@@ -186,7 +342,7 @@ class FileDiff:
         cuts = [slice(self._cuts[number], self._cuts[number + 1]) for number in numbers]
         if not sum(cut.stop - cut.start for cut in cuts):
             return pa.Table.from_batches([], self.properties.schema)
-        source = self._rows(np.concatenate([self._replacement.source_rows[cut] for cut in cuts]))
+        source = self._rows(np.concatenate([self._changes.source_rows[cut] for cut in cuts]))
         check_same_columns(source.column_names, self.properties.schema.names, "file")
         return stored_rows(source, self.properties)
 
@@ -213,10 +369,10 @@ class FileDiff:
     def merged(self, number: int) -> pa.Table:
         """The rows of one row group after the merge."""
         new = self.new_rows([number])
-        if not self.keeps_others:
+        if new.num_rows == self.rows_after(number):
             return new
         old = self.old_rows([number], self.properties.schema.names)
-        return with_rows(old, new, self.positions([number])) if new.num_rows else old
+        return with_rows(old, new, self.positions([number]), self.remaining([number]))
 
 
 @dataclass(frozen=True)
@@ -227,33 +383,44 @@ class Run:
     numbers: tuple[int, ...]
 
     @cached_property
-    def matched(self) -> tuple[int, ...]:
-        """The row groups with a match; others lose all their rows."""
-        return tuple(number for number in self.numbers if self.diff.matches_of(number))
+    def decoded(self) -> tuple[int, ...]:
+        """The row groups that have rows after the change; the others lose all of them."""
+        return tuple(number for number in self.numbers if self.diff.rows_after(number))
 
     @cached_property
     def new(self) -> pa.Table:
         """The new rows, in the order of their positions."""
-        return self.diff.new_rows(self.matched)
+        return self.diff.new_rows(self.decoded)
 
     @cached_property
     def positions(self) -> Positions:
         """The positions of the new rows among the rows of the run."""
-        return self.diff.positions(self.matched)
+        return self.diff.positions(self.decoded)
+
+    @cached_property
+    def remaining(self) -> Positions | None:
+        """The positions of the rows that stay; None if all do."""
+        return self.diff.remaining(self.decoded)
+
+    @property
+    def loses_rows(self) -> bool:
+        """Whether a row group that is decoded has fewer rows after the change."""
+        return self.remaining is not None
 
     def compare(self, names: Sequence[str], indexed: Collection[str] = ()) -> ColumnsDiff:
-        """Compare old and new values of some columns."""
-        old = self.diff.old_rows(self.matched, names, indexed).unify_dictionaries()
+        """Read some columns, and compare old and new values of those that may differ."""
+        old = self.diff.old_rows(self.decoded, names, indexed).unify_dictionaries()
+        names = [name for name in names if name in self.diff.compared]
         new = self.new.select(names)
-        before = take_rows(old, pa.array(self.positions))
-        cuts = np.cumsum([0, *map(self.diff.matches_of, self.matched)])
+        before = take_rows(old.select(names), pa.array(self.positions))
+        cuts = np.cumsum([0, *map(self.diff.matches_of, self.decoded)])
         differs = np.zeros(new.num_rows, bool)
         changed: dict[int, set[str]] = {number: set() for number in self.numbers}
         for name, one, other in zip(names, before.columns, new.columns, strict=True):
             different = different_values(one.combine_chunks(), other.combine_chunks())
             counts = np.concatenate([[0], np.cumsum(different)])[cuts]
             for at in np.flatnonzero(np.diff(counts)).tolist():
-                changed[self.matched[at]].add(name)
+                changed[self.decoded[at]].add(name)
             differs |= different
         return ColumnsDiff(self, old, changed, differs)
 
@@ -272,10 +439,10 @@ class ColumnsDiff:
 
     def merged(self, names: Sequence[str]) -> pa.Table:
         """The rows of the run after the merge."""
-        new = self.run.new.select(names)
-        if not self.run.diff.keeps_others:
+        new, remaining = self.run.new.select(names), self.run.remaining
+        if remaining is not None and len(remaining) == new.num_rows:
             return new
-        return with_rows(self.old.select(names), new, self.run.positions)
+        return with_rows(self.old.select(names), new, self.run.positions, remaining)
 
 
 def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:
@@ -283,10 +450,16 @@ def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:
     return cast_table(conform_table(rows, properties.meaning()), properties.schema)
 
 
-def with_rows(old: pa.Table, new: pa.Table, positions: Positions) -> pa.Table:
-    """Replace the rows at some positions."""
+def with_rows(
+    old: pa.Table, new: pa.Table, positions: Positions, remaining: Positions | None = None
+) -> pa.Table:
+    """Replace the rows at some positions, and leave out all but the remaining ones."""
+    if not new.num_rows:
+        return old if remaining is None else take_rows(old, pa.array(remaining))
     index = np.arange(old.num_rows)
     index[positions] = old.num_rows + np.arange(len(positions))
+    if remaining is not None:
+        index = index[remaining]
     new = cast_table(new, old.schema)
     both = pa.concat_tables([old, new]).unify_dictionaries()
     return take_rows(both, pa.array(index))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import KeyIndex, canonical_keys, key_column
-from fsspeckit.core.rewrite.diff import stored_rows
+from fsspeckit.core.rewrite.diff import is_true, stored_rows
 from fsspeckit.core.rewrite.rewriter import open_writer
 from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
@@ -125,16 +125,26 @@ class SpilledRows:
 
 _MAX_NAME_BYTES = 255
 _MAX_TEMPLATE_BYTES = 180
-_MAX_OPEN_FILES = 64
-_MAX_BUFFERED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class BufferLimits:
+    """How much of new files is open and in memory at a time."""
+
+    max_open_files: int = 64
+    """Rows of further partitions wait in a temporary file."""
+
+    max_bytes: int = 64 * 1024 * 1024
+    """Rows of more bytes do not wait in memory until they fill a row group."""
 
 
 @dataclass(frozen=True)
 class FileLimits:
-    """The maximum size of new files and of their row groups."""
+    """The maximum size of new files, of their row groups, and of what waits to be written."""
 
     rows_per_file: int = 5_000_000
     rows_per_group: int = 500_000
+    buffers: BufferLimits = BufferLimits()
 
 
 @dataclass(frozen=True)
@@ -186,9 +196,10 @@ class NewFiles:
         template: The name of files.
         other_types: Types that a column has in other files of the dataset, by its name: for values
             that do not fit the type in ``properties``.
+        delete_when: The column that marks rows which are not written; it is not stored.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - everything about new files
         self,
         root: Root,
         stage: Callable[[], Stage | WorkerStage],
@@ -198,12 +209,14 @@ class NewFiles:
         limits: FileLimits,
         template: str | None = None,
         other_types: Mapping[str, Sequence[pa.DataType]] | None = None,
+        delete_when: str | None = None,
     ) -> None:
         self._root = root
         self._stage = stage
         self._properties = properties
         self._known = [properties]
         self._other_types = other_types or {}
+        self._delete_when = delete_when
         self._partitions = partitions
         self._directories = directories
         self._limits = limits
@@ -231,7 +244,7 @@ class NewFiles:
             SchemaMismatchError: If a value does not fit.
             InvalidArgumentError: If a partition value cannot be a directory name.
         """
-        for part, values in self._split(rows):
+        for part, values in self._split(self._wanted(rows)):
             directory = self._directories.directory(list(values.values()))
             self._check_length(directory)
             plain = {name: value.as_py() for name, value in values.items()}
@@ -253,6 +266,7 @@ class NewFiles:
             self._limits,
             self._template,
             self._other_types,
+            self._delete_when,
         )
 
     def adopt(self, files: Iterable[NewFile]) -> None:
@@ -297,8 +311,18 @@ class NewFiles:
         if self._spill is not None:
             self._spill.close()
 
+    def _wanted(self, rows: pa.Table) -> pa.Table:
+        """The rows that do not delete, without the column that says so."""
+        if self._delete_when is None:
+            return rows
+        deletes = is_true(rows.column(self._delete_when))
+        rows = rows.drop_columns(self._delete_when)
+        return take_rows(rows, pa.array(np.flatnonzero(~deletes))) if deletes.any() else rows
+
     def _split(self, rows: pa.Table) -> Iterator[tuple[pa.Table, dict[str, pa.Scalar]]]:
         """The rows of each partition."""
+        if not rows.num_rows:
+            return
         if not len(self._partitions):
             yield rows, {}
             return
@@ -340,8 +364,8 @@ class NewFiles:
 
     def _is_postponed(self, directory: str) -> bool:
         """Whether the file of a partition is written at the end because too many are open."""
-        is_open = directory in self._open
-        return directory in self._postponed or (not is_open and len(self._open) >= _MAX_OPEN_FILES)
+        is_full = len(self._open) >= self._limits.buffers.max_open_files
+        return directory in self._postponed or (is_full and directory not in self._open)
 
     def _postpone(self, directory: str, values: dict[str, Any], stored: pa.Table) -> None:
         """Keep rows for the end: a file closed to open another one would stay small."""
@@ -393,12 +417,13 @@ class NewFiles:
 
         The rest is copied, so that this happens only once in many bytes.
         """
-        if self._waiting_bytes <= _MAX_BUFFERED_BYTES:
+        limit = self._limits.buffers.max_bytes
+        if self._waiting_bytes <= limit:
             return
         files: list[_OpenFile | SpilledRows] = [*self._open.values(), *self._postponed.values()]
         for file in sorted(files, key=lambda file: file.waiting.bytes, reverse=True):
             self._waiting_bytes -= file.waiting.bytes
-            if self._waiting_bytes + file.waiting.bytes > _MAX_BUFFERED_BYTES // 2:
+            if self._waiting_bytes + file.waiting.bytes > limit // 2:
                 file.flush()
             else:
                 file.waiting.compact()

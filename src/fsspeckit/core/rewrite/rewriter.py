@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import Unit, finest_unit, has_nanoseconds, open_data_file
+from fsspeckit.core.arrow_compat import (
+    Unit,
+    cast_table,
+    finest_unit,
+    has_nanoseconds,
+    naming_damage,
+    open_data_file,
+    take_rows,
+)
 from fsspeckit.core.parquet import (
     CannotSpliceError,
     ChunkStyle,
@@ -38,12 +47,12 @@ from fsspeckit.core.parquet import (
     sorting_columns,
     writer_styles,
 )
-from fsspeckit.core.rewrite import diff as diffs
 from fsspeckit.core.rewrite.diff import (
+    DEFAULT_SPLICE_LIMITS,
     FileDiff,
-    Replacement,
     Rewritten,
     compact_dictionaries,
+    decide,
     dictionaries_in,
 )
 from fsspeckit.core.schema_conform import resolve_null_types
@@ -57,14 +66,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.parquet import Column, EncodedChunk, FileLayout, Original, WriterStyle
-    from fsspeckit.core.rewrite.diff import ColumnsDiff, RowSource, Run
+    from fsspeckit.core.rewrite.diff import (
+        ColumnsDiff,
+        Positions,
+        Replacement,
+        RowSource,
+        Run,
+        SpliceLimits,
+    )
     from fsspeckit.storage import Root
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
-# a quarter of the largest, or of this many rows: many small deletions would otherwise leave many
+# a quarter of the largest, or of a minimum of rows: many small deletions would otherwise leave many
 # small row groups.
 _SMALL_SHARE = 4
-_MIN_GROUP_ROWS = 10_000
 _MIN_INDEX_BITS = 32
 
 
@@ -196,22 +211,23 @@ class _Splice:
         for run in self._diff.runs(self._decoded_bytes):
             end = run.numbers[-1] + 1
             steps = self._plan(range(start, end))
-            touched = set(run.matched)
+            touched = set(run.decoded)
             self._encode(run, [step for step in steps if step.numbers[0] in touched])
             yield from steps
             start = end
         yield from self._plan(range(start, len(self._source.layout.groups)))
 
     def _plan(self, numbers: range) -> list[_Step]:
-        largest = max((group.rows for group in self._source.layout.groups), default=0)
+        rows_before = (group.rows for group in self._source.layout.groups)
+        wanted = max([self._diff.limits.min_group_rows, *rows_before])
         steps: list[_Step] = []
         dropped: list[_Step] = []
         for number in numbers:
             rows = self._diff.rows_after(number)
-            step = _Step((number,), rows, rows < self._diff.rows_of(number))
+            step = _Step((number,), rows, self._diff.loses_rows(number))
             if step.is_dropped:
                 dropped.append(step)
-            elif steps and _should_join(steps[-1], step, largest):
+            elif steps and _should_join(steps[-1], step, wanted):
                 steps[-1].numbers += step.numbers
                 steps[-1].rows += rows
             else:
@@ -220,7 +236,7 @@ class _Splice:
 
     def _encode(self, run: Run, steps: list[_Step]) -> None:
         """Compare and encode the columns of a run."""
-        if not run.new.num_rows:
+        if not run.decoded:
             return
         indexed = self._indexed(run)
         differs = np.zeros(run.new.num_rows, bool)
@@ -240,9 +256,9 @@ class _Splice:
 
     def _units(self, run: Run) -> Iterator[list[str]]:
         """Columns that are decoded and encoded together: as many as memory and threads allow."""
-        names = self._diff.compared if self._diff.keeps_others else [*self._columns]
+        names = [*self._columns] if run.loses_rows else self._diff.compared
         sizes = {name: self._size(run, name) for name in names}
-        limit = min(diffs.MAX_RUN_BYTES, sum(sizes.values()) / self._threads)
+        limit = min(self._diff.limits.max_run_bytes, sum(sizes.values()) / self._threads)
         unit: list[str] = []
         size = 0
         for name in names:
@@ -284,8 +300,7 @@ class _Splice:
         self, run: Run, steps: list[_Step], names: list[str], indexed: frozenset[str]
     ) -> NDArray[np.bool_]:
         """Compare and encode some columns; returns which of the new rows differ in them."""
-        compared = [name for name in names if name in self._diff.compared]
-        found = run.compare(compared, indexed)
+        found = run.compare(names, indexed)
         work: dict[WriterStyle, list[_Step]] = {}
         for step in steps:
             changed = set[str]().union(*(found.changed[number] for number in step.numbers))
@@ -303,7 +318,7 @@ class _Splice:
     def _write_columns(self, found: ColumnsDiff, style: WriterStyle, steps: list[_Step]) -> None:
         names = [column.name for column in style.columns]
         merged = found.merged(names)
-        numbers = found.run.matched
+        numbers = found.run.decoded
         starts = np.cumsum([0, *map(self._diff.rows_after, numbers)])
         offsets = dict(zip(numbers, starts.tolist(), strict=False))
         tables = []
@@ -347,10 +362,9 @@ class _Written:
     """Whether a chunk of a row group that changes was copied."""
 
 
-def _should_join(last: _Step, step: _Step, largest: int) -> bool:
+def _should_join(last: _Step, step: _Step, wanted: int) -> bool:
     if not (last.loses_rows and step.loses_rows):
         return False
-    wanted = max(largest, _MIN_GROUP_ROWS)
     is_small = min(last.rows, step.rows) * _SMALL_SHARE < wanted
     return is_small and last.rows + step.rows <= wanted
 
@@ -360,29 +374,35 @@ def _is_indexed(style: ChunkStyle) -> bool:
     return style.has_dictionary and not style.has_bloom
 
 
-def rewrite(
+def rewrite(  # noqa: PLR0913 - one call with everything about a file
     root: Root,
     path: str,
     replacement: Replacement,
     rows: RowSource,
     destination: str,
     *,
+    deciding: RowSource | None = None,
     key_columns: Collection[str] = (),
     types: pa.Schema | None = None,
     threads: int = 1,
+    limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
 ) -> Rewritten:
-    """Write a file with some rows replaced, unless no value changes and nothing forces it.
+    """Write a file with some rows replaced or deleted.
+
+    Nothing is written if nothing changes and nothing forces it, or if the file loses all its rows.
 
     Args:
         root: The root of the dataset, and of the destination.
         path: The file.
-        replacement: The rows to replace.
+        replacement: The rows that match, and what decides about them.
         rows: Returns source rows by their numbers, in that order.
         destination: The path of the new file.
+        deciding: Returns the columns of source rows that the rules of the replacement name.
         key_columns: The columns by which rows match: they keep their values, and the sort order by
             them holds.
         types: The types of columns that the file stores without one, because it has only NULL.
         threads: How many threads decode and encode columns.
+        limits: How many row groups are taken at once, and which ones become one.
 
     Raises:
         SchemaMismatchError: If the source's rows do not fit the file.
@@ -395,17 +415,65 @@ def rewrite(
     ):
         if types is not None:
             properties = properties.with_types(resolve_null_types(properties.schema, types))
-        diff = FileDiff(root, path, file, properties, replacement, rows, key_columns)
-        reason = "every file is rewritten"
-        if not replacement.force:
-            try:
-                if isinstance(source, CannotSpliceError):
-                    raise source
-                return _Splice(source, diff, key_columns, threads).write(destination)
-            except CannotSpliceError as error:
-                # Whatever was begun is overwritten.
-                reason = f"cannot be spliced: {error}"
-        return _rewrite_all(diff, destination, key_columns, reason, force=replacement.force)
+        old_values = partial(_values_at, root, path, file, properties)
+        changes = decide(replacement, deciding, old_values)
+        total = file.metadata.num_rows
+        deleted = changes.deleted_of(total)
+        if total and deleted == total:
+            done = Rewritten(0, 0, 0, method="removed", reason="all rows are deleted")
+        else:
+            diff = FileDiff(root, path, file, properties, changes, rows, key_columns, limits)
+            done = _write(source, diff, destination, key_columns, threads, replacement.rules.force)
+        return replace(
+            done,
+            replaced_rows=len(changes.replaced),
+            deleted_rows=deleted,
+            late_rows=len(changes.late),
+        )
+
+
+def _write(
+    source: Spliceable | CannotSpliceError,
+    diff: FileDiff,
+    destination: str,
+    key_columns: Collection[str],
+    threads: int,
+    force: bool,
+) -> Rewritten:
+    """Splice a file if that is possible, or rewrite all of it."""
+    reason = "every file is rewritten"
+    if not force:
+        try:
+            if isinstance(source, CannotSpliceError):
+                raise source
+            return _Splice(source, diff, key_columns, threads).write(destination)
+        except CannotSpliceError as error:
+            # Whatever was begun is overwritten.
+            reason = f"cannot be spliced: {error}"
+    return _rewrite_all(diff, destination, key_columns, reason, force=force)
+
+
+def _values_at(
+    root: Root,
+    path: str,
+    file: pq.ParquetFile,
+    properties: WriterProperties,
+    name: str,
+    positions: Positions,
+) -> pa.ChunkedArray:
+    """Read the values of a column at some positions; INT96 timestamps have the zone UTC."""
+    wanted = pa.schema([properties.meaning().field(name)])
+    groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+    starts = np.cumsum([0, *(group.num_rows for group in groups)])
+    cuts = np.searchsorted(positions, starts)
+    parts = [wanted.empty_table()]
+    for number in np.flatnonzero(np.diff(cuts)).tolist():
+        here = positions[cuts[number] : cuts[number + 1]] - starts[number]
+        with naming_damage(root, path):
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            table = file.read_row_group(number, columns=[name], use_threads=False).select([name])
+        parts.append(cast_table(take_rows(table, pa.array(here)), wanted))
+    return pa.concat_tables(parts).column(name)
 
 
 @contextmanager
@@ -431,7 +499,7 @@ def _rewrite_all(
     changed: set[str] = set()
     unchanged_rows, loses_rows = 0, False
     for run in diff.runs():
-        loses_rows |= any(diff.rows_after(n) < diff.rows_of(n) for n in run.numbers)
+        loses_rows |= any(map(diff.loses_rows, run.numbers))
         if run.new.num_rows:
             found = run.compare(diff.compared)
             changed.update(*found.changed.values())
@@ -468,7 +536,8 @@ def _opened(
             yield file, properties
             return
         wanted: Unit = "us"
-        if properties.writes_int96 and len(replacement.source_rows):
+        has_new = len(replacement.source_rows) and not replacement.rules.deletes
+        if properties.writes_int96 and has_new:
             given = rows(replacement.source_rows[:1]).schema
             finer = any(has_nanoseconds(f.type) for f in given if f.name in properties.int96)
             wanted = "ns" if finer else "us"

@@ -32,6 +32,7 @@ from fsspeckit.core.matching import (
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.datasets.pipeline import DEFAULT_SOURCE_LIMITS
 from fsspeckit.datasets.pyarrow import SCAN_WORKERS, ArrowEngine
+from fsspeckit.display import report_nothing
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -92,22 +93,36 @@ class DuckDBEngine(ArrowEngine):
                 self._own = None
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> ArrowSource:
         """Take the data; a relation is evaluated once, as a stream."""
         if isinstance(data, duckdb.DuckDBPyRelation):
             data = _stream(data)
         return super().take(data, stage, schema, keep=keep)
 
-    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
+    def keys(
+        self,
+        source: ArrowSource,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
+    ) -> IndexedKeys:
         """Return the keys that take part; DuckDB finds duplicates, so they need no index."""
         table = source.columns(key_and_order_columns(target, options, source.schema.names))
-        found = source_keys(table, target, options.null_keys).keys
+        marks = options.delete_when
+        found = source_keys(table, target, options.null_keys, marks).keys
         keys = found.select([column.name for column in target.key_columns])
         with self._cursor() as cursor:
             is_unique = _is_unique(cursor, keys.rename_columns(_key_names(target)))
         rows = chosen_rows(table, options, None if is_unique else KeyIndex(keys).groups)
-        return IndexedKeys(found if rows is None else found.take(pa.array(rows)), None, rows)
+        found = found if rows is None else found.take(pa.array(rows))
+        return IndexedKeys(found, None, rows, marks)
 
     def locate(
         self, keys: IndexedKeys, target: Target, work: Work, progress: Progress

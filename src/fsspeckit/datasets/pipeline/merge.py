@@ -18,18 +18,22 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import pyarrow as pa
+
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files
+from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files, read_footers
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.target_checks import (
+    check_deciding_columns,
     check_fits,
+    check_rules,
     new_files,
     plain_basename,
     read_checked_target,
 )
-from fsspeckit.display import reporting
+from fsspeckit.display import show_progress
 from fsspeckit.errors import (
     Argument,
     ConcurrentModificationError,
@@ -44,20 +48,21 @@ from fsspeckit.storage import (
     FileChanges,
     check_mergeable,
     commit,
+    find_transaction,
     list_snapshot,
     staging,
     take_snapshot,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from fsspeckit.core.planning import MergePlan, Target
+    from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import MergeOptions
     from fsspeckit.display import Progress
-    from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
+    from fsspeckit.storage import Difference, Root, Skipped, Snapshot, StagedFile, Storage
 
 MIN_ATTEMPTS = 3
 MAX_ATTEMPTS = 1000
@@ -72,8 +77,10 @@ def run_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
     """Merge data into a dataset."""
-    with _reporting(options.progress) as report, lazy_staging(storage) as stage:
+    with reporting(options.progress) as report, lazy_staging(storage) as stage:
         merge = _Merge(engine, storage, stage, options, report)
+        if (skipped := find_transaction(storage, options.transaction)) is not None:
+            return merge.skip(skipped)
         merge.take(data)
         return merge.result(run_with_retries(storage, merge.run))
 
@@ -82,9 +89,10 @@ def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
     """Return what a merge would do; nothing is written."""
-    with _reporting(options.progress) as report, ExitStack() as stack:
+    with reporting(options.progress) as report, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
         merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
+        skipped = find_transaction(storage, options.transaction)
         merge.take(data)
         draft = partial(merge.plan, strict=False)
         made = run_with_retries(storage, draft, _snapshot_to_read).plan
@@ -92,7 +100,7 @@ def plan_merge(
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, stack.pop_all().close
         )
-        return replace(made, origin=origin)
+        return replace(made, origin=origin, notes=(f"would be {skipped.note}",) if skipped else ())
 
 
 def run_plan(
@@ -101,13 +109,25 @@ def run_plan(
     """Execute a plan on the files it was made for, or change nothing."""
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
-    with _reporting(progress) as report:
+    with reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
         merge.source = kept.source
-        result = merge.result(_once(kept.storage, plan, merge.run))
+        result = _run_reviewed(merge, kept, plan)
     kept.release()
     return result
+
+
+def _run_reviewed(merge: _Merge[Any, Any, Any], kept: PlannedMerge, plan: MergePlan) -> MergeResult:
+    """Execute a plan, or skip it if its transaction is committed, perhaps just now."""
+    find = partial(find_transaction, kept.storage, kept.options.transaction)
+    if (skipped := find()) is None:
+        try:
+            return merge.result(_once(kept.storage, plan, merge.run))
+        except StalePlanError:
+            if (skipped := find()) is None:
+                raise
+    return merge.skip(skipped)
 
 
 def _once(
@@ -263,6 +283,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
         self._index: StoredKeyIndex | None = None
+        self._index_notes: list[str] = []
         self.source: SourceT
         self._attempt: _Attempt[PositionsT]
 
@@ -270,12 +291,17 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Stage the source and check what can be checked without the target."""
         with self._phases.timed("stage"):
             self.source = self._engine.take(
-                data, self._stage, self._options.schema, keep=self._options.only_plans
+                data,
+                self._stage,
+                self._options.schema,
+                keep=self._options.only_plans,
+                progress=self._phases.report,
             )
         available = self.source.schema.names
         check_columns("key_columns", self._options.key_columns, available)
         if self._options.order_by:
             check_columns("order_by", self._options.order_by, available)
+        check_deciding_columns(self.source.schema, self._options.rules)
         if self._options.deletes and not self.source.num_rows and not self._options.allow_empty:
             raise InvalidArgumentError(
                 "full_merge with an empty source would delete every row of the target.\n"
@@ -287,7 +313,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def run(self, snapshot: Snapshot) -> CommitOutcome:
         """Plan, write and commit; again and again if others commit first."""
         change = self._prepare(snapshot)
-        if not change.adds and not change.removes:
+        transaction = self._options.transaction
+        if not change.adds and not change.removes and transaction is None:
             self._update_index()
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
@@ -299,7 +326,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self.facts,
                 replan=self._again,
                 retries=MAX_ATTEMPTS,
+                transaction=transaction,
             )
+            if outcome.skipped is not None:
+                return outcome
             with after_commit(outcome.number):
                 self._known.save()
                 self._update_index(outcome.number)
@@ -309,7 +339,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Bring the key index up to date after the commit of this number, or without one."""
         if self._index is not None:
             gone = {*self._attempt.rewritten, *self._attempt.removed}
-            self._index.update(self._attempt.target, gone, self._started, number)
+            self._index_notes = self._index.update(
+                self._attempt.target, gone, self._started, number
+            )
 
     def _open_index(self, target: Target) -> StoredKeyIndex | None:
         """Return the key index of the dataset, if there is one or one is asked for."""
@@ -353,10 +385,14 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 strategy = self._options.strategy.value
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
-            check_fits(self.source.schema, target)
-            keys = self._engine.keys(self.source, target, self._options)
+            self._check_source(target)
+            # A key is deleted in whatever partition it is.
+            parts = () if self._options.only_keys else target.partition_columns
+            searched = replace(target, partition_columns=parts)
+            report = self._phases.report
+            keys = self._engine.keys(self.source, searched, self._options, report)
             draft = plan_files(
-                target,
+                searched,
                 keys,
                 self._options.strategy.value,
                 trust_partitions=self._options.trust_partitions,
@@ -364,7 +400,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 index=self._index,
             )
         with self._phases.timed("match"):
-            matches = self._engine.match(self.source, keys, target, draft, self._phases.report)
+            matches = self._engine.match(self.source, keys, searched, draft, self._phases.report)
         if matches.moved and self._options.updates:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
@@ -381,15 +417,24 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
+        schema = self.source.schema
+        if self._options.only_keys:
+            schema = pa.schema([schema.field(name) for name in self._options.key_columns])
         return read_checked_target(
             self._storage,
             snapshot,
             self._options.key_columns,
-            self.source.schema,
+            schema,
             self._options.partition_columns,
             self._known.reader(partial(self._engine.footers, stage=self._stage)),
             strict=strict,
         )
+
+    def _check_source(self, target: Target) -> None:
+        """Refuse a source that does not fit the target; to delete, its keys are all it needs."""
+        if not self._options.only_keys:
+            check_rules(target, self._options.rules)
+            check_fits(self._stored_schema(target), target)
 
     def _rewrite(self, matches: Matches[PositionsT]) -> None:
         """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
@@ -413,15 +458,16 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             attempt.target,
             matches,
             staged,
-            not self._options.deletes,
+            self._options.rules,
             self._phases.report,
             self._finish,
-            self._options.rewrite_all,
         )
         for path, done in attempt.rewrites.items():
             if done.is_new:
                 file = replace(staged[path], path=done.path or staged[path].path)
                 attempt.rewritten[path] = (file, done.rows)
+            elif done.is_removed:
+                attempt.removed.append(path)
 
     def _finish(self, file: StagedFile) -> None:
         self._stage().finish(file)
@@ -435,16 +481,35 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def _insert(self, matches: Matches[PositionsT]) -> None:
         attempt = self._attempt
         with new_files(
-            self._storage, self._stage, attempt.target, self.source.schema, self._options.files
+            self._storage,
+            self._stage,
+            attempt.target,
+            self._stored_schema(attempt.target),
+            self._options.files,
+            self._options.delete_when,
         ) as writer:
             if self._options.inserts and matches.unmatched:
-                attempt.inserted = self._engine.insert(self.source, matches, writer)
-            elif attempt.removed and len(attempt.removed) == len(attempt.target.footers):
+                attempt.inserted = self._engine.insert(
+                    self.source, matches, writer, self._phases.report
+                )
+            is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
+            if is_empty and not attempt.inserted:
                 self._keep_last_file(writer)
+
+    def _stored_schema(self, target: Target) -> pa.Schema:
+        """Return the columns that rows of the dataset have."""
+        if self._options.only_keys:
+            parts = [pa.field(part.name, part.type) for part in target.partition_columns]
+            stored = [f for f in target.types if f.name not in {part.name for part in parts}]
+            return pa.schema([*stored, *parts])
+        names = self._options.rules.stored(self.source.schema.names)
+        return pa.schema([self.source.schema.field(name) for name in names])
 
     def _keep_last_file(self, writer: NewFiles) -> None:
         """Keep the last file, without rows, where no other is left: it has the schema."""
-        last = self._attempt.removed.pop()
+        order = [footer.file.path for footer in self._attempt.target.footers]
+        last = max(self._attempt.removed, key=order.index)
+        self._attempt.removed.remove(last)
         writer.write_empty(self._root.relative(last).rpartition("/")[0])
         (new,) = writer.finish()
         self._attempt.rewritten[last] = (new.staged, 0)
@@ -468,24 +533,39 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             engine=self._engine.name,
             strategy=self._options.strategy.value,
             key_columns=self._options.key_columns,
-            counts={name: counts[name] for name in ("inserted", "updated", "deleted")},
+            counts={name: counts[name] for name in self._counted},
             started=self._started,
+            source_rows=self.source.num_rows,
         )
 
+    @property
+    def _counted(self) -> tuple[str, ...]:
+        """Return the counts of the commit record."""
+        rules = self._options.rules
+        late = ("late",) if rules.only_newer is not None else ()
+        not_found = ("not_found",) if rules.deletes or rules.delete_when is not None else ()
+        return "inserted", "updated", "deleted", *late, *not_found
+
     def _counts(self) -> dict[str, int]:
-        attempt = self._attempt
-        matched = attempt.matches.files.values() if attempt.matches else ()
-        updated = sum(match.rows for match in matched) if self._options.updates else 0
-        before = attempt.target.rows
+        attempt, done = self._attempt, self._attempt.rewrites.values()
+        inserted = sum(new.rows for new in attempt.inserted)
+        # The last file of a dataset may be kept without rows.
+        dropped = {*attempt.removed, *attempt.rewritten} - attempt.rewrites.keys()
+        deleted = sum(f.rows for f in attempt.target.footers if f.file.path in dropped)
+        unmatched = attempt.matches.unmatched if attempt.matches else 0
         return {
-            "before": before,
-            "inserted": sum(new.rows for new in attempt.inserted),
-            "updated": updated,
-            "deleted": before - updated if self._options.deletes and attempt.matches else 0,
+            "before": attempt.target.rows,
+            "inserted": inserted,
+            "updated": sum(one.replaced_rows for one in done),
+            "deleted": deleted + sum(one.deleted_rows for one in done),
+            "late": sum(one.late_rows for one in done),
+            "not_found": unmatched - inserted if self._options.updates else 0,
         }
 
     def result(self, outcome: CommitOutcome) -> MergeResult:
         """Return what the merge did, file by file."""
+        if outcome.skipped is not None:
+            return self.skip(outcome.skipped)
         counts = self._counts()
         files = self._files()
         paths = {
@@ -501,23 +581,55 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             updated=counts["updated"],
             deleted=counts["deleted"],
             files=files,
+            late=counts["late"],
+            not_found=counts["not_found"],
             metrics=self._metrics(outcome),
             **paths,
         )
+
+    def skip(self, skipped: Skipped) -> MergeResult:
+        """Return the result on record of a transaction that is committed; nothing is changed.
+
+        Counts of the source, and of inserted, updated and deleted rows are those of its commit; the
+        rows and files of the target are those of now.
+        """
+        with self._phases.timed("plan"):
+            files = run_with_retries(self._storage, self._present_files, _snapshot_to_read)
+        facts = skipped.facts or CommitFacts(strategy=self._options.strategy.value)
+        rows = sum(file.row_count for file in files)
+        return MergeResult(
+            strategy=facts.strategy,
+            source_count=facts.source_rows or 0,
+            target_count_before=rows,
+            target_count_after=rows,
+            inserted=facts.counts.get("inserted", 0),
+            updated=facts.counts.get("updated", 0),
+            deleted=facts.counts.get("deleted", 0),
+            late=facts.counts.get("late", 0),
+            not_found=facts.counts.get("not_found", 0),
+            files=files,
+            rewritten_files=[],
+            inserted_files=[],
+            preserved_files=[file.path for file in files],
+            metrics={
+                "files": {"total": len(files)},
+                "seconds": dict(self._phases.seconds),
+                "commit": commit_metrics(CommitOutcome(skipped.recorded.commit, None), skipped),
+            },
+        )
+
+    def _present_files(self, snapshot: Snapshot) -> list[MergeFileMetadata]:
+        read = self._known.reader(read_footers)
+        footers = read(self._root, snapshot.listing.files, self._options.key_columns)
+        return [_preserved(self._root, footer) for footer in footers]
 
     def _files(self) -> list[MergeFileMetadata]:
         attempt = self._attempt
         gone = {*attempt.rewritten, *attempt.removed}
         files = [self._entry(file, rows, "rewritten") for file, rows in attempt.rewritten.values()]
         files += [self._entry(new.staged, new.rows, "inserted") for new in attempt.inserted]
-        files += [
-            MergeFileMetadata(
-                self._root.to_user_path(f.file.path), f.rows, "preserved", f.file.size
-            )
-            for f in attempt.target.footers
-            if f.file.path not in gone
-        ]
-        return files
+        footers = (f for f in attempt.target.footers if f.file.path not in gone)
+        return files + [_preserved(self._root, footer) for footer in footers]
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
         size = self._attempt.sizes[file.final]
@@ -556,18 +668,31 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             },
             "seconds": dict(self._phases.seconds),
             **(self._attempt.matches.metrics if self._attempt.matches else {}),
-            "commit": {
-                "number": outcome.number,
-                "published": outcome.published,
-                "retries": outcome.retries,
-                "notes": list(outcome.notes),
-                "missing": list(outcome.missing),
-                "seconds": dict(outcome.seconds),
-            },
+            "commit": commit_metrics(outcome, notes=self._index_notes),
         }
 
 
+def _preserved(root: Root, footer: FileFooter) -> MergeFileMetadata:
+    file = footer.file
+    return MergeFileMetadata(root.to_user_path(file.path), footer.rows, "preserved", file.size)
+
+
 # What merges, writes and inspections share
+
+
+def commit_metrics(
+    outcome: CommitOutcome, skipped: Skipped | None = None, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what became of a commit; ``skipped`` says why there is none."""
+    return {
+        "number": outcome.number,
+        "published": outcome.published,
+        "skipped": skipped is not None,
+        "retries": outcome.retries,
+        "notes": [*outcome.notes, *notes, *([skipped.note] if skipped is not None else [])],
+        "missing": list(outcome.missing),
+        "seconds": dict(outcome.seconds),
+    }
 
 
 @contextmanager
@@ -637,11 +762,14 @@ def after_commit(number: int) -> Iterator[None]:
         raise
 
 
-def _reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """Return the function that shows progress, for the time of a call."""
-    if callable(progress):
-        return nullcontext(progress)
-    return reporting(progress) if progress else nullcontext(lambda phase, done, total: None)
+def reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the function that progress is reported to, for the time of a call.
+
+    Args:
+        progress: A function, which is called itself; True to show bars or lines; None or False to
+            show nothing.
+    """
+    return nullcontext(progress) if callable(progress) else show_progress(bool(progress))
 
 
 class Phases:

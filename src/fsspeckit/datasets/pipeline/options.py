@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
-from fsspeckit.core.rewrite import FileLimits, basename_of
+from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
+from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ class FileOptions:
     row_group_size: int = _DEFAULT_ROW_GROUP_ROWS
     bloom_columns: tuple[str, ...] = ()
     basename_template: str | None = None
+    buffers: BufferLimits = field(default_factory=BufferLimits)
+    """How much waits to be written; callers of the library do not choose it."""
 
     @classmethod
     def of(
@@ -76,7 +79,8 @@ class FileOptions:
         """How large files may get."""
         counts = (self.max_rows_per_file, self.row_group_size)
         # Arrow counts in 64 bits.
-        return FileLimits(*(min(int(count), _UNLIMITED_ROWS) for count in counts))
+        per_file, per_group = (min(int(count), _UNLIMITED_ROWS) for count in counts)
+        return FileLimits(per_file, per_group, self.buffers)
 
 
 def _is_whole(value: Any) -> bool:
@@ -163,6 +167,15 @@ class MergeOptions:
     key_index: bool | None = None
     """Whether the dataset gets or loses a key index; None if that stays as it is."""
 
+    delete_when: str | None = None
+    """The boolean column of the source that is true in rows that delete their key."""
+
+    only_newer: str | None = None
+    """The column that must be greater in a source row than in the target row it replaces."""
+
+    transaction: Transaction | None = None
+    """Which batch of which application this is; skipped if it is committed already."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -195,6 +208,7 @@ class MergeOptions:
         check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
         _check_progress(self.progress)
+        _check_transaction(self.transaction)
         for name in ("trust_partitions", "allow_empty"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(
@@ -207,27 +221,71 @@ class MergeOptions:
         for name, policies in _POLICIES.items():
             if getattr(self, name) not in policies:
                 raise InvalidArgumentError.choice(name, getattr(self, name), policies)
+        for name in ("delete_when", "only_newer"):
+            self._check_deciding(name, getattr(self, name))
+
+    def _check_deciding(self, name: str, column: object) -> None:
+        """Check an argument that names a column which decides about rows."""
+        if column is None:
+            return
+        if not isinstance(column, str) or not column:
+            raise InvalidArgumentError(
+                f"{name} must be the name of a column, got {column!r}.", argument=name
+            )
+        if self.strategy in (MergeStrategy.INSERT, MergeStrategy.DELETE):
+            what = "changes no existing row" if not self.updates else "deletes every matching row"
+            raise InvalidArgumentError(
+                f"{name} has no use with the strategy {self.strategy.value!r}, which {what}.\n"
+                f"Hint: leave out {name}, or use upsert.",
+                argument=name,
+            )
+        if name == "delete_when" and column in (*self.key_columns, *self.order_by):
+            raise InvalidArgumentError(
+                f"delete_when {column!r} cannot be a key column or a column to order by: it is "
+                "not stored.",
+                argument=name,
+            )
 
     @property
     def duplicates(self) -> DuplicatePolicy:
-        """What happens to a source key that occurs twice: ``deduplicate`` keeps the last row."""
-        if self.strategy is MergeStrategy.DEDUPLICATE and self.duplicate_keys == "error":
+        """What happens to a source key that occurs twice: ``deduplicate`` keeps the last row.
+
+        To delete a key twice is to delete it.
+        """
+        reducing = (MergeStrategy.DEDUPLICATE, MergeStrategy.DELETE)
+        if self.strategy in reducing and self.duplicate_keys == "error":
             return "last"
         return self.duplicate_keys
 
     @property
     def inserts(self) -> bool:
         """Whether unknown keys are appended."""
-        return self.strategy is not MergeStrategy.UPDATE
+        return self.strategy not in (MergeStrategy.UPDATE, MergeStrategy.DELETE)
 
     @property
     def updates(self) -> bool:
-        """Whether rows of known keys are replaced."""
+        """Whether rows of known keys are replaced or deleted."""
         return self.strategy is not MergeStrategy.INSERT
 
     @property
+    def only_keys(self) -> bool:
+        """Whether only the keys of the source are used."""
+        return self.strategy is MergeStrategy.DELETE
+
+    @property
+    def rules(self) -> RowRules:
+        """What happens to the rows of an affected file."""
+        return RowRules(
+            keep_others=not self.deletes,
+            force=self.rewrite_all,
+            deletes=self.only_keys,
+            delete_when=self.delete_when,
+            only_newer=self.only_newer,
+        )
+
+    @property
     def deletes(self) -> bool:
-        """Whether rows whose key the source does not have are deleted."""
+        """Whether rows whose key the source does *not* have are deleted."""
         return self.strategy is MergeStrategy.FULL_MERGE
 
 
@@ -240,12 +298,14 @@ class WriteOptions:
     files: FileOptions = field(default_factory=FileOptions)
     schema: pa.Schema | None = None
     progress: Progress | bool | None = None
+    transaction: Transaction | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
         _check_schema(self.schema)
         _check_progress(self.progress)
+        _check_transaction(self.transaction)
 
 
 def _check_schema(schema: object) -> None:
@@ -260,6 +320,15 @@ def _check_progress(progress: object) -> None:
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise InvalidArgumentError(
             f"progress must be True or a function of phase, done and total, got {progress!r}."
+        )
+
+
+def _check_transaction(transaction: object) -> None:
+    if not isinstance(transaction, Transaction | None):
+        raise InvalidArgumentError(
+            f"transaction must be a Transaction, got {transaction!r}.\n"
+            'Hint: pass fsspeckit.Transaction("name of the feed", 17), the number of a batch.',
+            argument="transaction",
         )
 
 

@@ -137,8 +137,8 @@ class ArrowSource(Protocol):
         """Return some columns of all rows."""
         ...
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return rows by their numbers, in that order."""
+    def take(self, rows: NDArray[np.int64], names: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by their numbers, in that order; some of their columns, or all."""
         ...
 
     def batches(self) -> Iterator[pa.Table]:
@@ -160,12 +160,15 @@ class MemorySource(ArrowSource):
         """Return some columns of all rows."""
         return self._table.select(list(names))
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return rows by their numbers, in that order."""
+    def take(self, rows: NDArray[np.int64], names: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by their numbers, in that order; some of their columns, or all."""
         if not self._pieces:
             self._pieces = _pieces(self._table)
             self._starts = _starts([piece.num_rows for piece in self._pieces])
-        return _take_from(self._pieces.__getitem__, self._starts, rows, self.schema)
+        if names is None:
+            return _take_from(self._pieces.__getitem__, self._starts, rows, self.schema)
+        some = [piece.select(list(names)) for piece in self._pieces]
+        return _take_from(some.__getitem__, self._starts, rows, self.columns(names).schema)
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield all rows, in order, in pieces."""
@@ -201,7 +204,7 @@ def _take_from(
         take_rows(piece(numbers[start]), pa.array(ordered[start:end] - starts[numbers[start]]))
         for start, end in pairwise(cuts)
     ]
-    found = pa.concat_tables(parts) if parts else pa.Table.from_batches([], schema)
+    found = pa.concat_tables(parts) if parts else schema.empty_table()
     back = np.empty(len(rows), np.int64)
     back[order] = np.arange(len(rows))
     return take_rows(found, pa.array(back))
@@ -231,9 +234,17 @@ class SpilledSource(ArrowSource):
         fields = pa.schema([self.schema.field(name) for name in wanted])
         return pa.concat_tables(parts) if parts else pa.Table.from_batches([], fields)
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return rows by their numbers, in that order."""
-        return _take_from(self._file.read_row_group, self._starts, rows, self.schema)
+    def take(self, rows: NDArray[np.int64], names: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by their numbers, in that order; some of their columns, or all."""
+        if names is None:
+            return _take_from(self._file.read_row_group, self._starts, rows, self.schema)
+        wanted = list(names)
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+
+        def read(number: int) -> pa.Table:
+            return self._file.read_row_group(number, columns=wanted).select(wanted)
+
+        return _take_from(read, self._starts, rows, schema)
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield all rows, in order, in pieces."""

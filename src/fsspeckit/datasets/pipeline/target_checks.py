@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
-from fsspeckit.core.keys import check_columns, plain_type
+from fsspeckit.core.keys import check_columns, family, plain_type
 from fsspeckit.core.parquet import WriterProperties, properties_of_new_files
 from fsspeckit.core.planning import (
     PartitionDirectories,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsspeckit.core.planning import FileFooter, FooterReader, Target
+    from fsspeckit.core.rewrite import RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 _MAX_WRITING_SECONDS = 60.0
 """A file without a footer that is older than this is broken, not still being written."""
 
-MAX_WAIT_SECONDS = 10.0
-"""How long to wait for a file that somebody else may still be writing."""
+_MAX_WAIT_SECONDS = 10.0
+"""How long to wait for a file that somebody else may still be writing, if the lock timeout of the
+storage is not shorter."""
 
 _POLL_SECONDS = 0.25
 _MAX_NAME_BYTES = 180
@@ -65,7 +67,7 @@ def read_checked_target(
         ConcurrentModificationError: If a file is still being written by somebody.
         SchemaMismatchError: If paths and files contradict each other.
     """
-    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    deadline = time.monotonic() + min(_MAX_WAIT_SECONDS, storage.lock_timeout)
     while True:
         files = snapshot.listing.files
         target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
@@ -76,7 +78,7 @@ def read_checked_target(
             break
         _raise_broken(broken, time.monotonic() > deadline)
         time.sleep(_POLL_SECONDS)
-    _check_partition_values(target)
+    _check_partition_values(target, schema)
     return target
 
 
@@ -96,14 +98,62 @@ def _raise_broken(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:
         )
 
 
-def _check_partition_values(target: Target) -> None:
-    """Check that every partition value is of its type, and that files agree with their paths."""
+def _check_partition_values(target: Target, schema: pa.Schema) -> None:
+    """Check that every partition value is of its type, and that files agree with their paths.
+
+    A column that the schema does not name has no type, and no part in what is done.
+    """
     for part in target.partition_columns:
+        if part.name not in schema.names:
+            continue
         values = target.partitions[part.name]
         for number, footer in enumerate(target.footers):
             text = target.partition_texts[number].get(part.name)
             value = values.values[number] if values.known[number] else None
             check_partition_value(target.root, footer, part, text, value)
+
+
+def check_deciding_columns(source: pa.Schema, rules: RowRules) -> None:
+    """Refuse a source without the columns that decide about rows, or with other types."""
+    if (marks := rules.delete_when) is not None:
+        check_columns("delete_when", [marks], source.names)
+        kind = plain_type(source.field(marks).type)
+        if not pa.types.is_boolean(kind):
+            raise InvalidArgumentError(
+                f"the delete_when column {marks!r} must be boolean, but is of type {kind}.\n"
+                "Hint: compute a boolean column, for example op = 'd'.",
+                argument="delete_when",
+            )
+    if (guard := rules.only_newer) is not None:
+        check_columns("only_newer", [guard], source.names)
+        kind = plain_type(source.field(guard).type)
+        if family(kind) is None:
+            raise InvalidArgumentError(
+                f"only_newer {guard!r} of type {kind} has no order.\n"
+                "Hint: compare numbers, strings, binaries, booleans, dates, times or timestamps.",
+                argument="only_newer",
+            )
+
+
+def check_rules(target: Target, rules: RowRules) -> None:
+    """Refuse a column that decides about rows, if the files of the target do not allow it."""
+    parts = [part.name for part in target.partition_columns]
+    marks, guard = rules.delete_when, rules.only_newer
+    if marks is not None and marks in (*parts, *target.types.names):
+        raise InvalidArgumentError(
+            f"delete_when {marks!r} is a column of the target, and would no longer be stored.\n"
+            "Hint: rename the column of the source that marks deletions.",
+            argument="delete_when",
+        )
+    if guard is not None and any(
+        f.error is None and guard not in f.schema.names for f in target.footers
+    ):
+        where = "only in paths" if guard in parts else "not at all"
+        raise InvalidArgumentError(
+            f"only_newer {guard!r} must be stored in the files of the target, and is {where}.\n"
+            "Hint: name a column that every row of the target has.",
+            argument="only_newer",
+        )
 
 
 def check_fits(source: pa.Schema, target: Target) -> None:
@@ -162,9 +212,17 @@ def plain_basename(basename: str) -> str:
 
 
 def new_files(
-    storage: Storage, stage: OpenStage, target: Target, source: pa.Schema, options: FileOptions
+    storage: Storage,
+    stage: OpenStage,
+    target: Target,
+    source: pa.Schema,
+    options: FileOptions,
+    delete_when: str | None = None,
 ) -> NewFiles:
-    """Open a writer of new files that look like those of the target."""
+    """Open a writer of new files that look like those of the target.
+
+    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them.
+    """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
         names = [part.name for part in target.partition_columns]
@@ -190,6 +248,7 @@ def new_files(
         options.limits,
         options.basename_template,
         target.other_types(),
+        delete_when,
     )
 
 

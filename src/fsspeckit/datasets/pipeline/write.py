@@ -11,8 +11,10 @@ from fsspeckit.core.planning import detect_partition_columns, read_target
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     after_commit,
+    commit_metrics,
     complete,
     lazy_staging,
+    reporting,
     run_with_retries,
 )
 from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
@@ -22,16 +24,17 @@ from fsspeckit.display import (
     FileGroup,
     Listing,
     counted,
-    reporting,
     shortened,
     size,
 )
 from fsspeckit.errors import Argument, InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage import (
     CommitFacts,
+    CommitOutcome,
     FileChanges,
     check_mergeable,
     commit,
+    find_transaction,
     staging,
     take_snapshot,
 )
@@ -40,9 +43,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fsspeckit.core.planning import FooterReader, Target
+    from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import Snapshot, Storage
+    from fsspeckit.storage import Skipped, Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -80,6 +84,9 @@ class WriteDatasetResult(Displayed):
     mode: str
     """``append`` or ``overwrite``."""
 
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """``commit``: the number of the commit, how it was published, and what to know about it."""
+
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
 
@@ -92,6 +99,7 @@ class WriteDatasetResult(Displayed):
             f"{self.mode} of {counted(self.total_rows, 'row')}",
             (FileGroup("written", "added", len(self.files), written),),
             Listing.of(("file", "partition", "rows", "size"), self.files, line),
+            tuple(self.metrics.get("commit", {}).get("notes", ())),
         )
 
 
@@ -101,10 +109,19 @@ def run_write(
     """Write data as new files, beside the old ones or instead of them."""
     with reporting(options.progress) as report, lazy_staging(storage) as stage:
         phases = Phases(report)
+        if (skipped := find_transaction(storage, options.transaction)) is not None:
+            return _skip(skipped, options)
         with phases.timed("stage"):
-            source = engine.take(data, stage, options.schema)
+            source = engine.take(data, stage, options.schema, progress=report)
         write = partial(_write, engine, storage, stage, source, options, phases)
         return run_with_retries(storage, write)
+
+
+def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
+    """Return the rows on record of a transaction that is committed; nothing is changed."""
+    rows = 0 if skipped.facts is None else skipped.facts.counts.get("inserted", 0)
+    metrics = commit_metrics(CommitOutcome(skipped.recorded.commit, None), skipped)
+    return WriteDatasetResult([], rows, options.mode, {"commit": metrics})
 
 
 def _write(
@@ -122,7 +139,7 @@ def _write(
         target = _write_target(storage, snapshot, source.schema, options, footers)
     writing = new_files(storage, stage, target, source.schema, options.files)
     with phases.timed("insert"), writing as writer:
-        written = engine.insert(source, None, writer)
+        written = engine.insert(source, None, writer, phases.report)
         if not source.num_rows and not target.footers:
             writer.write_empty()
             written = writer.finish()
@@ -138,28 +155,38 @@ def _write(
     index.load_for_write(target, source.schema)
     index.add(adds, {})
     first = change(snapshot)
-    if first.adds or first.removes:
+    outcome = CommitOutcome(snapshot.number, None)
+    if first.adds or first.removes or options.transaction is not None:
         facts = CommitFacts(
-            engine=engine.name, strategy=options.mode, counts={"inserted": source.num_rows}
+            engine=engine.name,
+            strategy=options.mode,
+            counts={"inserted": source.num_rows},
+            source_rows=source.num_rows,
         )
         with phases.timed("commit"):
-            retries = _MAX_COMMIT_RETRIES
             outcome = commit(
-                storage, snapshot, stage(), first, facts, replan=change, retries=retries
+                storage,
+                snapshot,
+                stage(),
+                first,
+                facts,
+                replan=change,
+                retries=_MAX_COMMIT_RETRIES,
+                transaction=options.transaction,
             )
+            if outcome.skipped is not None:
+                return _skip(outcome.skipped, options)
             # Of local files that were there before, the next merge reads the keys.
             with after_commit(outcome.number):
                 index.update(target, (), begun=0.0, number=outcome.number)
-    files = [
-        FileWriteMetadata(
-            storage.root.to_user_path(storage.path(file.final)),
-            new.rows,
-            file.size,
-            new.partition_values,
-        )
-        for new, file in zip(written, adds, strict=True)
-    ]
-    return WriteDatasetResult(files, sum(new.rows for new in written), options.mode)
+    files = [_written(storage, *pair) for pair in zip(written, adds, strict=True)]
+    rows = sum(new.rows for new in written)
+    return WriteDatasetResult(files, rows, options.mode, {"commit": commit_metrics(outcome)})
+
+
+def _written(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
+    path = storage.root.to_user_path(storage.path(file.final))
+    return FileWriteMetadata(path, new.rows, file.size, new.partition_values)
 
 
 def run_clear(engine: Engine[Any, Any, Any], storage: Storage) -> None:

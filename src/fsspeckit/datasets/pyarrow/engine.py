@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from fsspeckit.datasets.pipeline import (
     open_source,
     stored_columns,
 )
+from fsspeckit.display import report_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
     from fsspeckit.storage import DataFile, Root, StagedFile
@@ -75,7 +76,13 @@ class ArrowEngine:
         self._limits = limits
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> ArrowSource:
         """Take the data: as it is if in memory and not to be kept, else read once."""
         return open_source(data, stage, self._filesystem, schema, keep=keep, limits=self._limits)
@@ -91,7 +98,13 @@ class ArrowEngine:
         """Read footers in threads."""
         return read_footers(root, files, columns)
 
-    def keys(self, source: ArrowSource, target: Target, options: MergeOptions) -> IndexedKeys:
+    def keys(
+        self,
+        source: ArrowSource,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
+    ) -> IndexedKeys:
         """Return the keys that take part, indexed."""
         wanted = key_and_order_columns(target, options, source.schema.names)
         return index_keys(source.columns(wanted), target, options)
@@ -145,23 +158,23 @@ class ArrowEngine:
         target: Target,
         matches: Matches[ArrowPositions],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
         footers = [footer for footer in target.footers if footer.file.path in files]
-        columns = stored_columns(target, footers, source.schema.names)
+        columns = stored_columns(target, footers, rules.stored(source.schema.names))
 
         def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
             new = rewrite(
                 target.root,
                 path,
-                Replacement(found.positions, found.source_rows, keep_others, force),
+                replace(found, rules=rules),
                 lambda rows: source.take(rows).select(columns[path]),
                 files[path].path,
+                deciding=lambda rows: source.take(rows, rules.columns),
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
@@ -181,7 +194,11 @@ class ArrowEngine:
         return written
 
     def insert(
-        self, source: ArrowSource, matches: Matches[ArrowPositions] | None, new_files: NewFiles
+        self,
+        source: ArrowSource,
+        matches: Matches[ArrowPositions] | None,
+        new_files: NewFiles,
+        progress: Progress = report_nothing,
     ) -> list[NewFile]:
         """Stream the rows into new files."""
         start = 0

@@ -65,6 +65,7 @@ from fsspeckit.datasets.spark.matching import (
     subset,
     unpack_flags,
 )
+from fsspeckit.datasets.spark.progress import PhaseTasks
 from fsspeckit.datasets.spark.rewriting import (
     PAIRS,
     PIECES,
@@ -78,6 +79,7 @@ from fsspeckit.datasets.spark.rewriting import (
 )
 from fsspeckit.datasets.spark.session import arrow_schema
 from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
+from fsspeckit.display import report_nothing
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
@@ -87,7 +89,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
@@ -140,17 +142,23 @@ class SparkEngine:
         self._driver = ArrowEngine(filesystem)
 
     def take(
-        self, data: Any, stage: OpenStage, schema: pa.Schema | None, *, keep: bool = False
+        self,
+        data: Any,
+        stage: OpenStage,
+        schema: pa.Schema | None,
+        *,
+        keep: bool = False,
+        progress: Progress = report_nothing,
     ) -> SparkSource:
         """Take the data: a data frame is evaluated once, by tasks that write it to staging."""
         if isinstance(data, DataFrame):
-            return self._take_frame(data, stage, schema)
+            return self._take_frame(data, stage, schema, PhaseTasks("stage", progress))
         if paths := as_paths(data):
             return SparkSource(stage, files_in_place(paths, self._filesystem, schema))
         return SparkSource(stage, held=self._driver.take(data, stage, schema, keep=keep))
 
     def _take_frame(
-        self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None
+        self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None, tasks: PhaseTasks
     ) -> SparkSource:
         given = arrow_schema(frame.schema)
         check_unique_names(given.names)
@@ -158,7 +166,7 @@ class SparkEngine:
             check_same_columns(given.names, schema.names, "schema")
         wanted = given if schema is None else schema
         task = StageBatches(stage().storage.root, stage().path, given, wanted)
-        found = self._jobs.map_partitions("stage the source for", stage, frame, task)
+        found = self._jobs.map_partitions("stage the source for", stage, frame, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
 
@@ -170,7 +178,10 @@ class SparkEngine:
         *,
         stage: OpenStage,
     ) -> list[FileFooter]:
-        """Read footers: in tasks if there are more than the driver should read."""
+        """Read footers: in tasks if there are more than the driver should read.
+
+        These tasks are not reported: the count of the phase ``plan`` is that of the keys.
+        """
         wanted = None if columns is None else tuple(columns)
         if len(files) <= self._limits.driver_max_footers:
             return read_footers(root, files, wanted)
@@ -181,10 +192,15 @@ class SparkEngine:
         return [by_path[file.path] for file in files]
 
     def keys(
-        self, source: SparkSource, target: Target, options: MergeOptions
+        self,
+        source: SparkSource,
+        target: Target,
+        options: MergeOptions,
+        progress: Progress = report_nothing,
     ) -> DriverKeys | ResolvedKeys:
         """Return the keys that take part: indexed by the driver if it can hold them."""
-        if not source.has_order and not options.order_by and options.duplicates != "error":
+        needs_order = options.duplicates != "error" and not options.only_keys
+        if needs_order and not source.has_order and not options.order_by:
             raise InvalidArgumentError(
                 f"{options.strategy.value} with duplicate_keys={options.duplicates!r} needs "
                 "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
@@ -195,13 +211,15 @@ class SparkEngine:
         limits = self._limits
         wanted = key_and_order_columns(target, options, source.schema.names)
         order = tuple(key_column(n, source.schema.field(n).type) for n in options.order_by)
-        columns = KeyColumns.of(target, order)
+        columns = KeyColumns.of(target, options.delete_when, order)
         if source.num_rows <= limits.broadcast_max_given_keys or self._can_index(source, columns):
             found = index_keys(source.columns(wanted), target, options)
-            return DriverKeys(found.keys, found.index, found.chosen, options=options)
+            return DriverKeys(
+                found.keys, found.index, found.chosen, found.delete_when, options=options
+            )
         empty = pa.schema([source.schema.field(name) for name in wanted]).empty_table()
         index_keys(empty, target, options)  # what is wrong with the columns is wrong here too
-        return self._resolved(source, target, columns, options)
+        return self._resolved(source, target, columns, options, PhaseTasks("plan", progress))
 
     def _can_index(self, source: SparkSource, columns: KeyColumns) -> bool:
         """Whether the driver can hold keys that are not given to tasks: small, or numbers."""
@@ -215,7 +233,12 @@ class SparkEngine:
         )
 
     def _resolved(
-        self, source: SparkSource, target: Target, columns: KeyColumns, options: MergeOptions
+        self,
+        source: SparkSource,
+        target: Target,
+        columns: KeyColumns,
+        options: MergeOptions,
+        tasks: PhaseTasks,
     ) -> ResolvedKeys:
         """Let tasks resolve the keys, and stage one row of each."""
         resolve = ResolveKeys(
@@ -226,11 +249,12 @@ class SparkEngine:
             tuple(part.name for part in target.partition_columns),
         )
         work = row_ranges(self._limits, source.num_rows, self._jobs.tasks)
-        schema = f"{columns.ddl('k', 'p', 'o')}, row bigint"
+        schema = f"{columns.ddl('k', 'p', 'd', 'o')}, row bigint"
         every = self._jobs.map_items_to_rows(ReadKeys(source.rows, columns), work, schema)
         grouped = deduplicate_keys(self._jobs.functions, every, columns, options.duplicates)
-        phase = "resolve the keys for"
-        facts: list[KeyFacts] = self._jobs.map_partitions(phase, source.stage, grouped, resolve)
+        facts: list[KeyFacts] = self._jobs.map_partitions(
+            "resolve the keys for", source.stage, grouped, resolve, tasks
+        )
         check_facts(source, facts, options)
         return ResolvedKeys(
             pa.concat_tables([no_keys(target).keys, *(one.representative_keys for one in facts)]),
@@ -259,12 +283,12 @@ class SparkEngine:
             found = self._driver.match(source.local, keys, target, plan, progress)
             return replace(found, metrics=choice.metrics)
         work = [(i, plan.files[n].row_groups) for i, n in enumerate(numbers)]
-        some = subset(target, numbers)
+        some, tasks = subset(target, numbers), PhaseTasks("match", progress)
         if choice.tier == "shuffle":
             assert isinstance(keys, ResolvedKeys)
-            found = self._join(source, keys, some, work)
+            found = self._join(source, keys, some, work, tasks)
         else:
-            found = self._look_up(source, keys, some, work)
+            found = self._look_up(source, keys, some, work, tasks)
         return replace(found, metrics=choice.metrics)
 
     def _choose_tier(
@@ -302,22 +326,23 @@ class SparkEngine:
         keys: DriverKeys | ResolvedKeys,
         target: Target,
         work: ScanWork,
+        tasks: PhaseTasks,
     ) -> Matches[Any]:
         """Scan files in tasks that have all keys."""
         rewriter = None
         if isinstance(keys, ResolvedKeys):
             sent: IndexedKeys | StagedKeys = keys.staged
         elif keys.count > self._limits.broadcast_max_given_keys:
-            sent = keys.staged(source, KeyColumns.of(target))
+            sent = keys.staged(source, KeyColumns.of(target, keys.delete_when))
         else:
             if _rewrites_in_scans(keys.options):
-                rewriter = rewriter_for(source, target, self._limits, not keys.options.deletes)
+                rewriter = rewriter_for(source, target, self._limits, keys.options.rules)
             # Without the options: its progress may be a function of this process only.
-            sent = IndexedKeys(keys.keys, keys.index, keys.chosen)
+            sent = IndexedKeys(keys.keys, keys.index, keys.chosen, keys.delete_when)
         known = np.zeros(sent.count, bool)
         moved = np.zeros(sent.count, bool)
         found: list[FoundRows] = []
-        for message in self._scan(source, sent, target, work, rewriter):
+        for message in self._scan(source, sent, target, work, rewriter, tasks):
             known |= unpack_flags(message.known, sent.count)
             moved |= unpack_flags(message.moved, sent.count)
             found += message.files
@@ -369,6 +394,7 @@ class SparkEngine:
         target: Target,
         work: ScanWork,
         rewriter: RewriteFiles | None,
+        tasks: PhaseTasks,
     ) -> list[Scanned]:
         packed = pack_scans(self._limits, target, work, self._jobs.tasks)
         times = Counter(number for some in packed for number, _ in some)
@@ -382,10 +408,15 @@ class SparkEngine:
             rewriter,
             frozenset(number for number, count in times.items() if count > 1),
         )
-        return self._jobs.map_items("match keys of", source.stage, task, packed)
+        return self._jobs.map_items("match keys of", source.stage, task, packed, tasks)
 
     def _join(
-        self, source: SparkSource, keys: ResolvedKeys, target: Target, work: ScanWork
+        self,
+        source: SparkSource,
+        keys: ResolvedKeys,
+        target: Target,
+        work: ScanWork,
+        tasks: PhaseTasks,
     ) -> Matches[Any]:
         """Let Spark join keys, both sides shuffled by key."""
         bucket = self._limits.insert_max_rows
@@ -395,7 +426,7 @@ class SparkEngine:
             target, keys.staged.columns, source.stage().path, parts, source.rows.starts
         )
         found: list[FoundRows] = self._jobs.map_partitions(
-            "match keys of", source.stage, joined, task
+            "match keys of", source.stage, joined, task, tasks
         )
         hits = [message for message in found if message.route >= 0]
         without = sorted((m for m in found if m.route < 0), key=lambda message: -message.route)
@@ -404,10 +435,12 @@ class SparkEngine:
             for m in without
         ]
         some = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
-        moved = self._count_moved(source, target, hits), some[:MAX_SAMPLES]
+        moved = self._count_moved(source, target, hits, tasks), some[:MAX_SAMPLES]
         return self._matches(source, target, work, hits, shares, moved)
 
-    def _count_moved(self, source: SparkSource, target: Target, hits: Sequence[FoundRows]) -> int:
+    def _count_moved(
+        self, source: SparkSource, target: Target, hits: Sequence[FoundRows], tasks: PhaseTasks
+    ) -> int:
         """Count the source keys that the target has in another partition, each once."""
         work = [(m.route, RewriteFile("", (m.pairs,))) for m in hits if m.moved]
         if not work:
@@ -416,14 +449,14 @@ class SparkEngine:
         pairs = self._jobs.map_items_to_rows(read, chunk_evenly(self._limits, work), PAIRS)
         rows = pairs.select("row").distinct()
         phase = "count keys that would move in"
-        return sum(self._jobs.map_partitions(phase, source.stage, rows, CountRows()))
+        return sum(self._jobs.map_partitions(phase, source.stage, rows, CountRows(), tasks))
 
     def _joined(self, keys: ResolvedKeys, target: Target, work: ScanWork, bucket: int) -> DataFrame:
         """Return every key with the positions that have it, in the order of files and positions."""
         F = self._jobs.functions
         columns = keys.staged.columns
         ours = self._jobs.map_items_to_rows(
-            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p')}, row bigint"
+            ReadKeyFile(), keys.staged.parts, f"{columns.ddl('k', 'p', 'd')}, row bigint"
         )
         theirs = self._jobs.map_items_to_rows(
             ScanFiles(target),
@@ -442,7 +475,7 @@ class SparkEngine:
         theirs = theirs.hint("merge")
         # Rows without a match go by where they are in the source, so that they are read together.
         bucketed = -1 - F.floor(F.col("row") / F.lit(bucket))
-        wanted = [*columns.starting("k", "p"), "row", "position"]
+        wanted = [*columns.starting("k", "p", "d"), "row", "position"]
         return (
             ours.join(theirs, reduce(and_, same), "left")
             .select(F.coalesce("file", bucketed).alias("route"), *wanted)
@@ -456,16 +489,15 @@ class SparkEngine:
         target: Target,
         matches: Matches[Any],
         files: Mapping[str, StagedFile],
-        keep_others: bool,
+        rules: RowRules,
         progress: Progress,
         finish: Callable[[StagedFile], None],
-        force: bool = False,
     ) -> dict[str, Rewritten]:
         """Rewrite files, in the tier of the match."""
         found = matches.positions
         if not isinstance(found, _TaskPositions):
             return self._driver.rewrite(
-                source.local, target, matches, files, keep_others, progress, finish, force
+                source.local, target, matches, files, rules, progress, finish
             )
         done = {path: found.rewritten[path] for path in files if path in found.rewritten}
         chosen = [
@@ -474,7 +506,7 @@ class SparkEngine:
             if footer.file.path in files and footer.file.path not in done
         ]
         some = subset(target, chosen)
-        task = rewriter_for(source, some, self._limits, keep_others, force)
+        task = rewriter_for(source, some, self._limits, rules)
         work = [
             (RewriteFile(footer.file.path, found.pairs.get(footer.file.path, ())), footer.file.size)
             for footer in some.footers
@@ -482,9 +514,10 @@ class SparkEngine:
         near = [(file, size) for file, size in work if file.path not in found.scattered]
         far = [(file, size) for file, size in work if file.path in found.scattered]
         packed = pack_by_size(self._limits, near, self._jobs.tasks)
-        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed))
+        tasks = PhaseTasks("rewrite", progress)
+        done.update(self._jobs.map_items("rewrite files of", source.stage, task, packed, tasks))
         if far:
-            done.update(self._rewrite_routed(source, task, far))
+            done.update(self._rewrite_routed(source, task, far, tasks))
         return done
 
     def _rewrite_routed(
@@ -492,6 +525,7 @@ class SparkEngine:
         source: SparkSource,
         rewriter: RewriteFiles,
         work: Sequence[tuple[RewriteFile, int]],
+        reported: PhaseTasks,
     ) -> list[tuple[str, Rewritten]]:
         """Rewrite files with rows that are read once from the source, and sent to their files."""
         numbered = [((number, file), size) for number, (file, size) in enumerate(work)]
@@ -505,7 +539,7 @@ class SparkEngine:
         ordered = by_file.sortWithinPartitions("route", "window")
         phase = "route rows to files of"
         task = RewriteRouted(rewriter, files)
-        return self._jobs.map_partitions(phase, source.stage, ordered, task)
+        return self._jobs.map_partitions(phase, source.stage, ordered, task, reported)
 
     def _pieces(self, route: RouteRows, files: Sequence[tuple[int, RewriteFile]]) -> DataFrame:
         """Let tasks write the rows of each file as pieces, and return references to these."""
@@ -519,7 +553,11 @@ class SparkEngine:
         return self._jobs.map_partitions_to_rows(by_source, route, PIECES)
 
     def insert(
-        self, source: SparkSource, matches: Matches[Any] | None, new_files: NewFiles
+        self,
+        source: SparkSource,
+        matches: Matches[Any] | None,
+        new_files: NewFiles,
+        progress: Progress = report_nothing,
     ) -> list[NewFile]:
         """Write rows into new files: the driver writes those of a small source."""
         choice = choose_tier(
@@ -540,28 +578,32 @@ class SparkEngine:
         writer = new_files.elsewhere(partial(WorkerStage, directory))
         total = sum(map(len, shares))
         rows = task_rows(self._limits, total, new_files.limits.rows_per_file)
-        work = cut_shares(shares, rows)
+        work, tasks = cut_shares(shares, rows), PhaseTasks("insert", progress)
         if new_files.partition_columns and total > self._limits.insert_max_sorted_rows:
-            written = self._insert_by_partition(source, work, writer)
+            written = self._insert_by_partition(source, work, writer, tasks)
         else:
             task = InsertRows(root, source.rows, directory, writer)
-            written = self._jobs.map_items("insert rows into", source.stage, task, work)
+            written = self._jobs.map_items("insert rows into", source.stage, task, work, tasks)
         new_files.adopt(written)
         return new_files.finish()
 
     def _insert_by_partition(
-        self, source: SparkSource, shares: Sequence[InsertShare], writer: NewFiles
+        self,
+        source: SparkSource,
+        shares: Sequence[InsertShare],
+        writer: NewFiles,
+        tasks: PhaseTasks,
     ) -> list[NewFile]:
         """Bring the rows of each partition together first, or every task would write to all."""
         root, directory = source.stage().storage.root, source.stage().path
         split = SplitByPartition(root, source.rows, directory, tuple(writer.partition_columns))
         found: list[list[PartitionPieces]] = self._jobs.map_items(
-            "sort rows by partition for", source.stage, split, shares
+            "sort rows by partition for", source.stage, split, shares, tasks
         )
         pieces = [one for some in found for one in some]
         work = pack_pieces(self._limits, pieces, writer.limits.rows_per_file)
         insert = InsertPieces(root, directory, writer)
-        return self._jobs.map_items("insert rows into", source.stage, insert, work)
+        return self._jobs.map_items("insert rows into", source.stage, insert, work, tasks)
 
 
 def _rewrites(options: MergeOptions) -> bool:

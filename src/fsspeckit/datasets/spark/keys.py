@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import numbered_columns, open_data_file
-from fsspeckit.core.keys import KeyIndex, SourceKeys, no_keys
+from fsspeckit.core.keys import KeyIndex, SourceKeys, check_marks, mark_column, no_keys
 from fsspeckit.core.matching import IndexedKeys
 from fsspeckit.core.planning import (
     KeyOverlap,
@@ -60,6 +60,8 @@ __all__ = [
 _MAX_CHECKED_ROWS = 262_144
 # The index of strings, and of keys of several columns, takes more memory than the keys.
 _INDEX_BYTES_PER_BYTE = 3
+_CARRIED = ("k", "p", "d")
+"""What is staged of a key: see :meth:`KeyColumns.starting`."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +72,40 @@ class KeyColumns:
     partitions: tuple[KeyColumn, ...]
     """Those that are not among the keys."""
 
+    marks: tuple[KeyColumn, ...] = ()
+    """The column that marks deletions, if there is one."""
+
     order: tuple[KeyColumn, ...] = ()
 
     @classmethod
-    def of(cls, target: Target, order: tuple[KeyColumn, ...] = ()) -> KeyColumns:
+    def of(
+        cls, target: Target, delete_when: str | None, order: tuple[KeyColumn, ...] = ()
+    ) -> KeyColumns:
         """Return the columns of a merge into a target."""
         in_key = {column.name for column in target.key_columns}
         others = (part for part in target.partition_columns if part.name not in in_key)
-        return cls(target.key_columns, tuple(others), order)
+        marks = () if delete_when is None else (mark_column(delete_when),)
+        return cls(target.key_columns, tuple(others), marks, order)
+
+    @property
+    def delete_when(self) -> str | None:
+        """The name of the column that marks deletions, if there is one."""
+        return self.marks[0].name if self.marks else None
 
     @property
     def names(self) -> dict[str, KeyColumn]:
         """The columns by the name that Spark sees."""
-        groups = (("k", self.keys), ("p", self.partitions), ("o", self.order))
+        groups = (("k", self.keys), ("p", self.partitions), ("d", self.marks), ("o", self.order))
         return {f"{kind}{n}": c for kind, columns in groups for n, c in enumerate(columns)}
 
     def starting(self, *kinds: str) -> list[str]:
-        """Return names of keys (``k``), partitions (``p``) or columns to order by (``o``)."""
+        """Return names of keys (``k``), partitions (``p``), marks (``d``) or the order (``o``)."""
         return [name for name in self.names if name[0] in kinds]
+
+    def original_names(self, keys: pa.Table) -> pa.Table:
+        """Return keys under the names of the source."""
+        named = self.names
+        return keys.rename_columns([named[name].name for name in keys.column_names])
 
     @property
     def width(self) -> int | None:
@@ -122,6 +140,8 @@ class ReadKeys:
         named = self.columns.names
         wanted = list(dict.fromkeys(column.name for column in named.values()))
         for start, table in self.source.pieces(*share, wanted):
+            if self.columns.delete_when is not None:
+                check_marks(table, self.columns.delete_when)
             arrays = [c.canonical(table.column(c.name)) for c in named.values()]
             rows = pa.array(np.arange(start, start + table.num_rows))
             keys = pa.table([*arrays, rows], names=[*named, "row"])
@@ -214,19 +234,17 @@ class StagedKeys:
     @cached_property
     def indexed(self) -> IndexedKeys:
         """The keys, read and indexed."""
-        named = self.columns.names
-        table = self._read([*self.columns.starting("k", "p"), "row"])
-        keys = table.drop_columns(["row"])
-        keys = keys.rename_columns([named[name].name for name in keys.column_names])
+        table = self._read([*self.columns.starting(*_CARRIED), "row"])
+        keys = self.columns.original_names(table.drop_columns(["row"]))
         index = KeyIndex(keys.select([column.name for column in self.columns.keys]))
-        return IndexedKeys(keys, index, table["row"].to_numpy())
+        return IndexedKeys(keys, index, table["row"].to_numpy(), self.columns.delete_when)
 
     def _read(self, names: list[str]) -> pa.Table:
         tables = []
         for part in self.parts:
             with open_data_file(part.root, part.path) as file:
                 tables.append(file.read(columns=names))
-        schema = self.columns.schema("k", "p").append(pa.field("row", pa.int64()))
+        schema = self.columns.schema(*_CARRIED).append(pa.field("row", pa.int64()))
         wanted = pa.schema([schema.field(name) for name in names])
         return pa.concat_tables([wanted.empty_table(), *tables]).combine_chunks()
 
@@ -245,7 +263,7 @@ class ResolveKeys:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[KeyFacts]:
         """Write the keys of a partition into a staged file."""
         facts = _Facts(self)
-        schema = self.columns.schema("k", "p").append(pa.field("row", pa.int64()))
+        schema = self.columns.schema(*_CARRIED).append(pa.field("row", pa.int64()))
         part = stage_part(self.root, self.directory, schema, facts.watch(batches, schema))
         yield facts.message(part)
 
@@ -267,7 +285,7 @@ def deduplicate_keys(
     rank = F.struct(*order, row)
     if not order and duplicates == "first":
         rank = F.struct(-row)
-    kept = [F.col(name) for name in columns.starting("p")]
+    kept = [F.col(name) for name in columns.starting("p", "d")]
     names = columns.starting("k")
     times = F.count(F.lit(1)).alias("times")
     if not order and not kept:
@@ -276,7 +294,7 @@ def deduplicate_keys(
         return every.groupBy(*names).agg(winner, times)
     winners = F.max_by(F.struct(row, *kept), rank).alias("winner")
     grouped = every.groupBy(*names).agg(times, winners)
-    inside = [F.col(f"winner.{name}").alias(name) for name in ["row", *columns.starting("p")]]
+    inside = [F.col(f"winner.{n}").alias(n) for n in ["row", *columns.starting("p", "d")]]
     return grouped.select(*names, *inside, "times")
 
 
@@ -334,10 +352,8 @@ class _Facts:
         """Find keys that lie inside bounds inside which none was found before."""
         if not self._waiting:
             return
-        names = self.task.columns.names
         keys = pa.Table.from_batches(self._waiting)
-        keys = keys.select(self.task.columns.starting("k", "p"))
-        keys = keys.rename_columns([names[name].name for name in keys.column_names])
+        keys = self.task.columns.original_names(keys.select(self.task.columns.starting("k", "p")))
         self._waiting = []
         if len(self._unseen):
             overlap = KeyOverlap(keys, self.task.bounds)

@@ -264,11 +264,12 @@ class WritePairs:
         """Return which pairs have a source row of another partition."""
         moved = np.zeros(table.num_rows, bool)
         if route >= 0:
-            named, every = self.columns.names, np.arange(table.num_rows)
-            keys = table.select(self.columns.starting("k", "p"))
-            keys = keys.rename_columns([named[name].name for name in keys.column_names])
+            every = np.arange(table.num_rows)
+            columns = table.select(self.columns.starting("k", "p", "d"))
+            keys = self.columns.original_names(columns)
+            indexed = IndexedKeys(keys, None, delete_when=self.columns.delete_when)
             found = Positions(every, every, ())
-            moved[moving_keys(self.target, IndexedKeys(keys, None), route, found)] = True
+            moved[moving_keys(self.target, indexed, route, found)] = True
         return moved
 
 

@@ -9,7 +9,6 @@ stay in Arrow: none of their types is ever converted to one of Spark's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import open_data_file, take_rows, without_views
-from fsspeckit.core.rewrite import Replacement, rewrite
+from fsspeckit.core.rewrite import Replacement, RowRules, rewrite
 from fsspeckit.datasets.pipeline import stored_columns
 from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
 from fsspeckit.storage import WorkerStage, read_range
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage import Root
 
     Rows = NDArray[np.int64]
+    LoadRows = Callable[[int, Rows, Sequence[str]], pa.Table]
+    """Returns columns of the new rows of a window of a file, in the order of positions."""
 
 __all__ = [
     "PAIRS",
@@ -163,39 +164,37 @@ class RewriteFiles:
     windows: Mapping[str, Rows]
     """By path, the first positions of the windows of a file."""
 
-    keep_others: bool
-    force: bool = False
+    rules: RowRules
+    """What happens to the rows of a file."""
+
     types: pa.Schema | None = None
     """The types of columns that a file stores without one."""
 
     def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
         """Yield the path of each file and how it was rewritten."""
         for file in files:
-            columns = self.columns[file.path]
-            yield file.path, self.rewrite_file(file, partial(self._take, columns))
+            yield file.path, self.rewrite_file(file, self._take)
 
-    def _take(self, columns: Sequence[str], _: int, rows: Rows) -> pa.Table:
+    def _take(self, _: int, rows: Rows, columns: Sequence[str]) -> pa.Table:
         return self.source.take(rows, columns)
 
-    def rewrite_file(self, file: RewriteFile, load: Callable[[int, Rows], pa.Table]) -> Rewritten:
-        """Rewrite one file; ``load`` returns the new rows of a window in the order of positions."""
+    def rewrite_file(self, file: RewriteFile, load: LoadRows) -> Rewritten:
+        """Rewrite one file."""
         positions, source_rows = read_pairs(self.root, file.pairs)
         destination = WorkerStage(self.directory).new_file().path
-        new = _NewRows(
-            np.searchsorted(positions, self.windows[file.path]),
-            source_rows,
-            list(self.columns[file.path]),
-            load,
-        )
+        starts = np.searchsorted(positions, self.windows[file.path])
+        new = _NewRows(starts, source_rows, self.columns[file.path], load)
+        deciding = _NewRows(starts, source_rows, self.rules.columns, load)
         # The rewriter asks for rows by the numbers given here: those of the pairs say where to
         # look, those of the source rows would not.
         numbers = np.arange(len(positions))
         done = rewrite(
             self.root,
             file.path,
-            Replacement(positions, numbers, self.keep_others, self.force),
+            Replacement(positions, numbers, self.rules),
             new.rows,
             destination,
+            deciding=deciding.rows,
             key_columns=self.key_columns,
             types=self.types,
         )
@@ -210,8 +209,8 @@ class _NewRows:
     """The number of the first pair of each window."""
 
     source_rows: Rows
-    columns: list[str]
-    load: Callable[[int, Rows], pa.Table]
+    columns: Sequence[str]
+    load: LoadRows
     _window: int = -1
     _held: pa.Table | None = None
 
@@ -229,7 +228,7 @@ class _NewRows:
         if self._held is None or window != self._window:
             self._held = None  # before the next one is there
             wanted = self.source_rows[start:end]
-            loaded = self.load(window, wanted).select(self.columns)
+            loaded = self.load(window, wanted, self.columns)
             if loaded.num_rows != len(wanted):
                 raise RuntimeError(
                     f"{loaded.num_rows} rows were routed for {len(wanted)} positions."
@@ -252,11 +251,10 @@ def rewriter_for(
     source: SparkSource,
     target: Target,
     limits: SparkLimits,
-    keep_others: bool,
-    force: bool = False,
+    rules: RowRules,
 ) -> RewriteFiles:
     """Return the task that rewrites files of the target."""
-    columns = stored_columns(target, target.footers, source.schema.names)
+    columns = stored_columns(target, target.footers, rules.stored(source.schema.names))
     return RewriteFiles(
         target.root,
         source.rows,
@@ -264,8 +262,7 @@ def rewriter_for(
         tuple(column.name for column in target.key_columns),
         columns,
         {footer.file.path: file_windows(footer, limits) for footer in target.footers},
-        keep_others,
-        force,
+        rules,
         target.types,
     )
 
@@ -436,10 +433,10 @@ class RewriteRouted:
     def _rewritten(self, route: int, pieces: Mapping[int, list[Piece]]) -> tuple[str, Rewritten]:
         root = self.rewriter.root
 
-        def load(window: int, _: Rows) -> pa.Table:
+        def load(window: int, _: Rows, columns: Sequence[str]) -> pa.Table:
             table = pa.concat_tables([read_piece(root, one) for one in pieces[window]])
             order = np.argsort(table[_POSITION].to_numpy(), kind="stable")
-            return table.drop_columns(_POSITION).unify_dictionaries().take(pa.array(order))
+            return table.select(list(columns)).unify_dictionaries().take(pa.array(order))
 
         file = self.files[route]
         return file.path, self.rewriter.rewrite_file(file, load)

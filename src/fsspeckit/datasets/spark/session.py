@@ -37,6 +37,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import fsspeckit
 from fsspeckit import errors
+from fsspeckit.datasets.spark.progress import call_counting_tasks, open_watch
 from fsspeckit.datasets.spark.source import new_path
 from fsspeckit.errors import (
     ConcurrentModificationError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.spark.progress import PhaseTasks
     from fsspeckit.storage import Root
 
 __all__ = [
@@ -211,6 +213,7 @@ class Jobs:
         stage: OpenStage,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any],
+        tasks: PhaseTasks | None = None,
     ) -> list[Any]:
         """Run a function on each item, one task for each, and return its messages.
 
@@ -219,10 +222,11 @@ class Jobs:
             stage: Where tasks leave messages that are long.
             function: Yields messages for an item.
             work: The items.
+            tasks: Reports tasks that have ended, if anybody wants to know.
         """
         if not work:
             return []
-        return self._collect(phase, stage, self._numbers(work), function, work)
+        return self._collect(phase, stage, self._numbers(work), function, work, tasks)
 
     def map_partitions(
         self,
@@ -230,9 +234,10 @@ class Jobs:
         stage: OpenStage,
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
+        tasks: PhaseTasks | None = None,
     ) -> list[Any]:
         """Run a function on the rows of each partition, and return its messages."""
-        return self._collect(phase, stage, frame, function, None)
+        return self._collect(phase, stage, frame, function, None, tasks)
 
     def map_partitions_to_rows(
         self, frame: DataFrame, function: Callable[[Any], Iterable[Any]], schema: str
@@ -257,6 +262,7 @@ class Jobs:
         frame: DataFrame,
         function: Callable[[Any], Iterable[Any]],
         work: Sequence[Any] | None,
+        tasks: PhaseTasks | None,
     ) -> list[Any]:
         """Run an action and return its messages; an error among them is raised."""
         self.prepare()
@@ -266,11 +272,8 @@ class Jobs:
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
-            with self._described(what):
-                found = [
-                    mailbox.open(bytes(row.message))
-                    for row in frame.mapInArrow(run, MESSAGE).collect()
-                ]
+            rows = self._run(frame.mapInArrow(run, MESSAGE), what, tasks, len(work or ()))
+            found = [mailbox.open(bytes(row.message)) for row in rows]
         except PySparkException as error:
             carried = deserialize_error(str(error))
             if carried is not None:
@@ -280,6 +283,18 @@ class Jobs:
             if isinstance(message, BaseException):
                 raise message
         return found
+
+    def _run(self, frame: DataFrame, what: str, tasks: PhaseTasks | None, known: int) -> list[Any]:
+        """Run an action; in a thread of its own if somebody wants to know how its tasks go."""
+
+        def collect() -> list[Any]:
+            with self._described(what):
+                return frame.collect()
+
+        if tasks is None or not tasks.is_wanted:
+            return collect()
+        watch = open_watch(self.spark, is_connect(self.spark))
+        return collect() if watch is None else call_counting_tasks(watch, collect, tasks, known)
 
     @contextmanager
     def _described(self, what: str) -> Iterator[None]:

@@ -2,6 +2,9 @@
 
 A record is complete or absent, numbered, and never changed. It carries a checksum over its own
 content: recovery acts on what a record says, so it must recognise a damaged one.
+
+A record also carries the last version of each application whose batches are numbered. So the newest
+record answers whether a transaction is committed; records that do not say it are looked past.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import re
 import time
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError
+from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, TransactionResetError
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
@@ -29,6 +33,80 @@ _RECORD = re.compile(r"^(\d{10})\.json$")
 _DONE = re.compile(r"^(\d{10})\.done\.json$")
 Published = Literal["exchange", "plain"]
 """How a commit is published: by swapping directories (``exchange``), or file by file."""
+
+
+MAX_NAME_CHARACTERS = 200
+"""The names of an application and of a run are in many records, so they have a limit."""
+
+_MAX_VERSION = 2**63 - 1
+_MAX_FIRST_VERSION = 1
+"""Counters start with 0 or 1."""
+
+_MIN_RESET_DISTANCE = 10
+"""What a job repeats is its last batch, so a first version this far back is a new counter."""
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One numbered batch of an application, which is applied once.
+
+    A call with a transaction is skipped if the application has committed this version or a later
+    one. So a job that does not know whether its last batch was committed repeats it.
+
+    Examples:
+        >>> str(Transaction("orders-feed", 17))
+        'orders-feed:17'
+    """
+
+    application: str
+    """Who counts: a name of its own for each feed into a dataset, the same in every run."""
+
+    version: int
+    """The number of the batch, from 0; later batches have greater numbers."""
+
+    run: str | None = None
+    """Identifies one life of the counter, such as the id of a checkpoint. A version that is not
+    new is then refused, and not skipped, if it comes from another run."""
+
+    def __post_init__(self) -> None:
+        _check_name("application", self.application)
+        if self.run is not None:
+            _check_name("run", self.run)
+        version: Any = self.version
+        is_whole = isinstance(version, Integral) and not isinstance(version, bool)
+        if not (is_whole and 0 <= version <= _MAX_VERSION):
+            raise InvalidArgumentError(
+                "the version of a transaction must be a whole number from 0 to 2**63 - 1, got "
+                f"{version!r}.\nHint: count the batches of an application, such as the batches "
+                "of a stream."
+            )
+        object.__setattr__(self, "version", int(version))  # JSON does not take those of NumPy
+
+    def __str__(self) -> str:
+        return f"{self.application}:{self.version}"
+
+
+def _check_name(what: str, name: object) -> None:
+    is_text = isinstance(name, str) and name.isprintable() and name.strip()
+    if not (is_text and len(str(name)) <= MAX_NAME_CHARACTERS):
+        raise InvalidArgumentError(
+            f"the {what} of a transaction must be a text of 1 to {MAX_NAME_CHARACTERS} printable "
+            f"characters, got {name!r}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTransaction:
+    """The last version of an application that is committed, as records carry it."""
+
+    version: int
+    time: str
+    """When it was committed."""
+
+    commit: int
+    """The number of its commit."""
+
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +127,34 @@ class CommitFacts:
 
     started: float | None = None
     """When the work began, in seconds since 1970."""
+
+    source_rows: int | None = None
+    """The rows of the source; None if the record does not say."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A transaction that is not applied, because it is committed already."""
+
+    transaction: Transaction
+    """The transaction."""
+
+    recorded: RecordedTransaction
+    """The last version of its application that is committed."""
+
+    facts: CommitFacts | None = None
+    """What the commit of this very version did; None if it is not on record any more."""
+
+    @property
+    def note(self) -> str:
+        """What a person should know about it."""
+        commit = f"commit {self.recorded.commit} at {self.recorded.time[:19]} UTC"
+        if self.facts is not None:
+            return f"skipped: transaction {self.transaction} is {commit}"
+        return (
+            f"skipped: version {self.recorded.version} of {self.transaction.application} is "
+            f"{commit}; the result of version {self.transaction.version} is not on record"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +223,17 @@ class CommitRecord:
     staging: str
     adds: tuple[Add, ...]
     removes: tuple[Remove, ...]
+    transactions: Mapping[str, RecordedTransaction] | None = None
+    """By application: what is committed, this commit included. None if the record does not say,
+    as those of older writers: what earlier records say still holds then."""
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The transaction of this very commit."""
+        for application, recorded in (self.transactions or {}).items():
+            if recorded.commit == self.number:
+                return Transaction(application, recorded.version, recorded.run)
+        return None
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -174,7 +291,11 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "staging": record.staging,
         "adds": [asdict(add) for add in record.adds],
         "removes": [asdict(remove) for remove in record.removes],
+        "source_rows": record.facts.source_rows,
     }
+    if record.transactions is not None:
+        known = record.transactions.items()
+        content["transactions"] = {application: asdict(each) for application, each in known}
     storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
@@ -230,6 +351,134 @@ def seconds_since(started: float | None) -> float:
     return 0.0 if started is None else round(max(0.0, time.time() - started), 6)
 
 
+# Which transactions are committed: the newest record that has the map answers.
+
+
+def find_skipped(
+    storage: Storage,
+    known: Mapping[str, RecordedTransaction] | None,
+    transaction: Transaction | None,
+) -> Skipped | None:
+    """Return why a transaction is to be skipped, by what is on record."""
+    if known is None or transaction is None:
+        return None
+    recorded = known.get(transaction.application)
+    if recorded is None or transaction.version > recorded.version:
+        return None
+    _check_not_reset(transaction, recorded)
+    if transaction.version < recorded.version:
+        return Skipped(transaction, recorded)
+    try:
+        return Skipped(transaction, recorded, read_record(storage, recorded.commit).facts)
+    except (FileNotFoundError, CorruptRecordError):
+        return Skipped(transaction, recorded)
+
+
+def _check_not_reset(transaction: Transaction, recorded: RecordedTransaction) -> None:
+    """Refuse a version of a new counter, whose batch the record does not speak of."""
+    if transaction.run is not None:
+        is_reset = transaction.run != recorded.run
+    else:
+        is_first = transaction.version <= _MAX_FIRST_VERSION
+        is_reset = is_first and recorded.version - transaction.version >= _MIN_RESET_DISTANCE
+    if is_reset:
+        raise TransactionResetError.found(
+            transaction.application,
+            transaction.version,
+            transaction.run,
+            (recorded.version, recorded.commit, recorded.run),
+        )
+
+
+def known_transactions(
+    storage: Storage, number: int, transaction: Transaction | None
+) -> dict[str, RecordedTransaction] | None:
+    """Return the last version of each application that is committed up to this commit.
+
+    None only if there is no transaction to check, and the last record does not say it. The next
+    transaction looks past that record and the one to be written. So a commit without a transaction
+    costs one read, however many records of older writers there are.
+    """
+    if transaction is not None:
+        return _look_back(storage, number)
+    if not number:
+        return {}
+    try:
+        record = read_record(storage, number)
+        is_known = record.transactions is not None and not _is_abandoned(storage, record)
+    except (FileNotFoundError, CorruptRecordError):
+        return None  # the next transaction reports it
+    return dict(record.transactions or {}) if is_known else None
+
+
+def _look_back(storage: Storage, number: int) -> dict[str, RecordedTransaction]:
+    """Return what the newest record says that says it.
+
+    Records older than the retention are not read: what they say would be dropped anyway.
+    """
+    oldest = time.time() - storage.transaction_limits.seconds
+    for each in reversed(numbers(storage)[0]):
+        if each > number:
+            continue
+        record = read_record(storage, each)
+        if record.transactions is not None and not _is_abandoned(storage, record):
+            return dict(record.transactions)
+        if _seconds_of(record.time) < oldest:
+            break
+    return {}
+
+
+def _is_abandoned(storage: Storage, record: CommitRecord) -> bool:
+    """Whether a record says that its own transaction is committed, but the commit was abandoned."""
+    if record.transaction is None:
+        return False
+    completion = read_completion(storage, record.number)
+    return completion is not None and completion.abandoned
+
+
+def with_transaction(
+    storage: Storage,
+    known: Mapping[str, RecordedTransaction] | None,
+    transaction: Transaction | None,
+    recorded: tuple[str, int],
+) -> dict[str, RecordedTransaction] | None:
+    """Return what the next record says: what is known and young enough, and its own transaction.
+
+    Args:
+        storage: The dataset.
+        known: What the records before it say.
+        transaction: Its own transaction, if it has one.
+        recorded: Its time and number.
+
+    Raises:
+        InvalidArgumentError: If there are too many applications; none is dropped for another.
+    """
+    if known is None:
+        return None
+    limits = storage.transaction_limits
+    moment, number = recorded
+    oldest = _seconds_of(moment) - limits.seconds
+    kept = {name: each for name, each in known.items() if _seconds_of(each.time) >= oldest}
+    if transaction is None:
+        return kept
+    name = transaction.application
+    if name not in kept and len(kept) >= limits.applications:
+        raise InvalidArgumentError(
+            f"{storage.root.display_path!r} has transactions of {len(kept):,} applications in "
+            f"{limits.seconds / 86400:g} days, and {name!r} would be one more than it can keep. "
+            "Nothing was changed.\nHint: an application is a feed, and its runs share the name; "
+            "count batches with the version."
+        )
+    return {**kept, name: RecordedTransaction(transaction.version, moment, number, transaction.run)}
+
+
+def _seconds_of(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+# How records are written and read
+
+
 def _parse_record(content: dict[str, Any]) -> CommitRecord:
     facts = CommitFacts(
         str(content["engine"]),
@@ -237,6 +486,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         tuple(content["key_columns"]),
         dict(content["counts"]),
         content["started"],
+        content.get("source_rows"),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
@@ -250,6 +500,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         content["staging"],
         tuple(Add(**_known_fields(Add, add)) for add in content["adds"]),
         tuple(Remove(**_known_fields(Remove, remove)) for remove in content["removes"]),
+        _parse_transactions(content.get("transactions")),
     )
     # A record that was tampered with must not reach outside of staging and root.
     for name in (record.staging, *(add.staged for add in record.adds)):
@@ -257,6 +508,17 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     for path in record.added + record.removed:
         check_relative(path)
     return record
+
+
+def _parse_transactions(content: Any) -> dict[str, RecordedTransaction] | None:
+    if content is None:
+        return None
+    return {
+        str(application): RecordedTransaction(
+            int(each["version"]), str(each["time"]), int(each["commit"]), each["run"]
+        )
+        for application, each in dict(content).items()
+    }
 
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:

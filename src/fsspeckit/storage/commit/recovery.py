@@ -145,8 +145,8 @@ def try_build_swap(
     notes: list[str],
 ) -> Swap | None:
     """Build the new tree where a swap is possible and useful; else None, with a note why."""
-    changes_one_name = len({*record.added, *record.removed}) == 1  # one step anyway
-    if not storage.capabilities.exchange or not lock.exclusive or changes_one_name:
+    is_one_step = len({*record.added, *record.removed}) <= 1  # of one name, or none
+    if not storage.capabilities.exchange or not lock.exclusive or is_one_step:
         return None
     try:
         return build_swap(storage, record, staging_dirs)

@@ -30,10 +30,14 @@ from fsspeckit.storage.commit.log import (
     CommitRecord,
     Completion,
     Remove,
+    find_skipped,
+    known_transactions,
+    pending_numbers,
     read_completion,
     read_record,
     seconds_since,
     timestamp,
+    with_transaction,
     write_record,
 )
 from fsspeckit.storage.commit.publish import check_writable, discard_swap
@@ -41,6 +45,7 @@ from fsspeckit.storage.commit.recovery import (
     complete,
     publish,
     settled_snapshot,
+    take_snapshot,
     try_build_swap,
     wait_for_completion,
 )
@@ -49,7 +54,7 @@ from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:
     from fsspeckit.storage.commit.lock import WriterLock
-    from fsspeckit.storage.commit.log import Published
+    from fsspeckit.storage.commit.log import Published, Skipped, Transaction
     from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.storage import Storage
@@ -100,6 +105,9 @@ class CommitOutcome:
     seconds: dict[str, float] = field(default_factory=dict)
     """How long each phase took: verify, lock, shadow, record, publish."""
 
+    skipped: Skipped | None = None
+    """Why nothing was done, if its transaction is committed already."""
+
 
 def commit(
     storage: Storage,
@@ -110,6 +118,7 @@ def commit(
     *,
     replan: Replan | None = None,
     retries: int = _MAX_RETRIES,
+    transaction: Transaction | None = None,
 ) -> CommitOutcome:
     """Publish changes of a dataset, completely or not at all.
 
@@ -123,8 +132,12 @@ def commit(
         replan: Called with the new snapshot and the difference if the dataset has changed since
             the snapshot; returns the changes to try next.
         retries: How often to plan again before giving up.
+        transaction: Which batch of which application this is. Nothing is changed if it is committed
+            already; if not, it is recorded even if there is no file to add or to remove.
 
     Raises:
+        TransactionResetError: If the versions of its application have started again; nothing was
+            changed.
         ConcurrentModificationError: If the dataset has changed, or somebody else holds the lock;
             nothing was changed.
         CommitPendingError: If the changes are committed but could not be completed.
@@ -136,7 +149,9 @@ def commit(
         about = facts() if callable(facts) else facts or CommitFacts()
         if about.started is None:
             about = replace(about, started=started)
-        result = _Transaction(storage, stage, snapshot, changes, about, attempt).run()
+        result = _CommitAttempt(
+            storage, stage, snapshot, changes, about, attempt, transaction
+        ).run()
         if isinstance(result, CommitOutcome):
             return result
         snapshot, difference = result
@@ -151,8 +166,26 @@ def commit(
     )
 
 
+def find_transaction(storage: Storage, transaction: Transaction | None) -> Skipped | None:
+    """Return why a transaction is to be skipped; None if it is to be applied.
+
+    A commit that was interrupted is completed first: then it counts.
+
+    Raises:
+        TransactionResetError: If the versions of its application have started again.
+        CorruptRecordError: If a record cannot be understood that may say it.
+    """
+    if transaction is None:
+        return None
+    number, pending = pending_numbers(storage)
+    if pending:
+        number = take_snapshot(storage).number
+    known = known_transactions(storage, number, transaction)
+    return find_skipped(storage, known, transaction)
+
+
 @dataclass
-class _Transaction:
+class _CommitAttempt:
     """One attempt to commit."""
 
     _storage: Storage
@@ -161,6 +194,7 @@ class _Transaction:
     _changes: FileChanges
     _facts: CommitFacts
     _attempt: int
+    _transaction: Transaction | None = None
     _seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -179,24 +213,35 @@ class _Transaction:
         self._notes += self._storage.prepare()
         adds = self._stage.prepare(self._changes.adds)
         self._phase("verify")
-        if not adds and not self._removes:
+        if not adds and not self._removes and self._transaction is None:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with hold_lock(self._storage) as lock:
             current = settled_snapshot(self._storage, lock)
+            # The record takes the next number, which no other writer can take as well: so nobody
+            # commits the same transaction after this check.
+            known = known_transactions(self._storage, current.number, self._transaction)
+            skipped = find_skipped(self._storage, known, self._transaction)
+            if skipped is not None:
+                commit = skipped.recorded.commit
+                return CommitOutcome(commit, None, retries=self._attempt, skipped=skipped)
             difference = self._snapshot.compare(current)
             self._phase("lock")
             if difference:
                 return current, difference
+            number, now = current.number + 1, timestamp()
             record = CommitRecord(
-                number=current.number + 1,
+                number=number,
                 identifier=uuid.uuid4().hex,
-                time=timestamp(),
+                time=now,
                 facts=self._facts,
                 seconds=seconds_since(self._facts.started),
                 publish="plain",
                 staging=self._stage.name,
                 adds=adds,
                 removes=self._removes,
+                transactions=with_transaction(
+                    self._storage, known, self._transaction, (now, number)
+                ),
             )
             return self._commit(record, lock)
 

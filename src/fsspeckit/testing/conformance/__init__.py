@@ -22,6 +22,7 @@ import pytest
 
 _PARTS = (
     *(
+        "changes",
         "concurrency",
         "crashes",
         "files",
@@ -33,11 +34,16 @@ _PARTS = (
         "rewriting",
         "schemas",
     ),
-    *("stores", "target", "writing"),
+    *("stores", "target", "transactions", "writing"),
 )
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from fsspeckit.testing.conformance.changes import (  # noqa: E402
+    DeleteTests,
+    DeleteWhenTests,
+    OnlyNewerTests,
+)
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.files import (  # noqa: E402
@@ -70,6 +76,7 @@ from fsspeckit.testing.conformance.schemas import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.stores import Store, open_store  # noqa: E402
 from fsspeckit.testing.conformance.target import Target  # noqa: E402
+from fsspeckit.testing.conformance.transactions import TransactionTests  # noqa: E402
 from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa: E402
 
 if TYPE_CHECKING:
@@ -83,6 +90,9 @@ class EngineTests(
     FullMergeTests,
     EdgeTests,
     OptionTests,
+    DeleteTests,
+    DeleteWhenTests,
+    OnlyNewerTests,
     ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,
@@ -102,6 +112,7 @@ class EngineTests(
     WriteTests,
     ReadTests,
     RewriteModeTests,
+    TransactionTests,
     ObjectStoreTests,
     CrashTests,
     GeneratedTests,

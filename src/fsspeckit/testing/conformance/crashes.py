@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from fsspeckit import errors
+from fsspeckit.core.keys import family
 from fsspeckit.storage import recover
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.merging import three_files
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fsspeckit.storage import Call
-    from fsspeckit.testing.model import Row
+    from fsspeckit.testing.model_source import Row
+    from fsspeckit.testing.strategies import GeneratedDataset
 
 __all__ = ["CrashTests", "GeneratedTests"]
 
@@ -224,17 +226,21 @@ class GeneratedTests:
             target = Target(stack.enter_context(connect(**store.options)), store)
             dataset.write(store.local)
             target.knows(dataset.schema)
-            self._merge(target, dataset.source, strategy, dataset.key_columns, options)
+            source = dataset.source
+            if strategy not in ("insert", "delete"):
+                source = _draw_rules(data, dataset, options)
+            files = target.files(dataset.schema)
+            self._merge(target, files, source, strategy, dataset.key_columns, options)
 
     def _merge(
         self,
         target: Target,
+        files: dict[str, list[Row]],
         source: pa.Table,
         strategy: str,
         keys: tuple[str, ...],
         options: dict[str, Any],
     ) -> None:
-        files = target.files(source.schema)
         try:
             expected = expect(files, source.to_pylist(), strategy, keys, options)
         except ValueError as refused:
@@ -260,6 +266,21 @@ class GeneratedTests:
             cast("type[RuleBasedStateMachine]", partial(DatasetMachine, connect, memory=memory)),
             settings=some(25, stateful_step_count=10),
         )
+
+
+def _draw_rules(
+    data: st.DataObject, dataset: GeneratedDataset, options: dict[str, Any]
+) -> pa.Table:
+    """Draw what decides about matching rows; return the source with the marks of deletions."""
+    stored = [f for f in dataset.schema if f.name not in dataset.partition_columns]
+    ordered = [field.name for field in stored if family(field.type) is not None]
+    options["only_newer"] = data.draw(st.sampled_from([None, *ordered]), label="only_newer")
+    if not data.draw(st.booleans(), label="delete_when"):
+        return dataset.source
+    count = dataset.source.num_rows
+    flags = data.draw(st.lists(st.booleans(), min_size=count, max_size=count), label="marks")
+    options["delete_when"] = "marks a deletion"
+    return dataset.source.append_column("marks a deletion", pa.array(flags, pa.bool_()))
 
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("p", pa.string())])
@@ -298,6 +319,7 @@ class DatasetMachine(RuleBasedStateMachine):
         self._store: Store = self._stack.enter_context(open_store(usable))
         io = self._stack.enter_context(self._connect(**self._store.options))
         self._target = Target(io, self._store)
+        self._target.knows(_SCHEMA)
         self._parts = ["p"] if partitioned else None
 
     @rule(rows=_SOME_ROWS, mode=st.sampled_from(["append", "overwrite"]), fail_at=_FAIL_AT)
@@ -320,7 +342,7 @@ class DatasetMachine(RuleBasedStateMachine):
             return
         table = _table(rows)
         options: dict[str, Any] = {"allow_empty": True, "partition_columns": self._parts}
-        if self._rows is None and strategy == "update":
+        if self._rows is None and strategy in ("update", "delete"):
             self._target.refuses(ValueError, table, strategy, **options)
             return
         expected = merge_rows(

@@ -19,17 +19,16 @@ import pytest
 
 from fsspeckit import errors
 from fsspeckit.core.parquet import INT, decode
-from fsspeckit.datasets.pipeline import target_checks
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
 from fsspeckit.testing.conformance.stores import data_files
-from fsspeckit.testing.conformance.target import as_table, numbers
+from fsspeckit.testing.conformance.target import Target, as_table, numbers
 from fsspeckit.testing.writers import WRITERS, WriteOptions, drop_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fsspeckit.testing.conformance.target import Target
+    from fsspeckit.testing.conformance.stores import Store
 
 __all__ = ["FileShapeTests", "HandsOffTests", "LookTests", "UnreadableTests", "WriterTests"]
 
@@ -369,11 +368,13 @@ class UnreadableTests:
         assert target.decisions(target.plan(numbers(1)))["b.parquet"] == "affected"
 
     def test_a_young_file_without_a_footer_is_being_written(
-        self, target: Target, monkeypatch: pytest.MonkeyPatch
+        self, connect: Callable[..., Any], store: Store
     ) -> None:
-        monkeypatch.setattr(target_checks, "MAX_WAIT_SECONDS", 0.5)
-        self._damage(target, lambda data: data[:-20], age=0)
-        target.refuses(errors.ConcurrentModificationError, numbers(1, v="new"), match=r"b\.parquet")
+        with connect(**store.options, lock_timeout=0.5) as io:
+            target = Target(io, store)
+            self._damage(target, lambda data: data[:-20], age=0)
+            error = errors.ConcurrentModificationError
+            target.refuses(error, numbers(1, v="new"), match=r"b\.parquet")
 
     @ANSWERING
     @pytest.mark.parametrize("name", ["forbidden.parquet", "secret.parquet"])

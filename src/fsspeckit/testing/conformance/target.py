@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.incremental import MergePlan, MergeResult
     from fsspeckit.testing.conformance.stores import Store, Tree
-    from fsspeckit.testing.model import ModelResult, Row
+    from fsspeckit.testing.model import ModelResult
+    from fsspeckit.testing.model_source import Row
 
 __all__ = ["Expected", "Target", "as_table", "lines", "numbers"]
 
-_MODEL_OPTIONS = ("null_keys", "duplicate_keys", "order_by", "allow_empty")
+_MODEL_OPTIONS = (
+    "null_keys",
+    "duplicate_keys",
+    "order_by",
+    "allow_empty",
+    "delete_when",
+    "only_newer",
+)
 
 
 def numbers(*ids: int | None, v: str = "old") -> pa.Table:
@@ -150,6 +158,7 @@ class Target:
         """
         schema = self.schema(source)
         rows = cast_table(source.select(schema.names), schema).to_pylist()
+        schema = self._stored(schema, strategy, options)
         expected = expect(self.files(schema), rows, strategy, keys, options)
         leftovers = self.store.leftovers()  # of plans that the test still has
         before = self.store.tree()
@@ -166,10 +175,17 @@ class Target:
         assert set(self.store.leftovers()) <= set(leftovers)
         return result
 
+    def _stored(self, schema: pa.Schema, strategy: str, options: Mapping[str, Any]) -> pa.Schema:
+        """The columns of the target: those of the source, except for what says to delete."""
+        if strategy == "delete":
+            return pa.schema(list(self._types.items()))
+        return pa.schema([field for field in schema if field.name != options.get("delete_when")])
+
     def _check_counts(self, result: MergeResult, expected: Expected) -> None:
         whole = expected.whole
         counted = (result.inserted, result.updated, result.deleted)
         assert counted == (whole.inserted, whole.updated, whole.deleted)
+        assert (result.late, result.not_found) == (whole.late, whole.not_found)
         assert result.target_count_before == expected.before
         assert result.target_count_after == len(whole.rows)
         assert result.target_count_after == expected.before + whole.inserted - whole.deleted
@@ -227,6 +243,7 @@ class Target:
         self, source: pa.Table, strategy: str, keys: Sequence[str], options: Mapping[str, Any]
     ) -> None:
         before = self.store.tree()
+        options = {**options, "transaction": None}  # merged again, not skipped
         again = self.io.merge(source, self.store.path, strategy, keys, **options)
         assert (again.rewritten_files, again.inserted_files) == ([], [])
         assert (again.inserted, again.deleted) == (0, 0)

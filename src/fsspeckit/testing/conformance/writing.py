@@ -197,7 +197,10 @@ class WriteTests:
             ],
             "total_rows": 2,
             "mode": "append",
+            "metrics": result.metrics,
         }
+        commit = result.metrics["commit"]
+        assert (commit["number"], commit["published"], commit["skipped"]) == (1, "plain", False)
         chunk = target.store.footer(target.store.relative(file.path)).row_group(0).column(0)
         assert chunk.compression == "UNCOMPRESSED"
         assert chunk.bloom_filter_offset is not None

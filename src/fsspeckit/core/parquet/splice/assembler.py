@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _OFFSETS: Final = (9, 10, 11)
 _SORTING_COLUMNS: Final = 4
 _ORDINAL: Final = 7
-_MAX_ORDINAL: Final = 32767
+MAX_ORDINAL: Final = 32767
 _KNOWN_OF_A_GROUP: Final = frozenset(range(1, 8))
 _OFFSET_INDEX: Final[Spec] = {1: [{1: INT}]}
 _CODECS: Final = {
@@ -347,12 +347,16 @@ class Splicer:
         original: The old file.
         layout: Its parts.
         sink: The new file.
+        max_ordinal: In a file of more row groups none is numbered; the format has 16 bits for it.
     """
 
-    def __init__(self, original: Original, layout: FileLayout, sink: Sink) -> None:
+    def __init__(
+        self, original: Original, layout: FileLayout, sink: Sink, max_ordinal: int = MAX_ORDINAL
+    ) -> None:
         self._original = original
         self._layout = layout
         self._sink = sink
+        self._max_ordinal = max_ordinal
         self._pending: Range | None = None
         self._groups: list[Struct] = []
         self._placed: list[_MovedChunk] = []
@@ -486,7 +490,7 @@ class Splicer:
     def _number_groups(self) -> None:
         """Number all row groups or none: some readers refuse a file that has both."""
         had_all = all(_ORDINAL in group.struct.kinds for group in self._layout.groups)
-        if not had_all or len(self._groups) > _MAX_ORDINAL:
+        if not had_all or len(self._groups) > self._max_ordinal:
             for struct in self._groups:
                 drop_fields(struct, [_ORDINAL])
             return
@@ -526,7 +530,7 @@ def _shifted(data: bytes, pages: Range, delta: int) -> bytes:
 # Copying byte ranges: on a local disk the kernel copies between files of one filesystem, on some
 # filesystems without copying at all. Where it refuses, the bytes are read and written.
 
-_BUFFER_BYTES = 8 * 1024 * 1024
+BUFFER_BYTES = 8 * 1024 * 1024
 _MAX_COPY_BYTES = 1 << 30
 # Errors by which kernels and filesystems refuse to copy between two files.
 _REFUSALS = {
@@ -578,8 +582,10 @@ def open_original(root: Root, path: str) -> Iterator[Original]:
 
 
 @contextmanager
-def open_sink(root: Root, path: str, original: Original) -> Iterator[Sink]:
-    """Open a new file."""
+def open_sink(
+    root: Root, path: str, original: Original, buffer_bytes: int = BUFFER_BYTES
+) -> Iterator[Sink]:
+    """Open a new file; if it is not on a disk, it is copied in pieces of ``buffer_bytes``."""
     if isinstance(original, _LocalOriginal):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o666)
@@ -589,7 +595,7 @@ def open_sink(root: Root, path: str, original: Original) -> Iterator[Sink]:
             os.close(descriptor)
     else:
         with root.filesystem.open(path, "wb") as handle:
-            yield _RemoteSink(original, handle)
+            yield _RemoteSink(original, handle, buffer_bytes)
 
 
 class _LocalOriginal:
@@ -680,7 +686,7 @@ def _sendfile(source: int, target: int, start: int, limit: int) -> int:
 
 
 def _read_and_write(source: int, target: int, start: int, limit: int) -> int:
-    piece = os.pread(source, min(limit, _BUFFER_BYTES), start)
+    piece = os.pread(source, min(limit, BUFFER_BYTES), start)
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(target, rest) :]
@@ -696,9 +702,10 @@ _COPIES: list[Copy] = [
 
 
 class _RemoteSink:
-    def __init__(self, original: Original, handle: Any) -> None:
+    def __init__(self, original: Original, handle: Any, buffer_bytes: int) -> None:
         self._original = original
         self._handle = handle
+        self._buffer_bytes = buffer_bytes
         self.position = 0
 
     def write(self, data: Any) -> None:
@@ -707,9 +714,10 @@ class _RemoteSink:
         self.position += len(view)
 
     def copy(self, part: Range) -> None:
-        for start in range(part.start, part.end, _BUFFER_BYTES):
-            piece = self._original.read(start, min(_BUFFER_BYTES, part.end - start))
-            if len(piece) != min(_BUFFER_BYTES, part.end - start):
+        for start in range(part.start, part.end, self._buffer_bytes):
+            length = min(self._buffer_bytes, part.end - start)
+            piece = self._original.read(start, length)
+            if len(piece) != length:
                 raise OSError(errno.EIO, f"the file ends before byte {part.end:,}")
             self.write(piece)
 
