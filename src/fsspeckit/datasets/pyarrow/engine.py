@@ -22,7 +22,7 @@ from fsspeckit.core.matching import (
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
-from fsspeckit.core.threads import ThreadPool
+from fsspeckit.core.threads import Task, ThreadPool
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
@@ -191,7 +191,7 @@ class ArrowEngine:
 
         def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
-            new = rewrite(
+            return rewrite(
                 target.root,
                 path,
                 replace(found, rules=rules),
@@ -202,18 +202,24 @@ class ArrowEngine:
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
             )
-            if new.is_new:
-                finish(files[path])
-            return new
 
         largest = max((group.bytes for f in footers for group in f.row_groups), default=0)
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
         workers = max(1, min(_REWRITE_WORKERS, at_once, len(files)))
         written: dict[str, Rewritten] = {}
-        with ThreadPool(workers, "fsspeckit-rewrite") as pool:
+        finished: list[Task[None]] = []
+        # In threads of their own: one that encodes would leave a core idle while it waits.
+        with (
+            ThreadPool(workers, "fsspeckit-finish") as finishing,
+            ThreadPool(workers, "fsspeckit-rewrite") as pool,
+        ):
             for path, new in zip(files, pool.map(rewrite_file, files), strict=True):
                 written[path] = new
+                if new.is_new:
+                    finished.append(finishing.submit(finish, files[path]))
                 progress("rewrite", len(written), len(files))
+            for task in finished:
+                task.result()
         return written
 
     def insert(
