@@ -202,7 +202,7 @@ class MatchFiles:
 
 @dataclass(frozen=True)
 class SelectRows:
-    """Finds the rows of files that a condition selects, and may rewrite these files at once."""
+    """Finds the rows of files that a condition selects."""
 
     target: Target
     condition: Condition
@@ -211,8 +211,6 @@ class SelectRows:
     inline: int
     """How many positions of a file are sent to the driver; more are staged."""
 
-    rewriter: RewriteFiles | None = None
-
     def __call__(self, work: Sequence[int]) -> Iterator[FoundRows]:
         """Read the columns of the condition of files, which are given by number."""
         for number in work:
@@ -220,14 +218,8 @@ class SelectRows:
                 self.target, self.condition, number, self.verdicts[number]
             )
             rows = np.zeros(len(positions), np.int64)
-            done, held = None, RowPairs.held(positions, rows)
-            if self.rewriter is not None and len(positions):
-                path = self.target.footers[number].file.path
-                ((_, done),) = self.rewriter([RewriteFile(path, (held,))])
-                held = RowPairs.held(positions[:0], rows[:0])  # nobody needs them any more
-            else:
-                held = RowPairs.of(self.target.root, self.directory, positions, rows, self.inline)
-            yield FoundRows(number, len(positions), groups, held, rewritten=done)
+            pairs = RowPairs.of(self.target.root, self.directory, positions, rows, self.inline)
+            yield FoundRows(number, len(positions), groups, pairs)
 
 
 @dataclass(frozen=True)
