@@ -47,6 +47,7 @@ STEPS = (
     Step("commit", "bench_commit", minutes=2),
     Step("splice", "bench_splice", minutes=3),
     Step("merge", "bench_merge", minutes=5),
+    Step("changes", "bench_changes"),
     Step("duckdb", "bench_duckdb", minutes=3),
     Step("growth", "bench_growth", ("--large",), minutes=6),
     Step("spark", "bench_spark", minutes=5),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult
@@ -25,6 +26,7 @@ __all__ = [
     "execute",
     "history",
     "merge",
+    "plan_delete",
     "plan_merge",
     "read_dataset",
     "recover",
@@ -133,18 +135,22 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
 def delete(  # noqa: PLR0913 - one signature for every engine
     keys: Any,
     path: str,
-    key_columns: str | Sequence[str],
+    key_columns: str | Sequence[str] | None = None,
     *,
+    where: str | pc.Expression | None = None,
     filesystem: Any = None,
     null_keys: NullPolicy = "error",
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
+    purge: bool = False,
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
 ) -> MergeResult:
-    """Delete the rows with some keys, see :meth:`fsspeckit.datasets.base.DatasetIO.delete`.
+    """Delete the rows with some keys, or those that a condition selects.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.delete`.
 
     Examples:
         >>> import pyarrow as pa
@@ -153,16 +159,20 @@ def delete(  # noqa: PLR0913 - one signature for every engine
         >>> result = delete([2, 9], "memory://doc-delete", ["id"], engine="pyarrow")
         >>> result.deleted, result.not_found
         (1, 1)
+        >>> delete(None, "memory://doc-delete", where="v = 'c'", engine="pyarrow").deleted
+        1
     """
     with open_engine(engine, None, storage_options) as opened:
         return opened.delete(
             keys,
             path,
             key_columns,
+            where=where,
             filesystem=filesystem,
             null_keys=null_keys,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            purge=purge,
             transaction=transaction,
             progress=progress,
         )
@@ -188,6 +198,25 @@ def plan_merge(
     """
     with open_engine(engine, None, storage_options) as opened:
         return opened.plan_merge(**arguments)
+
+
+@parameters_of(delete)
+def plan_delete(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
+) -> MergePlan:
+    """Return what :func:`delete` would do with the same arguments; the dataset is not changed.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 8, 9]})
+        >>> path = "memory://doc-plan-delete"
+        >>> _ = write_dataset(rows, path, max_rows_per_file=2, engine="pyarrow")
+        >>> plan = plan_delete(None, path, where="id < 3", engine="pyarrow")
+        >>> sorted((file.decision, file.evidence.kind) for file in plan.files)
+        [('affected', 'row scan'), ('pruned', 'statistics')]
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.plan_delete(**arguments)
 
 
 def execute(plan: MergePlan, *, progress: Progress | bool | None = None) -> MergeResult:

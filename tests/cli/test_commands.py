@@ -149,6 +149,50 @@ def test_a_counter_that_starts_again(run: Run, done: Run, dataset: Path, source:
     assert "If 'fsspeckit history' shows" in ran.err
 
 
+def test_delete_by_key(done: Run, dataset: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "gone.csv"
+    keys.write_text("id\n101\n12345\n")
+    words = ("delete", dataset, "--key", "id", "--from", keys, *PYARROW)
+    assert "delete of 2 rows from" in done(*words, "--dry-run").out
+    assert 101 in content(dataset)
+    ran = done(*words)
+    assert "0 matched, 0 inserted, 1 deleted, 1 not found" in ran.out
+    assert 101 not in content(dataset)
+
+
+def test_delete_by_a_condition(done: Run, dataset: Path) -> None:
+    where = ("--where", "id = 101 OR id = 102")
+    assert f"where {where[1]}" in done("delete", dataset, *where, *PYARROW, "--dry-run").out
+    document = done("delete", dataset, *where, *PYARROW, "--purge", "--json").document
+    assert (document["strategy"], document["deleted"], document["not_found"]) == ("delete", 2, 0)
+    assert done("history", dataset, "--json").document["commits"][-1]["purged"]
+
+
+@pytest.mark.parametrize("words", [(), ("--key", "id"), ("--key", "id", "--where", "id = 1")])
+def test_delete_takes_keys_or_a_condition(run: Run, dataset: Path, words: tuple[str, ...]) -> None:
+    before = tree(dataset)
+    ran = run("delete", dataset, *words, *PYARROW)
+    assert ran.code == 2
+    assert "--where" in ran.err
+    assert tree(dataset) == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_rows_of_text_that_delete(done: Run, dataset: Path, tmp_path: Path, kind: str) -> None:
+    row = {**content(dataset)[101], "gone": True}
+    path = tmp_path / f"changes.{kind}"
+    text = json.dumps(row, default=str)
+    if kind == "csv":
+        values = ("true" if value is True else str(value) for value in row.values())
+        text = ",".join(row) + "\n" + ",".join(values)
+    path.write_text(text + "\n")
+    words = ("--key", "id", "--delete-when", "gone", "--only-newer", "id", *PYARROW)
+    assert "1 late" in done("merge", path, dataset, *words).out
+    ran = done("merge", path, dataset, "--key", "id", "--delete-when", "gone", *PYARROW)
+    assert "1 deleted" in ran.out
+    assert 101 not in content(dataset)
+
+
 def test_plan_of_an_insert_has_no_limit(done: Run, dataset: Path, source: Path) -> None:
     limits = ("--max-rewrite-fraction", "0", "--strategy", "insert")
     assert "insert of 2 rows" in done("plan", source, dataset, "-k", "id", *PYARROW, *limits).out

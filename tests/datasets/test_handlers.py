@@ -61,6 +61,7 @@ def test_the_protocol_has_the_methods() -> None:
         "execute",
         "merge",
         "merge_parquet_dataset",
+        "plan_delete",
         "plan_merge",
         "read_dataset",
         "write_dataset",

@@ -239,8 +239,22 @@ OnlyNewer = Annotated[
         parser=parse_column,
     ),
 ]
+MaybeDeletedKeys = Annotated[list[str] | None, _columns("Key column, with --from", "--key", "-k")]
+Where = Annotated[
+    str | None,
+    _option(
+        "Condition of the rows to delete, as SQL: \"status = 'gone' AND day < DATE '2020-01-01'\".",
+        metavar="CONDITION",
+    ),
+]
+Purge = Annotated[
+    bool,
+    typer.Option(
+        "--purge", help="Also empty the trash, which keeps older versions of files for a while."
+    ),
+]
 KeysFrom = Annotated[
-    list[str],
+    list[str] | None,
     _option(
         "Rows whose keys are deleted: files as for SOURCE of merge, or - (repeatable).",
         "--from",

@@ -152,6 +152,8 @@ class Job:
             show(storage.root.display_path, result)
 
     def _open_source(self, storage: Storage, stack: ExitStack) -> Any:
+        if not self.sources:
+            return None
         from fsspeckit.cli.sources import SourceOptions, open_source
 
         options = SourceOptions(self.format, self.delimiter, self.session.settings.storage_options)

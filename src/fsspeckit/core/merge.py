@@ -161,13 +161,20 @@ class MergeResult(Displayed):
             return short(file.path), file.operation, f"{file.row_count:,}", size(file.size_bytes)
 
         return Card(
-            f"{self.strategy} of {counted(self.source_count, 'row')}: {self.inserted:,} inserted, "
+            f"{self.title}: {self.inserted:,} inserted, "
             f"{self.updated:,} updated, {self.deleted:,} deleted{self.without_effect}; "
             f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),
         )
+
+    @property
+    def title(self) -> str:
+        """What was merged; a delete by a condition has no rows of a source."""
+        if not self.source_count and self.strategy == MergeStrategy.DELETE:
+            return self.strategy
+        return f"{self.strategy} of {counted(self.source_count, 'row')}"
 
     @property
     def without_effect(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from fsspeckit.core.keys import as_keys, as_names
+from fsspeckit.core.keys import as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
@@ -212,30 +213,39 @@ class DatasetIO:
         self,
         keys: Any,
         path: str,
-        key_columns: str | Sequence[str],
+        key_columns: str | Sequence[str] | None = None,
         *,
+        where: str | pc.Expression | None = None,
         filesystem: Any = None,
         null_keys: NullPolicy = "error",
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        purge: bool = False,
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
-        """Delete the rows with some keys, rewriting only the files that have one.
+        """Delete the rows with some keys, or those that a condition selects.
 
-        The same as :meth:`merge` with the strategy ``delete``, which can be planned first. A file
-        that loses all its rows is removed; the last one of a dataset stays, without rows.
+        Only files that have such a row are rewritten. A file that loses all its rows is removed;
+        the last one of a dataset stays, without rows.
 
         Args:
             keys: The keys: a list of values for one key column or of tuples for several, an Arrow
-                array, or data as for :meth:`merge`, of which only the key columns are used.
+                array, or data as for :meth:`merge`, of which only the key columns are used; None
+                with ``where``.
             path: The dataset's directory, path or URL.
             key_columns: The key columns. Other columns of the dataset, its partition columns too,
                 play no part.
+            where: Instead of keys, a condition as SQL text or a pyarrow expression, see
+                :doc:`conditions </concepts/conditions>`. Files and row groups are ruled out by
+                their statistics.
             filesystem: An fsspec or pyarrow filesystem for this call.
             null_keys: ``"error"`` refuses NULL in a key; ``"match"`` deletes rows with NULL there.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            purge: Also empty the trash, which keeps older versions of files for a while, so that no
+                copy of a deleted row is left in it. The history says so. On an object store
+                there is no trash; whether the bucket keeps versions is for its owner to settle.
             transaction: Which batch of which application this is; it is applied once.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
@@ -256,19 +266,41 @@ class DatasetIO:
             >>> result = io.delete([2, 9], "memory://doc-io-delete", ["id"])
             >>> result.deleted, result.not_found, result.target_count_after
             (1, 1, 2)
+            >>> io.delete(None, "memory://doc-io-delete", where="id >= 3").deleted
+            1
         """
-        options = MergeOptions.of(
-            strategy="delete",
-            key_columns=key_columns,
+        options = MergeOptions.of_delete(
+            keys,
+            key_columns,
+            where,
             null_keys=null_keys,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
+            purge=purge,
             transaction=transaction,
             progress=progress,
         )
-        given = as_keys(keys, options.key_columns)
-        storage, source = self._open(given, path, filesystem)
+        storage, source = self._open(options.keys_of(keys), path, filesystem)
         return run_merge(self._engine, storage, source, options)
+
+    @parameters_of(delete)
+    def plan_delete(
+        self,
+        keys: Any,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        where: Any = None,
+        filesystem: Any = None,
+        **arguments: Any,
+    ) -> MergePlan:
+        """Return what :meth:`delete` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` explains the decision about every file.
+        """
+        options = MergeOptions.of_delete(keys, key_columns, where, **arguments)
+        storage, source = self._open(options.keys_of(keys), path, filesystem)
+        return plan_merge(self._engine, storage, source, options)
 
     @parameters_of(merge)
     def plan_merge(

@@ -1,4 +1,4 @@
-"""The contract of an engine: six small questions about data. Decisions are made elsewhere."""
+"""The contract of an engine: seven small questions about data. Decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import SourceKeys
-    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.storage import DataFile, Root, Stage, StagedFile
@@ -148,6 +149,20 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         self, source: SourceT, keys: KeysT, target: Target, plan: MergePlan, progress: Progress
     ) -> Matches[PositionsT]:
         """Scan the row groups that the plan leaves, key columns only, for source keys."""
+        ...
+
+    def select(
+        self,
+        source: SourceT,
+        target: Target,
+        condition: Condition,
+        verdicts: Sequence[ConditionVerdict],
+        progress: Progress,
+    ) -> Matches[PositionsT]:
+        """Find the rows that a condition selects, in the row groups that the verdicts leave.
+
+        The source has no rows; it is where an engine that needs one has its staging directory.
+        """
         ...
 
     def rewrite(

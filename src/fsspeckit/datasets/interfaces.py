@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
@@ -140,19 +141,26 @@ class DatasetHandler(Protocol):
         self,
         keys: Any,
         path: str,
-        key_columns: str | Sequence[str],
+        key_columns: str | Sequence[str] | None = None,
         *,
+        where: str | pc.Expression | None = None,
         filesystem: Any = None,
         null_keys: NullPolicy = "error",
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
+        purge: bool = False,
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
-        """Delete the rows with some keys: :meth:`merge` with the strategy ``delete``.
+        """Delete the rows with some keys, or those that a condition selects.
 
-        A file that has none of the keys stays as it is; one that loses all its rows is removed.
+        A file that has none of them stays as it is; one that loses all its rows is removed.
         """
+        ...
+
+    @parameters_of(delete)
+    def plan_delete(self, **arguments: Any) -> MergePlan:
+        """Return what :meth:`delete` would do; the dataset is not changed."""
         ...
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine

@@ -67,6 +67,9 @@ class HistoryEntry(Displayed):
     transaction: Transaction | None = None
     """Which batch of which application it is, if its caller said so."""
 
+    purged: bool = False
+    """Whether it emptied the trash."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -82,6 +85,7 @@ class HistoryEntry(Displayed):
     def _what(self) -> str:
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
         batch = f", transaction {self.transaction}" if self.transaction else ""
+        batch += ", purged" if self.purged else ""
         return f"{self.strategy}{keys}{batch}"
 
     @property
@@ -208,4 +212,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         abandoned=so_far.abandoned,
         notes=so_far.notes,
         transaction=record.transaction,
+        purged=record.facts.purge,
     )

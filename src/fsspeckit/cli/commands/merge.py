@@ -6,11 +6,16 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.options import Compression, Duplicates, MergeStrategy, Mode, Nulls
 from fsspeckit.cli.runner import Job, open_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspeckit.cli.runner import OpenedJob
     from fsspeckit.core.planning import MergePlan
 
 __all__ = ["delete", "merge", "plan", "write"]
@@ -118,27 +123,36 @@ def _merge(job: Job, strategy: MergeStrategy, key: list[str], options: dict[str,
 
 
 def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, Any]) -> None:
-    from fsspeckit.datasets.pipeline import RewriteLimits
-
-    limits = RewriteLimits(shared["max_rewrite_fraction"], shared["max_rewrite_bytes"])
-
-    def show(_: str, found: MergePlan) -> None:
-        job.session.output.plan(found)
-        if strategy is not MergeStrategy.INSERT:
-            limits.check(found)
-
-    job.run(
+    given = (shared["max_rewrite_fraction"], shared["max_rewrite_bytes"])
+    _show_plan(
+        job,
         lambda opened: opened.io.plan_merge(
             opened.source, job.target, strategy.value, key, progress=opened.progress, **shared
         ),
-        show,
+        (None, None) if strategy is MergeStrategy.INSERT else given,
     )
+
+
+def _show_plan(
+    job: Job,
+    call: Callable[[OpenedJob], MergePlan],
+    limits: tuple[float | None, int | None],
+) -> None:
+    """Print a plan, and fail if it exceeds the limits of a rewrite."""
+    from fsspeckit.datasets.pipeline import RewriteLimits
+
+    def show(_: str, found: MergePlan) -> None:
+        job.session.output.plan(found)
+        RewriteLimits(*limits).check(found)
+
+    job.run(call, show)
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     target: o.Dataset,
-    key: o.Keys,
-    sources: o.KeysFrom,
+    key: o.MaybeDeletedKeys = None,
+    sources: o.KeysFrom = None,
+    where: o.Where = None,
     engine: o.Engine = None,
     nulls: o.NullsOption = Nulls.ERROR,
     dry_run: o.DryRun = False,
@@ -147,6 +161,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     infer_types: o.InferTypes = False,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
+    purge: o.Purge = False,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -156,23 +171,41 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Delete rows by their keys, rewriting only the files that have one of them.
+    """Delete rows by key or by a condition, rewriting only the files that have such rows.
 
-    Of the rows that --from names, only the key columns are used. Keys that the dataset does not
-    have are counted. All files change at once, or none does.
+    Name the keys with --key and --from, or a condition with --where. Of the rows that --from names,
+    only the key columns are used; keys that the dataset does not have are counted. All files
+    change at once, or none does.
     """
+    _check_selection(key, sources, where)
     session = open_session(as_json, quiet, storage_option, config)
-    reading = (source_format, delimiter, infer_types, tuple(key))
-    job = Job(session, sources, target, engine, control_dir, lock_timeout, *reading)
-    shared: dict[str, Any] = {
+    reading = (source_format, delimiter, infer_types, tuple(key or ()))
+    job = Job(session, sources or (), target, engine, control_dir, lock_timeout, *reading)
+    options: dict[str, Any] = {
+        "where": where,
         "null_keys": nulls.value,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
+        "purge": purge,
         "transaction": transaction,
     }
+    given = (target, key or None)
     if dry_run:
-        return _plan(job, MergeStrategy.DELETE, key, shared)
-    return _merge(job, MergeStrategy.DELETE, key, shared)
+        limits = (max_rewrite_fraction, max_rewrite_bytes)
+        return _show_plan(job, lambda o: o.io.plan_delete(o.source, *given, **options), limits)
+    return job.run(
+        lambda opened: opened.io.delete(opened.source, *given, progress=opened.progress, **options),
+        partial(session.show_done, session.output.merged),
+    )
+
+
+def _check_selection(key: list[str] | None, sources: list[str] | None, where: str | None) -> None:
+    """Refuse anything but keys with their source, or a condition."""
+    if where is not None and not key and not sources:
+        return
+    if where is None and key and sources:
+        return
+    raise typer.BadParameter("pass --key and --from, or --where alone.")
 
 
 def write(  # noqa: PLR0913, PLR0917 - the options of the command

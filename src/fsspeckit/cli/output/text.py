@@ -109,12 +109,11 @@ class TextOutput(_Page):
         """Print every file with the evidence that decided about it."""
         counts = Counter(file.decision for file in plan.files)
         decisions = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-        self.line(
-            f"{plan.strategy} of {counted(plan.source_rows, 'row')} "
-            f"{preposition(plan.strategy)} {plan.path} by "
-            f"{', '.join(plan.key_columns)}",
-            "bold",
-        )
+        rows, keys = counted(plan.source_rows, "row"), ", ".join(plan.key_columns)
+        into = f"{preposition(plan.strategy)} {plan.path}"
+        by_key = f"{plan.strategy} of {rows} {into} by {keys}"
+        by_condition = f"{plan.strategy} {into} where {plan.where}"
+        self.line(by_key if plan.where is None else by_condition, "bold")
         affected = sum(file.bytes for file in plan.with_decision("affected"))
         total = sum(file.bytes for file in plan.files)
         self.line(
@@ -143,8 +142,7 @@ class TextOutput(_Page):
     def merged(self, path: str, result: MergeResult) -> None:
         """Print counts of rows and files, and the new files."""
         self.line(
-            f"{result.strategy} of {counted(result.source_count, 'row')} "
-            f"{preposition(result.strategy)} {path}: "
+            f"{result.title} {preposition(result.strategy)} {path}: "
             f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted"
             f"{result.without_effect}",
             "bold",

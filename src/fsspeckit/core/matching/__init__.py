@@ -17,6 +17,7 @@ from fsspeckit.core.matching.positions import (
     prefilter_for,
     row_group_starts,
     scan_keys,
+    selected_positions,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "prefilter_for",
     "row_group_starts",
     "scan_keys",
+    "selected_positions",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import int96_keys, naming_damage, open_data_file
+from fsspeckit.core.arrow_compat import cast_table, int96_keys, naming_damage, open_data_file
 from fsspeckit.core.keys import (
     KeyIndex,
     SourceKeys,
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import KeyColumn
-    from fsspeckit.core.planning import FileFooter, Target
+    from fsspeckit.core.planning import ConditionVerdict, FileFooter, Target
     from fsspeckit.datasets.pipeline import MergeOptions
     from fsspeckit.storage import Root
 
@@ -317,6 +318,47 @@ def keys_of_file(
         target.root, footer, row_groups, target.key_columns, constants, prefilter
     ):
         yield group, rows + starts[group], keys
+
+
+def selected_positions(
+    target: Target, condition: Condition, number: int, verdict: ConditionVerdict
+) -> tuple[Rows, tuple[int, ...]]:
+    """Return the rows of a file that a condition selects, and the row groups they are in.
+
+    Row groups of which all rows are selected for certain are not read.
+    """
+    footer = target.footers[number]
+    starts = row_group_starts(footer)
+    found = {group: np.arange(footer.row_groups[group].rows) for group in verdict.complete}
+    if verdict.candidates:
+        for group, table in _condition_columns(target, condition, number, verdict.candidates):
+            found[group] = np.flatnonzero(np.asarray(condition.mask(table)))
+    groups = tuple(sorted(group for group, rows in found.items() if len(rows)))
+    rows = [found[group] + starts[group] for group in groups]
+    return np.concatenate([np.empty(0, np.int64), *rows]), groups
+
+
+def _condition_columns(
+    target: Target, condition: Condition, number: int, row_groups: Sequence[int]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Read the columns of a condition from some row groups; those of the path are constant."""
+    footer = target.footers[number]
+    path = footer.file.path
+    stored = [name for name in condition.columns if name in footer.schema.names]
+    wanted = pa.schema([footer.schema.field(name) for name in stored])
+    constants = {
+        name: target.partitions[name].values[number]
+        for name in condition.columns
+        if name not in stored and name in target.partitions
+    }
+    with open_data_file(target.root, path) as file, naming_damage(target.root, path):
+        for group in row_groups:
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            table = file.read_row_group(group, columns=stored).select(stored)
+            columns = dict(zip(stored, cast_table(table, wanted).columns, strict=True))
+            rows = footer.row_groups[group].rows
+            columns |= {name: pa.repeat(value, rows) for name, value in constants.items()}
+            yield group, pa.table(columns)
 
 
 def row_group_starts(footer: FileFooter) -> Rows:

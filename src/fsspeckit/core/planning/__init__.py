@@ -18,6 +18,7 @@ from fsspeckit.core.planning.plan import (
     IncrementalRewritePlan,
     MergePlan,
     PlanReason,
+    plan_condition,
     plan_files,
     plan_incremental_rewrite,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "parse_hive_partition_path",
     "parse_partition_values",
     "partition_values",
+    "plan_condition",
     "plan_files",
     "plan_incremental_rewrite",
     "prune_by_condition",

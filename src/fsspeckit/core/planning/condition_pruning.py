@@ -35,6 +35,11 @@ class ConditionVerdict:
     error: str | None = None
     """Why the footer could not be read; nothing is known of such a file."""
 
+    @property
+    def is_affected(self) -> bool:
+        """Whether a row of the file may be selected."""
+        return bool(self.candidates or self.complete)
+
 
 def prune_by_condition(
     root: Root,

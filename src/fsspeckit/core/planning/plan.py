@@ -15,7 +15,8 @@ import pyarrow as pa
 from fsspeckit.core.arrow_compat import numbered_columns
 from fsspeckit.core.keys import as_names, canonical_keys, keys_table
 from fsspeckit.core.merge import preposition
-from fsspeckit.core.planning.pruning import Evidence, prune
+from fsspeckit.core.planning.condition_pruning import prune_by_condition
+from fsspeckit.core.planning.pruning import Evidence, Verdict, prune
 from fsspeckit.core.planning.target import read_target
 from fsspeckit.display import (
     MAX_LINES,
@@ -33,9 +34,11 @@ from fsspeckit.storage import check_mergeable, list_files, open_root
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import SourceKeys
     from fsspeckit.core.matching import StoredKeyIndex
-    from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues, Verdict
+    from fsspeckit.core.planning.condition_pruning import ConditionVerdict
+    from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues
     from fsspeckit.core.planning.target import Target
     from fsspeckit.display import Tone
     from fsspeckit.storage import Snapshot
@@ -116,7 +119,7 @@ class PlanReason:
         """The decision and its reason in words."""
         if self.decision == "pruned":
             return "pruned" if self.evidence == "none" else f"pruned by {self.evidence}"
-        if self.decision == "affected" and self.evidence not in ("key scan", "none"):
+        if self.decision == "affected" and self.evidence not in ("key scan", "row scan", "none"):
             unreadable = self.evidence == "unreadable"
             return "affected: unreadable" if unreadable else "affected: rows are deleted"
         return self.decision
@@ -167,6 +170,9 @@ class MergePlan(Displayed):
     notes: tuple[str, ...] = ()
     """What else to know before it is executed, such as a transaction that is committed."""
 
+    where: str | None = None
+    """The condition whose rows are deleted, if it is not keys that decide."""
+
     origin: Any = field(default=None, repr=False, compare=False)
     """What execution needs, its source and options; None for a plan that cannot be executed."""
 
@@ -180,12 +186,16 @@ class MergePlan(Displayed):
         return tuple(file for file in self.files if file.decision == decision)
 
     def confirmed(self, scanned: Mapping[str, Collection[int]]) -> MergePlan:
-        """Return the plan after a key scan.
+        """Return the plan after a key scan, or after the rows were compared with a condition.
 
         Args:
-            scanned: For each candidate or guarded file by path, the row groups that contain a key.
+            scanned: For each candidate or guarded file by path, the row groups that contain a key
+                or a selected row.
         """
-        return replace(self, files=tuple(_confirmed(file, scanned) for file in self.files))
+        wanted = "source key" if self.where is None else "row that is selected"
+        proof = Evidence("key scan" if self.where is None else "row scan")
+        files = (_confirmed(file, scanned, proof, wanted) for file in self.files)
+        return replace(self, files=tuple(files))
 
     def deleting(self) -> MergePlan:
         """Return the plan for a merge that deletes: every file with rows is affected."""
@@ -223,6 +233,7 @@ class MergePlan(Displayed):
             "path": self.path,
             "strategy": self.strategy,
             "key_columns": list(self.key_columns),
+            "where": self.where,
             "partition_columns": list(self.partition_columns),
             "source_rows": self.source_rows,
             "target_rows": self.target_rows,
@@ -256,6 +267,8 @@ class MergePlan(Displayed):
         return ((_TRUSTED,) if self.trusted_partitions else ()) + self.notes
 
     def _title(self) -> str:
+        if self.where is not None:
+            return f"{self.strategy} from {self.path!r} where {self.where}"
         keys = ", ".join(self.key_columns)
         rows = counted(self.source_rows, "row")
         where = f"{preposition(self.strategy)} {self.path!r}"
@@ -303,14 +316,16 @@ def _reasons(files: Sequence[FilePlan]) -> tuple[PlanReason, ...]:
     )
 
 
-def _confirmed(file: FilePlan, scanned: Mapping[str, Collection[int]]) -> FilePlan:
+def _confirmed(
+    file: FilePlan, scanned: Mapping[str, Collection[int]], proof: Evidence, wanted: str
+) -> FilePlan:
     if file.path not in scanned:
         return file
     groups = tuple(sorted(scanned[file.path]))
     if groups:
-        return replace(file, decision="affected", row_groups=groups, evidence=Evidence("key scan"))
-    proof = Evidence("key scan", detail="no source key found")
-    return replace(file, decision="pruned", row_groups=(), evidence=proof)
+        return replace(file, decision="affected", row_groups=groups, evidence=proof)
+    nothing = replace(proof, detail=f"no {wanted} found")
+    return replace(file, decision="pruned", row_groups=(), evidence=nothing)
 
 
 def plan_files(
@@ -354,6 +369,36 @@ def plan_files(
         trust_partitions and not target.key_holds_partitions,
         snapshot,
     )
+
+
+def plan_condition(
+    target: Target, condition: Condition, snapshot: Snapshot
+) -> tuple[MergePlan, list[ConditionVerdict]]:
+    """Decide which files may have rows that a condition selects, and in which row groups."""
+    verdicts = prune_by_condition(target.root, target.footers, condition, target.partitions)
+    in_paths = {*condition.columns} <= {*target.partitions}
+    proof = Evidence("partition" if in_paths else "statistics", condition.columns)
+    plan = MergePlan(
+        target.root.to_user_path(target.root.path),
+        "delete",
+        (),
+        tuple(column.name for column in target.partition_columns),
+        0,
+        tuple(
+            _decide(target, number, _as_verdict(verdict, proof), elsewhere=False)
+            for number, verdict in enumerate(verdicts)
+        ),
+        snapshot=snapshot,
+        where=str(condition),
+    )
+    return plan, verdicts
+
+
+def _as_verdict(found: ConditionVerdict, proof: Evidence) -> Verdict:
+    if found.error is not None:
+        return Verdict((), Evidence("unreadable", detail=found.error))
+    groups = tuple(sorted((*found.candidates, *found.complete)))
+    return Verdict(groups, Evidence("none") if groups else proof)
 
 
 def _decide(target: Target, number: int, verdict: Verdict, elsewhere: bool) -> FilePlan:

@@ -22,9 +22,16 @@ import pyarrow as pa
 
 from fsspeckit.core.keys import check_columns, no_keys
 from fsspeckit.core.matching import StoredKeyIndex
-from fsspeckit.core.merge import MergeFileMetadata, MergeResult
-from fsspeckit.core.planning import FooterCache, gc_disabled, plan_files, read_footers
+from fsspeckit.core.merge import MergeFileMetadata, MergeResult, preposition
+from fsspeckit.core.planning import (
+    FooterCache,
+    gc_disabled,
+    plan_condition,
+    plan_files,
+    read_footers,
+)
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
+from fsspeckit.datasets.pipeline.selection import read_selected_target
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
     check_fits,
@@ -298,7 +305,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 progress=self._phases.report,
             )
         available = self.source.schema.names
-        check_columns("key_columns", self._options.key_columns, available)
+        if self._options.where is None:
+            check_columns("key_columns", self._options.key_columns, available)
         if self._options.order_by:
             check_columns("order_by", self._options.order_by, available)
         check_deciding_columns(self.source.schema, self._options.rules)
@@ -314,7 +322,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Plan, write and commit; again and again if others commit first."""
         change = self._prepare(snapshot)
         transaction = self._options.transaction
-        if not change.adds and not change.removes and transaction is None:
+        is_recorded = transaction is not None or self._options.purge
+        if not change.adds and not change.removes and not is_recorded:
             self._update_index()
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
@@ -378,6 +387,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def plan(self, snapshot: Snapshot, *, strict: bool = True) -> _Attempt[PositionsT]:
         """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
+        if self._options.where is not None:
+            return self._plan_condition(snapshot, strict)
         with self._phases.timed("plan"):
             target = self._target(snapshot, strict)
             self._index = self._open_index(target)
@@ -409,14 +420,34 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         plan = draft.confirmed(found)
         return _Attempt(target, plan.deleting() if self._options.deletes else plan, matches)
 
-    def _target(self, snapshot: Snapshot, strict: bool) -> Target:
+    def _plan_condition(self, snapshot: Snapshot, strict: bool) -> _Attempt[PositionsT]:
+        """Decide about every file by a condition instead of keys."""
+        with self._phases.timed("plan"):
+            self._check_exists(snapshot)
+            read = self._known.reader(partial(self._engine.footers, stage=self._stage))
+            target, condition = read_selected_target(
+                self._storage, snapshot, self._options.where, read, strict=strict
+            )
+            draft, verdicts = plan_condition(target, condition, snapshot)
+        with self._phases.timed("match"):
+            matches = self._engine.select(
+                self.source, target, condition, verdicts, self._phases.report
+            )
+        found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
+        return _Attempt(target, draft.confirmed(found), matches)
+
+    def _check_exists(self, snapshot: Snapshot) -> None:
         check_mergeable(snapshot.listing, self._root)
         if not snapshot.listing.files and not self._options.inserts:
+            strategy = self._options.strategy.value
             raise InvalidArgumentError(
-                f"{self._options.strategy.value} into a non-existent target: "
+                f"{strategy} {preposition(strategy)} a non-existent target: "
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 'Hint: use "upsert" or "insert" to create it.'
             )
+
+    def _target(self, snapshot: Snapshot, strict: bool) -> Target:
+        self._check_exists(snapshot)
         schema = self.source.schema
         if self._options.only_keys:
             schema = pa.schema([schema.field(name) for name in self._options.key_columns])
@@ -536,6 +567,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             counts={name: counts[name] for name in self._counted},
             started=self._started,
             source_rows=self.source.num_rows,
+            purge=self._options.purge,
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
-from fsspeckit.core.keys import as_names, check_names
+from fsspeckit.core.keys import as_keys, as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
@@ -176,6 +176,12 @@ class MergeOptions:
     transaction: Transaction | None = None
     """Which batch of which application this is; skipped if it is committed already."""
 
+    purge: bool = False
+    """Whether older versions of files are removed from the trash at once."""
+
+    where: Any = None
+    """The condition whose rows are deleted, as text or an expression, instead of keys."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -204,12 +210,37 @@ class MergeOptions:
             **fields,
         )
 
+    @classmethod
+    def of_delete(
+        cls, keys: Any, key_columns: str | Sequence[str] | None, where: Any, **arguments: Any
+    ) -> Self:
+        """Make options of what a caller may pass to ``delete``: keys, or a condition."""
+        if (keys is None) == (where is None):
+            raise InvalidArgumentError(
+                "delete takes keys or where, and "
+                f"{'neither was given' if where is None else 'both were given'}.\n"
+                "Hint: delete(keys, path, key_columns), or delete(None, path, where=...).",
+                argument="where",
+            )
+        if where is not None and key_columns is not None:
+            raise InvalidArgumentError(
+                f"key_columns {key_columns!r} have no use with where.\nHint: leave them out.",
+                argument="key_columns",
+            )
+        given = [] if where is not None else key_columns
+        return cls.of(strategy="delete", key_columns=given, where=where, **arguments)
+
+    def keys_of(self, given: Any) -> Any:
+        """Return keys as data; for a condition, data without rows."""
+        return as_keys(given, self.key_columns) if self.where is None else pa.table({})
+
     def __post_init__(self) -> None:
-        check_names("key_columns", self.key_columns)
+        if self.where is None:
+            check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
         _check_progress(self.progress)
         _check_transaction(self.transaction)
-        for name in ("trust_partitions", "allow_empty"):
+        for name in ("trust_partitions", "allow_empty", "purge"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(
                     f"{name} must be True or False, got {getattr(self, name)!r}."

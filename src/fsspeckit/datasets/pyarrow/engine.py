@@ -18,10 +18,11 @@ from fsspeckit.core.matching import (
     key_and_order_columns,
     moving_keys,
     prefilter_for,
+    selected_positions,
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
-from fsspeckit.core.threads import ThreadPool
+from fsspeckit.core.threads import Task, ThreadPool
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
@@ -152,6 +154,27 @@ class ArrowEngine:
                 progress("match", len(found), len(work))
         return found
 
+    def select(
+        self,
+        source: ArrowSource,
+        target: Target,
+        condition: Condition,
+        verdicts: Sequence[ConditionVerdict],
+        progress: Progress,
+    ) -> Matches[ArrowPositions]:
+        """Read the columns of the condition in threads."""
+        work = [number for number, verdict in enumerate(verdicts) if verdict.is_affected]
+        files: dict[str, FileMatch] = {}
+        found: dict[str, Replacement] = {}
+        with ThreadPool(SCAN_WORKERS, "fsspeckit-scan") as pool:
+            scans = pool.map(lambda n: selected_positions(target, condition, n, verdicts[n]), work)
+            for number, (positions, groups) in zip(work, scans, strict=True):
+                path = target.footers[number].file.path
+                files[path] = FileMatch(len(positions), groups)
+                found[path] = Replacement(positions, np.zeros(len(positions), np.int64))
+                progress("match", len(files), len(work))
+        return Matches(files, 0, 0, (), ArrowPositions(found, np.zeros(0, bool)))
+
     def rewrite(
         self,
         source: ArrowSource,
@@ -168,7 +191,7 @@ class ArrowEngine:
 
         def rewrite_file(path: str) -> Rewritten:
             found = matches.positions.files.get(path, _NOTHING)
-            new = rewrite(
+            return rewrite(
                 target.root,
                 path,
                 replace(found, rules=rules),
@@ -179,18 +202,24 @@ class ArrowEngine:
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
             )
-            if new.is_new:
-                finish(files[path])
-            return new
 
         largest = max((group.bytes for f in footers for group in f.row_groups), default=0)
         at_once = _MAX_REWRITE_BYTES // (largest * _DECODED_PER_ENCODED + 1)
         workers = max(1, min(_REWRITE_WORKERS, at_once, len(files)))
         written: dict[str, Rewritten] = {}
-        with ThreadPool(workers, "fsspeckit-rewrite") as pool:
+        finished: list[Task[None]] = []
+        # In threads of their own: one that encodes would leave a core idle while it waits.
+        with (
+            ThreadPool(workers, "fsspeckit-finish") as finishing,
+            ThreadPool(workers, "fsspeckit-rewrite") as pool,
+        ):
             for path, new in zip(files, pool.map(rewrite_file, files), strict=True):
                 written[path] = new
+                if new.is_new:
+                    finished.append(finishing.submit(finish, files[path]))
                 progress("rewrite", len(written), len(files))
+            for task in finished:
+                task.result()
         return written
 
     def insert(

@@ -57,6 +57,7 @@ from fsspeckit.datasets.spark.matching import (
     FoundRows,
     MatchFiles,
     ScanFiles,
+    SelectRows,
     WritePairs,
     pack_scans,
     row_group_bytes,
@@ -88,7 +89,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning import FileFooter, MergePlan, Target
+    from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
@@ -482,6 +484,44 @@ class SparkEngine:
             .repartition("route")
             .sortWithinPartitions("route", "position", "row")
         )
+
+    def select(
+        self,
+        source: SparkSource,
+        target: Target,
+        condition: Condition,
+        verdicts: Sequence[ConditionVerdict],
+        progress: Progress,
+    ) -> Matches[Any]:
+        """Evaluate the condition in tasks that get whole files; the driver does so for few."""
+        numbers = [number for number, verdict in enumerate(verdicts) if verdict.is_affected]
+        every = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in numbers]
+        choice = choose_tier(
+            self._limits,
+            source_bytes=0,
+            source_rows=0,
+            key_bytes=None,
+            target_bytes=row_group_bytes(target, every),
+            target_files=len(numbers),
+        )
+        if choice.tier == "driver":
+            found = self._driver.select(source.local, target, condition, verdicts, progress)
+            return replace(found, metrics=choice.metrics)
+        some = subset(target, numbers)
+        sizes = [(n, footer.file.size) for n, footer in enumerate(some.footers)]
+        task = SelectRows(
+            some,
+            condition,
+            [verdicts[number] for number in numbers],
+            source.stage().path,
+            self._limits.broadcast_max_inline_pairs,
+        )
+        packed = pack_by_size(self._limits, sizes, self._jobs.tasks)
+        tasks = PhaseTasks("match", progress)
+        rows = self._jobs.map_items("select rows of", source.stage, task, packed, tasks)
+        work: ScanWork = [(n, ()) for n in range(len(numbers))]
+        matches = self._matches(source, some, work, rows, (), (0, np.empty(0, np.int64)), False)
+        return replace(matches, metrics=choice.metrics)
 
     def rewrite(
         self,

@@ -20,6 +20,7 @@ from fsspeckit.core.matching import (
     moving_keys,
     prefilter_for,
     row_group_starts,
+    selected_positions,
 )
 from fsspeckit.core.planning import PartitionValues
 from fsspeckit.datasets.spark.limits import pack_by_size
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.planning import Target
+    from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.planning import ConditionVerdict, Target
     from fsspeckit.core.rewrite import Rewritten
     from fsspeckit.datasets.spark.keys import KeyColumns, StagedKeys
     from fsspeckit.datasets.spark.limits import SparkLimits
@@ -48,6 +50,7 @@ __all__ = [
     "MatchFiles",
     "ScanFiles",
     "Scanned",
+    "SelectRows",
     "WritePairs",
     "pack_flags",
     "pack_scans",
@@ -195,6 +198,28 @@ class MatchFiles:
                 FoundRows(number, len(rows), found.row_groups, pairs, reads=reads, rewritten=done)
             )
         yield Scanned(tuple(files), pack_flags(known), pack_flags(moved))
+
+
+@dataclass(frozen=True)
+class SelectRows:
+    """Finds the rows of files that a condition selects."""
+
+    target: Target
+    condition: Condition
+    verdicts: Sequence[ConditionVerdict]
+    directory: str
+    inline: int
+    """How many positions of a file are sent to the driver; more are staged."""
+
+    def __call__(self, work: Sequence[int]) -> Iterator[FoundRows]:
+        """Read the columns of the condition of files, which are given by number."""
+        for number in work:
+            positions, groups = selected_positions(
+                self.target, self.condition, number, self.verdicts[number]
+            )
+            rows = np.zeros(len(positions), np.int64)
+            pairs = RowPairs.of(self.target.root, self.directory, positions, rows, self.inline)
+            yield FoundRows(number, len(positions), groups, pairs)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class RecordedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit is about, for people; storage itself decides nothing by it."""
+    """What a commit is about, for people; of it storage itself uses only ``purge``."""
 
     engine: str = ""
     """Which engine wrote the files."""
@@ -130,6 +130,9 @@ class CommitFacts:
 
     source_rows: int | None = None
     """The rows of the source; None if the record does not say."""
+
+    purge: bool = False
+    """Whether the commit empties the trash: older versions of files have rows that must go."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +295,7 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "adds": [asdict(add) for add in record.adds],
         "removes": [asdict(remove) for remove in record.removes],
         "source_rows": record.facts.source_rows,
+        "purge": record.facts.purge,
     }
     if record.transactions is not None:
         known = record.transactions.items()
@@ -487,6 +491,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         dict(content["counts"]),
         content["started"],
         content.get("source_rows"),
+        bool(content.get("purge", False)),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")

@@ -141,6 +141,18 @@ def was_trashed(storage: Storage, number: int, relative: str) -> bool:
     return storage.backend.stat(storage.control.trashed(number, relative)) is not None
 
 
+def empty_trash(storage: Storage) -> None:
+    """Delete every older version of a file that the trash has.
+
+    Raises:
+        OSError: If something is left.
+    """
+    for name in storage.backend.names(storage.control.trash):
+        storage.backend.discard_tree(storage.control.at("trash", name))
+    if left := storage.backend.names(storage.control.trash):
+        raise OSError(f"the trash cannot be emptied: {sorted(left)} is left of it.")
+
+
 def purge_trash(storage: Storage, number: int) -> None:
     """Delete what the retention no longer keeps after the commit of this number."""
     for name in storage.backend.names(storage.control.trash):

@@ -39,6 +39,7 @@ from fsspeckit.storage.commit.publish import (
     claim_swap,
     discard_swap,
     drop_empty_directories,
+    empty_trash,
     is_swapped_in,
     publish_plain,
     purge_trash,
@@ -245,6 +246,8 @@ def complete(
     storage: Storage, record: CommitRecord, publication: Publication, *, recovered: bool = False
 ) -> Completion:
     """Mark a commit complete and remove what it no longer needs."""
+    if record.facts.purge:
+        empty_trash(storage)  # before: a commit that is complete is not looked at again
     completion = Completion(
         publication.published,
         seconds_since(record.facts.started),

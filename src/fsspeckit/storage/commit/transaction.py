@@ -213,7 +213,8 @@ class _CommitAttempt:
         self._notes += self._storage.prepare()
         adds = self._stage.prepare(self._changes.adds)
         self._phase("verify")
-        if not adds and not self._removes and self._transaction is None:
+        is_empty = not adds and not self._removes
+        if is_empty and self._transaction is None and not self._facts.purge:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with hold_lock(self._storage) as lock:
             current = settled_snapshot(self._storage, lock)

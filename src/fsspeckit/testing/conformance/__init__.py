@@ -42,7 +42,9 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 from fsspeckit.testing.conformance.changes import (  # noqa: E402
     DeleteTests,
     DeleteWhenTests,
+    DeleteWhereTests,
     OnlyNewerTests,
+    PurgeTests,
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
@@ -91,8 +93,10 @@ class EngineTests(
     EdgeTests,
     OptionTests,
     DeleteTests,
+    DeleteWhereTests,
     DeleteWhenTests,
     OnlyNewerTests,
+    PurgeTests,
     ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,

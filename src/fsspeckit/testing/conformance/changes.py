@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fsspeckit.errors import (
@@ -26,7 +28,7 @@ from fsspeckit.testing.conformance.target import Target, numbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DeleteTests", "DeleteWhenTests", "OnlyNewerTests"]
+__all__ = ["DeleteTests", "DeleteWhenTests", "DeleteWhereTests", "OnlyNewerTests", "PurgeTests"]
 
 CHANGING = pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
 
@@ -125,6 +127,142 @@ class DeleteTests:
         (entry,) = history(target.store.path, filesystem=target.store.filesystem)
         counts = (entry.counts["deleted"], entry.counts["not_found"])
         assert (entry.strategy, *counts) == ("delete", 2, 1)
+
+
+class PurgeTests:
+    """Deleted rows of which no copy may be left."""
+
+    def copies(self, target: Target) -> int:
+        """The files beside the dataset that have the text of a row."""
+        local = Path(target.store.path)
+        beside = local.with_name(f".{local.name}.fsspeckit").rglob("*")
+        return sum(b"a secret" in path.read_bytes() for path in beside if path.is_file())
+
+    def test_no_copy_of_a_purged_row_is_left(self, target: Target) -> None:
+        secret = numbers(1, 2, v="a secret")
+        target.write("a.parquet", secret, compression="none", use_dictionary=False)
+        target.io.merge(numbers(2, v="new"), target.store.path, "update", ["id"])
+        assert self.copies(target)
+        result = target.io.delete([1], target.store.path, "id", purge=True)
+        assert (result.deleted, self.copies(target)) == (1, 0)
+        assert [e.purged for e in history(target.store.path)] == [False, True]
+        assert "purged" in str(history(target.store.path)[-1])
+
+    def test_rows_that_are_deleted_already_can_be_purged(self, target: Target) -> None:
+        secret = numbers(1, 2, v="a secret")
+        target.write("a.parquet", secret, compression="none", use_dictionary=False)
+        target.io.delete([1, 2], target.store.path, "id")
+        assert self.copies(target)
+        assert target.io.delete([1], target.store.path, "id", purge=True).not_found == 1
+        assert self.copies(target) == 0
+
+
+def dated(ids: Sequence[int], days: Sequence[int]) -> pa.Table:
+    """Rows with a day, by which conditions select."""
+    at = pa.array([dt.date(2020, 1, day) for day in days])
+    return numbers(*ids).append_column("day", at)
+
+
+class DeleteWhereTests:
+    """Rows that a condition selects."""
+
+    def delete(self, target: Target, where: Any, left: Sequence[int], **options: Any) -> Any:
+        """Delete, and compare the keys that are left and what each file became."""
+        before = target.store.tree()
+        schema = pa.schema([("id", pa.int64())])
+        rows = {name: [row["id"] for row in r] for name, r in target.files(schema).items()}
+        result = target.io.delete(None, target.store.path, where=where, **options)
+        after = [row["id"] for some in target.files(schema).values() for row in some]
+        assert sorted(after) == sorted(left)
+        assert result.deleted == sum(map(len, rows.values())) - len(left)
+        kept = {name for name, ids in rows.items() if set(ids) <= set(left)}
+        assert {target.store.relative(path) for path in result.preserved_files} == kept
+        assert all(target.store.tree()[name] == before[name] for name in kept)
+        return result
+
+    @EVERY_STORE
+    def test_rows_that_a_condition_selects_are_deleted(self, target: Target) -> None:
+        target.write("a.parquet", dated([1, 2, 3], [1, 2, 3]))
+        target.write("b.parquet", dated([4, 5], [4, 5]))
+        target.write("c.parquet", dated([6, 7], [1, 9]))
+        self.delete(target, "day <= DATE '2020-01-02'", [3, 4, 5, 7])
+
+    def test_files_are_ruled_out_by_statistics(self, target: Target) -> None:
+        three_files(target)
+        plan = target.io.plan_delete(None, target.store.path, where="id IN (4, 6)")
+        decided = target.decisions(plan)
+        assert decided == {"a.parquet": "pruned", "b.parquet": "affected", "c.parquet": "affected"}
+        assert "where id IN (4, 6)" in str(plan)
+        assert target.io.execute(plan).deleted == 2
+
+    def test_a_file_of_which_all_rows_are_selected_is_removed(self, target: Target) -> None:
+        three_files(target)
+        self.delete(target, "id < 4", [4, 5, 6, 7])
+
+    def test_every_row_may_be_selected(self, target: Target) -> None:
+        three_files(target)
+        self.delete(target, "id > 0", [])
+        (name,) = data_files(target.store.tree())
+        assert target.store.footer(name).num_rows == 0
+
+    def test_nothing_is_written_if_no_row_is_selected(self, target: Target) -> None:
+        three_files(target)
+        before = target.store.tree()
+        self.delete(target, "v = 'new'", range(1, 8))
+        assert target.store.tree() == before
+
+    def test_null_is_not_selected(self, target: Target) -> None:
+        target.write("a.parquet", pa.table({"id": [1, 2, 3], "x": [None, 1, 5]}))
+        self.delete(target, "NOT (x > 2)", [1, 3])
+
+    def test_a_pyarrow_expression_selects(self, target: Target) -> None:
+        three_files(target)
+        self.delete(target, pc.field("id") == 5, [1, 2, 3, 4, 6, 7])
+
+    def test_partition_columns_select(self, target: Target) -> None:
+        target.write("p=1/f.parquet", numbers(1, 2))
+        target.write("p=2/f.parquet", numbers(3, 4))
+        self.delete(target, "p = 2 AND id < 4", [1, 2, 4])
+
+    def test_partitions_are_ruled_out_by_their_paths(self, target: Target) -> None:
+        target.write("p=1/f.parquet", numbers(1, 2))
+        target.write("p=2/f.parquet", numbers(3, 4))
+        plan = target.io.plan_delete(None, target.store.path, where="p = 2")
+        assert [file.evidence.kind for file in plan.with_decision("pruned")] == ["partition"]
+        assert target.io.execute(plan).deleted == 2
+
+    def test_conditions_on_int96_timestamps(self, target: Target) -> None:
+        at = pa.array([dt.datetime(2020, 1, day, tzinfo=dt.UTC) for day in (1, 2)])
+        table = numbers(1, 2).append_column("at", at.cast(pa.timestamp("us", "UTC")))
+        target.write("a.parquet", table, use_deprecated_int96_timestamps=True)
+        self.delete(target, "at < TIMESTAMP '2020-01-02 00:00:00Z'", [2])
+
+    def test_limits_of_a_rewrite_hold(self, target: Target) -> None:
+        three_files(target)
+        with pytest.raises(RewriteLimitError):
+            self.delete(target, "id = 1", [], max_rewrite_bytes=1)
+
+    @pytest.mark.parametrize(
+        ("where", "match"),
+        [("nothing = 1", "nothing"), ("id = 'x'", "id"), ("id ==", "where"), (5, "where")],
+    )
+    def test_a_condition_that_does_not_fit_is_refused(
+        self, target: Target, where: Any, match: str
+    ) -> None:
+        three_files(target)
+        with pytest.raises(InvalidArgumentError, match=match):
+            self.delete(target, where, [])
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [{}, {"keys": [1], "where": "id = 1"}, {"where": "id = 1", "key_columns": "id"}],
+        ids=["neither", "both", "key columns"],
+    )
+    def test_keys_or_a_condition(self, target: Target, arguments: dict[str, Any]) -> None:
+        three_files(target)
+        given = {"keys": None, "path": target.store.path, **arguments}
+        with pytest.raises(InvalidArgumentError, match=r"keys|where"):
+            target.io.delete(**given)
 
 
 class DeleteWhenTests:
