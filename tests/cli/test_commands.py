@@ -160,6 +160,12 @@ def test_delete_by_key(done: Run, dataset: Path, tmp_path: Path) -> None:
     assert 101 not in content(dataset)
 
 
+def test_delete_by_the_keys_of_a_parquet_file(done: Run, dataset: Path, source: Path) -> None:
+    ran = done("delete", dataset, "--key", "id", "--from", source, *PYARROW)
+    assert "1 deleted, 1 not found" in ran.out
+    assert 101 not in content(dataset)
+
+
 def test_delete_by_a_condition(done: Run, dataset: Path) -> None:
     where = ("--where", "id = 101 OR id = 102")
     assert f"where {where[1]}" in done("delete", dataset, *where, *PYARROW, "--dry-run").out

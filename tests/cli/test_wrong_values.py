@@ -24,6 +24,7 @@ ENGINE = ("--engine", "pyarrow")
 GOOD = {
     "merge": ("source.parquet", "data", "--key", "id", *ENGINE),
     "plan": ("source.parquet", "data", "--key", "id", *ENGINE),
+    "delete": ("data", "--key", "id", "--from", "source.parquet", *ENGINE),
     "write": ("source.parquet", "data", *ENGINE),
     "inspect": ("data",),
     "doctor": ("data", "--key", "id"),
@@ -39,6 +40,10 @@ WRONG_ARGUMENTS = {
 WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "key": ("no_such_column", "ID", ""),
     "order_by": ("no_such_column", ""),
+    "delete_when": ("no_such_column", "", "v", "id"),
+    "only_newer": ("no_such_column", ""),
+    "sources": ("nowhere.parquet", "", "source.unknown"),
+    "where": ("id = 1", ""),
     "partition_by": ("no_such_column", ""),
     "bloom": ("no_such_column", ""),
     "strategy": ("replace", "", "UPSERT"),

@@ -78,7 +78,7 @@ def test_all_three(in_process: list[DatasetHandler], on_spark: tuple[DatasetHand
 
 
 # The ones that rewrite first: Hypothesis changes an order little more often than much.
-_STRATEGIES = ("upsert", "update", "full_merge", "deduplicate", "insert")
+_STRATEGIES = ("upsert", "update", "full_merge", "deduplicate", "delete", "insert")
 assert {*_STRATEGIES} == {*STRATEGIES}
 
 
@@ -138,6 +138,7 @@ def outcome(
             }
         return {
             "counts": (result.source_count, result.inserted, result.updated, result.deleted),
+            "without effect": (result.late, result.not_found),
             "rows": (result.target_count_before, result.target_count_after),
             "preserved": {store.relative(path) for path in result.preserved_files},
             "rewritten": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -173,9 +174,9 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Delete rows by key or by a condition, rewriting only the files that have such rows.
 
-    Name the keys with --key and --from, or a condition with --where. Of the rows that --from names,
-    only the key columns are used; keys that the dataset does not have are counted. All files
-    change at once, or none does.
+    Name the keys with --key and --from, or a condition with --where. Of Parquet files that --from
+    names, only the key columns are used; CSV and JSON must have no others. Keys that the dataset
+    does not have are counted. All files change at once, or none does.
     """
     _check_selection(key, sources, where)
     session = open_session(as_json, quiet, storage_option, config)
@@ -192,11 +193,29 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     given = (target, key or None)
     if dry_run:
         limits = (max_rewrite_fraction, max_rewrite_bytes)
-        return _show_plan(job, lambda o: o.io.plan_delete(o.source, *given, **options), limits)
+        return _show_plan(
+            job, lambda opened: opened.io.plan_delete(_keys(opened), *given, **options), limits
+        )
     return job.run(
-        lambda opened: opened.io.delete(opened.source, *given, progress=opened.progress, **options),
+        lambda opened: opened.io.delete(_keys(opened), *given, progress=opened.progress, **options),
         partial(session.show_done, session.output.merged),
     )
+
+
+@dataclass(frozen=True)
+class _KeyFile:
+    """A path or URL, which the library would take for a key if it were a string in a list."""
+
+    path: str
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+def _keys(opened: OpenedJob) -> Any:
+    source = opened.source
+    is_paths = isinstance(source, list) and all(isinstance(one, str) for one in source)
+    return [_KeyFile(path) for path in source] if is_paths else source
 
 
 def _check_selection(key: list[str] | None, sources: list[str] | None, where: str | None) -> None:

@@ -229,7 +229,7 @@ class TextOutput(_Page):
                     ", ".join(entry.key_columns),
                     entry.row_changes,
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
-                    _state(entry),
+                    _state(entry) + (", purged" if entry.purged else ""),
                     *[entry.transaction] * has_transactions,
                 )
                 for entry in entries

@@ -7,6 +7,7 @@ distinct pairs, and so on. NULL is a value like any other there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -509,14 +510,22 @@ def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
 def as_keys(given: Any, key_columns: Sequence[str]) -> Any:
     """Return keys as data: an Arrow array, or a list of values or tuples, as a table.
 
+    Lists of tables and of paths (not of strings) stay as they are.
+
     Raises:
         InvalidArgumentError: As :func:`keys_table` does.
     """
     is_list = isinstance(given, (list, tuple, set, frozenset, range, np.ndarray))
-    is_table = is_list and any(hasattr(one, "__arrow_c_stream__") for one in given)
-    if isinstance(given, (pa.Array, pa.ChunkedArray)) or (is_list and not is_table):
+    if isinstance(given, (pa.Array, pa.ChunkedArray)) or (
+        is_list and not any(map(_is_data, given))
+    ):
         return keys_table(given, key_columns)
     return given
+
+
+def _is_data(item: object) -> bool:
+    """Whether an item of a list is a table or the path of one; a string is a key."""
+    return hasattr(item, "__arrow_c_stream__") or isinstance(item, os.PathLike)
 
 
 def _collected(source_keys: Any) -> Any:

@@ -358,7 +358,8 @@ def _condition_columns(
             columns = dict(zip(stored, cast_table(table, wanted).columns, strict=True))
             rows = footer.row_groups[group].rows
             columns |= {name: pa.repeat(value, rows) for name, value in constants.items()}
-            yield group, pa.table(columns)
+            # A table without columns would have no rows.
+            yield group, pa.table(columns or {"": pa.nulls(rows)})
 
 
 def row_group_starts(footer: FileFooter) -> Rows:

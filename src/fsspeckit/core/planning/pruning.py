@@ -786,6 +786,8 @@ def _stored_forms(column: KeyColumn, leaf: Leaf, keys: pa.Array) -> list[pa.Arra
     kind = family(leaf.type)
     if leaf.physical in ("INT96", "BOOLEAN") or pa.types.is_float16(leaf.type):
         return None
+    if pa.types.is_null(leaf.type):
+        return None  # a column without a type
     if kind in ("string", "binary"):
         return [keys]
     if kind == "float":

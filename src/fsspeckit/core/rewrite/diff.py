@@ -23,7 +23,7 @@ from fsspeckit.core.arrow_compat import (
     open_data_file,
     take_rows,
 )
-from fsspeckit.core.keys import common_type, key_column
+from fsspeckit.core.keys import key_column
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
 
 if TYPE_CHECKING:
@@ -160,11 +160,15 @@ def decide(found: Replacement, deciding: RowSource | None, old_values: OldValues
 def is_newer(name: str, new: pa.ChunkedArray, old: pa.ChunkedArray) -> Flags:
     """Return where a new value is greater than the old one: NULL is below every value, NaN above.
 
+    New values are compared as they would be stored.
+
     Raises:
-        SchemaMismatchError: If the types cannot be compared.
+        SchemaMismatchError: If they cannot be stored.
     """
-    column = key_column(name, common_type(new.type, old.type))
-    left, right = column.canonical(new), column.canonical(old)
+    field = pa.schema([pa.field(name, old.type)])
+    stored = conform_table(pa.table([new], names=[name]), field).column(name)
+    column = key_column(name, old.type)
+    left, right = column.canonical(stored), column.canonical(old)
     greater = pc.fill_null(pc.greater(left, right), False)
     first = pc.and_(left.is_valid(), right.is_null())
     return np.asarray(pc.or_(greater, first))
@@ -270,6 +274,7 @@ class FileDiff:
             for field in properties.schema
             if field.name not in key_columns or pa.types.is_floating(field.type)
         ]
+        self.may_differ = frozenset(self.compared)
 
     def rows_of(self, number: int) -> int:
         """The number of rows of a row group before the change."""
@@ -410,7 +415,7 @@ class Run:
     def compare(self, names: Sequence[str], indexed: Collection[str] = ()) -> ColumnsDiff:
         """Read some columns, and compare old and new values of those that may differ."""
         old = self.diff.old_rows(self.decoded, names, indexed).unify_dictionaries()
-        names = [name for name in names if name in self.diff.compared]
+        names = [name for name in names if name in self.diff.may_differ]
         new = self.new.select(names)
         before = take_rows(old.select(names), pa.array(self.positions))
         cuts = np.cumsum([0, *map(self.diff.matches_of, self.decoded)])

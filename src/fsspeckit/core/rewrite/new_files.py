@@ -226,6 +226,7 @@ class NewFiles:
         self._spill: Spill | None = None
         self._waiting_bytes = 0
         self._done: list[NewFile] = []
+        self._count = 0
 
     @property
     def limits(self) -> FileLimits:
@@ -274,7 +275,7 @@ class NewFiles:
         self._done.extend(files)
 
     def finish(self) -> list[NewFile]:
-        """Close all files and return those that were written."""
+        """Close all files and return those that were written since the last call."""
         for directory in list(self._open):
             self._close(directory)
         for directory in list(self._postponed):
@@ -285,7 +286,9 @@ class NewFiles:
                 self._release_memory()
             if directory in self._open:
                 self._close(directory)
-        return self._done
+        done, self._done = self._done, []
+        self._count += len(done)
+        return done
 
     def write_empty(self, directory: str | None = None) -> None:
         """Write a file without rows, so that the schema is kept.
@@ -400,7 +403,7 @@ class NewFiles:
         if directory in self._open and self._open[directory].properties is not properties:
             self._close(directory)
         if directory not in self._open:
-            number = len(self._done) + len(self._open)
+            number = self._count + len(self._done) + len(self._open)
             staged = self._stage().new_file(directory, basename_of(self._template, number))
             limit = self._limits.rows_per_group
             self._open[directory] = _OpenFile(self._root, staged, values, properties, limit)

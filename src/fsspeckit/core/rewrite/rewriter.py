@@ -333,9 +333,10 @@ class _Splice:
     def _check(self, names: set[str]) -> None:
         """Raise `CannotSpliceError` if a column cannot be encoded."""
         new = [column for name, column in self._columns.items() if name in names - self._checked]
+        stored = self._diff.file.schema_arrow  # made again by each call
         for column in new:
             # The Arrow schema in the footer stays; its dictionaries must have room for new values.
-            found = dictionaries_in(self._diff.file.schema_arrow.field(column.name).type)
+            found = dictionaries_in(stored.field(column.name).type)
             if any(kind.index_type.bit_width < _MIN_INDEX_BITS for kind in found):
                 raise CannotSpliceError(
                     f"the dictionary of {column.name!r} may get too many values"

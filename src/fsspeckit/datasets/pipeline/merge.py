@@ -440,10 +440,15 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         check_mergeable(snapshot.listing, self._root)
         if not snapshot.listing.files and not self._options.inserts:
             strategy = self._options.strategy.value
+            hint = (
+                "check the path"
+                if self._options.only_keys
+                else 'use "upsert" or "insert" to create it'
+            )
             raise InvalidArgumentError(
                 f"{strategy} {preposition(strategy)} a non-existent target: "
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
-                'Hint: use "upsert" or "insert" to create it.'
+                f"Hint: {hint}."
             )
 
     def _target(self, snapshot: Snapshot, strict: bool) -> Target:

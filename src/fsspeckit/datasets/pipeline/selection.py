@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.core.conditions import Condition
-from fsspeckit.core.planning import read_footers
+from fsspeckit.core.keys import are_comparable, common_type, family
 from fsspeckit.datasets.pipeline.reading import partition_schema
 from fsspeckit.datasets.pipeline.target_checks import read_checked_target
-from fsspeckit.errors import UnreadableFileError
+from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,15 +28,19 @@ def read_selected_target(
 
     Raises:
         InvalidArgumentError: If the condition cannot be understood, or does not fit the columns.
-        UnreadableFileError: If a file is not Parquet and ``strict``, or none is.
+        SchemaMismatchError: If files have other columns, or types that cannot be compared.
+        UnreadableFileError: If a file is not Parquet and ``strict``.
     """
     root, files = storage.root, snapshot.listing.files
-    stored = _first_schema(root, files)
+    # Twice: which statistics are needed is known once the columns are.
+    readable = [footer for footer in read(root, files, ()) if footer.error is None]
+    stored = _unified_schema(root, readable)
     parts = partition_schema([root.relative(file.path) for file in files])
     only_in_paths = [field for field in parts if field.name not in stored.names]
-    # A column that is in both must agree with its path, and has the type of the file.
+    # A column that is in both must agree with its path, and has the type of the files.
     typed = [stored.field(f.name) if f.name in stored.names else f for f in parts]
     condition = Condition.of(where, pa.schema([*stored, *only_in_paths]))
+    _check_everywhere(root, readable, condition, parts.names)
 
     def read_more(
         root: Root, files: Sequence[DataFile], columns: Iterable[str] | None
@@ -49,12 +53,38 @@ def read_selected_target(
     return target, condition
 
 
-def _first_schema(root: Root, files: Sequence[DataFile]) -> pa.Schema:
-    """Return the columns of the first file that can be read."""
-    error = None
-    for file in files:
-        (footer,) = read_footers(root, [file], ())
-        if footer.error is None:
-            return footer.schema
-        error = error or footer.error
-    raise UnreadableFileError(f"no file of the dataset is readable as Parquet: {error}")
+def _unified_schema(root: Root, footers: Sequence[FileFooter]) -> pa.Schema:
+    """Return the columns of all files, each with a type for the values of every file."""
+    fields: dict[str, pa.Field] = {}
+    for footer in {id(one.schema): one for one in footers}.values():
+        for field in footer.schema:
+            known = fields.get(field.name, field)
+            fields[field.name] = known.with_type(_shared_type(root, footer, known, field))
+    return pa.schema(list(fields.values()))
+
+
+def _shared_type(root: Root, footer: FileFooter, known: pa.Field, field: pa.Field) -> pa.DataType:
+    if known.type.equals(field.type) or pa.types.is_null(field.type):
+        return known.type
+    if pa.types.is_null(known.type):
+        return field.type
+    if family(known.type) is None or not are_comparable(known.type, field.type):
+        raise SchemaMismatchError(
+            f"the column {field.name!r} is {field.type} in "
+            f"{root.to_user_path(footer.file.path)!r} and {known.type} in another file: one "
+            "condition cannot be about both.\nHint: rewrite the files that have the wrong type."
+        )
+    return common_type(known.type, field.type)
+
+
+def _check_everywhere(
+    root: Root, footers: Sequence[FileFooter], condition: Condition, parts: Sequence[str]
+) -> None:
+    """Refuse a condition about a column that a file does not have."""
+    for footer in {id(one.schema): one for one in footers}.values():
+        known = {*footer.schema.names, *parts}
+        if missing := [name for name in condition.columns if name not in known]:
+            raise SchemaMismatchError(
+                f"{root.to_user_path(footer.file.path)!r} has no column {missing[0]!r}, which the "
+                "condition is about.\nHint: rewrite the files so that all have the same columns."
+            )

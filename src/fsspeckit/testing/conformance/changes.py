@@ -19,6 +19,7 @@ from fsspeckit.errors import (
     NullKeyError,
     PartitionMoveError,
     RewriteLimitError,
+    SchemaMismatchError,
 )
 from fsspeckit.storage import history
 from fsspeckit.testing.conformance.merging import EVERY_STORE, three_files
@@ -110,6 +111,13 @@ class DeleteTests:
         target.write("a.parquet", numbers(1, None, 2))
         target.refuses(NullKeyError, keys(None), "delete")
         assert target.merge(keys(None), "delete", null_keys="match").deleted == 1
+
+    def test_a_key_column_without_a_type_and_a_bloom_filter(self, target: Target) -> None:
+        untyped = pa.table({"id": pa.nulls(1), "v": ["old"]})
+        blooms = {"id": {"ndv": 10, "fpp": 0.01}}
+        target.write("b.parquet", untyped, bloom_filter_options=blooms, write_statistics=False)
+        target.write("a.parquet", numbers(1, 2))
+        assert target.io.delete([1], target.store.path, "id").deleted == 1
 
     def test_a_delete_can_be_planned_and_executed(self, target: Target) -> None:
         three_files(target)
@@ -237,6 +245,35 @@ class DeleteWhereTests:
         target.write("a.parquet", table, use_deprecated_int96_timestamps=True)
         self.delete(target, "at < TIMESTAMP '2020-01-02 00:00:00Z'", [2])
 
+    @pytest.mark.parametrize(
+        ("where", "left"),
+        [("x < 3000000000", [3]), ("x > 3000000000", [1, 2, 4]), ("x = 4000000000", [1, 2, 4])],
+    )
+    def test_types_of_all_files_count(self, target: Target, where: str, left: list[int]) -> None:
+        target.write("a.parquet", pa.table({"id": [1, 2], "x": pa.array([1, 2], pa.int32())}))
+        target.write("b.parquet", pa.table({"id": [3, 4], "x": [4_000_000_000, 5]}))
+        self.delete(target, where, left)
+
+    @pytest.mark.parametrize(
+        ("where", "left"), [("x = 'gone'", [1, 3]), ("NOT (x <=> 'gone')", [2])]
+    )
+    def test_a_file_without_a_type_has_that_of_others(
+        self, target: Target, where: str, left: list[int]
+    ) -> None:
+        target.write("a.parquet", pa.table({"id": [1], "x": pa.nulls(1)}))
+        target.write("b.parquet", pa.table({"id": [2, 3], "x": ["gone", "x"]}))
+        self.delete(target, where, left)
+
+    def test_a_column_that_a_file_does_not_have_is_refused(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        target.write("b.parquet", pa.table({"id": [2], "x": [1]}))
+        with pytest.raises(SchemaMismatchError, match=r"a\.parquet.*'x'"):
+            self.delete(target, "x = 1", [])
+
+    def test_a_condition_without_columns(self, target: Target) -> None:
+        three_files(target)
+        self.delete(target, pc.scalar(True), [])
+
     def test_limits_of_a_rewrite_hold(self, target: Target) -> None:
         three_files(target)
         with pytest.raises(RewriteLimitError):
@@ -288,6 +325,13 @@ class DeleteWhenTests:
             marked([1], [True]), target.store.path, "upsert", ["id"], delete_when="gone"
         )
         assert (result.inserted, result.not_found) == (0, 1)
+
+    @CHANGING
+    def test_every_row_is_deleted_and_one_key_is_not_there(
+        self, target: Target, strategy: str
+    ) -> None:
+        target.write("a.parquet", numbers(1, 2))
+        target.merge(marked([1, 2, 3], [True] * 3), strategy, delete_when="gone")
 
     def test_a_row_that_deletes_ignores_its_partition(self, target: Target) -> None:
         """A feed often has nothing but the key in such a row."""
@@ -374,6 +418,15 @@ class OnlyNewerTests:
         target.write("a.parquet", versions([1, 2, 3], [middle, middle, middle]))
         result = target.merge(versions([1, 2, 3], [low, middle, high], v="new"), only_newer="at")
         assert (result.late, result.updated) == (2, 1)
+
+    def test_values_are_compared_as_they_are_stored(self, target: Target) -> None:
+        """The greatest timestamp of microseconds is beyond those of nanoseconds."""
+        days = [dt.datetime(9999, 12, 31), dt.datetime(2020, 1, 1)]
+        target.write("a.parquet", versions([1, 2], pa.array(days, pa.timestamp("us"))))
+        later = pa.array([dt.datetime(2020, 1, 2)] * 2, pa.timestamp("ns"))
+        source = versions([1, 2], later, v="new")
+        result = target.io.merge(source, target.store.path, "update", ["id"], only_newer="at")
+        assert (result.late, result.updated) == (1, 1)
 
     def test_null_loses_against_every_value(self, target: Target) -> None:
         at = pa.array([None, None, 1], pa.int64())
