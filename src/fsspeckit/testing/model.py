@@ -88,11 +88,12 @@ def merge_rows(  # noqa: PLR0913
         if key not in changing:
             rows += [] if "delete others" in does else [row]
         elif only_newer and rank(changing[key][only_newer]) <= rank(row[only_newer]):
-            rows, late = [*rows, row], late + 1
+            rows.append(row)
+            late += 1
         elif key in kept:
-            rows, updated = [*rows, kept[key]], updated + 1
+            rows.append(kept[key])
+            updated += 1
     unknown = new.keys() - dict(old).keys()
-    added = [kept[key] for key in new if key in unknown & kept.keys() and "insert" in does]
+    added = [row for key, row in kept.items() if key in unknown and "insert" in does]
     not_found = len(unknown) - len(added) if "update" in does else 0
-    gone = len(old) - len(rows)
-    return ModelResult([*rows, *added], len(added), updated, gone, late, not_found)
+    return ModelResult([*rows, *added], len(added), updated, len(old) - len(rows), late, not_found)
