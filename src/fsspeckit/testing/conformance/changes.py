@@ -320,11 +320,12 @@ class DeleteWhenTests:
         counted = {"inserted": 1, "updated": 1, "deleted": 1, "not_found": 0}
         assert dict(entry.counts) == counted
 
-    def test_a_source_of_deletes_alone_creates_an_empty_dataset(self, target: Target) -> None:
+    def test_a_source_of_deletes_alone_creates_no_dataset(self, target: Target) -> None:
         result = target.io.merge(
             marked([1], [True]), target.store.path, "upsert", ["id"], delete_when="gone"
         )
         assert (result.inserted, result.not_found) == (0, 1)
+        assert data_files(target.store.tree()) == []
 
     @CHANGING
     def test_every_row_is_deleted_and_one_key_is_not_there(
