@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsspeckit.core.keys import as_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
+    DEFAULT_RETENTION,
+    ChangeOptions,
     FileOptions,
     MergeOptions,
     WriteOptions,
@@ -26,6 +28,7 @@ from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from typing import Unpack
 
     import pyarrow as pa
@@ -301,6 +304,118 @@ class DatasetIO:
         options = MergeOptions.of_delete(keys, key_columns, where, **arguments)
         storage, source = self._open(options.keys_of(keys), path, filesystem)
         return plan_merge(self._engine, storage, source, options)
+
+    def apply_changes(  # noqa: PLR0913 - one signature for every engine
+        self,
+        changes: Any,
+        path: str,
+        keys: str | Sequence[str],
+        sequence_by: str,
+        apply_as_deletes: str | pc.Expression | None = None,
+        *,
+        except_column_list: str | Sequence[str] | None = None,
+        column_list: str | Sequence[str] | None = None,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
+        tombstone_retention: timedelta = DEFAULT_RETENTION,
+        partition_by: str | Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        schema: pa.Schema | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        key_index: bool | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Apply a feed of changes, in whatever order and batches they arrive.
+
+        The rows are those that the changes give in the order of their sequence. A change that is
+        older than the row it would change, or than the deletion of its key, has no effect. The
+        names of the arguments are those of Spark's AUTO CDC.
+
+        Args:
+            changes: The changes, as ``data`` of :meth:`merge`. Each has a key, a sequence, and the
+                values of all columns that are stored; one that deletes needs only the first two.
+            path: The dataset's directory, path or URL. It is created if it does not exist.
+            keys: The columns that identify a row.
+            sequence_by: The column that orders the changes of a key. Its values must differ; of
+                two changes with the same one, a deletion wins, else any of them.
+            apply_as_deletes: Which changes delete, as SQL text or a pyarrow expression, see
+                :doc:`conditions </concepts/conditions>`; None if none does.
+            except_column_list: Columns of the changes that are not stored.
+            column_list: The columns that are stored, if not all.
+            stored_as_scd_type: 1 keeps the last version of each row, and has to store
+                ``sequence_by``. 2 keeps every version, with the sequences from which and until
+                which it held in ``__START_AT`` and ``__END_AT``.
+            tombstone_retention: How long a deleted key is remembered, so that a change that is
+                older than the deletion, and arrives later, does not bring the row back.
+            partition_by: The partition columns of a new dataset.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            compression: As for :meth:`merge`, like all others.
+            max_rows_per_file: No new file gets more rows.
+            row_group_size: No new row group gets more rows.
+            schema: The schema that the changes are converted to first.
+            bloom_columns: The columns of new files that get bloom filters.
+            key_index: Whether the dataset gets or loses a key index.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is; it is applied once.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Counts of rows, and every file with what happened to it. ``late`` counts rows that stay
+            because they are newer than a change, and changes that are older than the deletion of
+            their key.
+
+        Raises:
+            ValueError: If an argument or the changes are invalid; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the changes are committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> feed = pa.table(
+            ...     {"id": [1, 2, 1], "v": ["a", "b", None], "seq": [1, 2, 3], "op": list("ccd")}
+            ... )
+            >>> how = dict(apply_as_deletes="op = 'd'", except_column_list="op")
+            >>> io.apply_changes(feed, "memory://doc-changes", "id", "seq", **how).inserted
+            1
+            >>> late = pa.table({"id": [1], "v": ["late"], "seq": [2], "op": ["u"]})
+            >>> io.apply_changes(late, "memory://doc-changes", "id", "seq", **how).late
+            1
+            >>> io.read_dataset("memory://doc-changes").to_pylist()
+            [{'id': 2, 'v': 'b', 'seq': 2}]
+        """
+        feed = ChangeOptions.of(
+            keys,
+            sequence_by,
+            apply_as_deletes,
+            column_list,
+            except_column_list,
+            stored_as_scd_type,
+            tombstone_retention,
+        )
+        options = MergeOptions.of_changes(
+            feed,
+            partition_by=partition_by,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            schema=schema,
+            bloom_columns=bloom_columns,
+            key_index=key_index,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+        storage, data = self._open(changes, path, filesystem)
+        return run_merge(self._engine, storage, data, options)
 
     @parameters_of(merge)
     def plan_merge(

@@ -1,4 +1,4 @@
-"""The contract of an engine: seven small questions about data. Decisions are made elsewhere."""
+"""The contract of an engine: ten small questions about data. Decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fsspeckit.core.conditions import Condition
-    from fsspeckit.core.keys import SourceKeys
+    from fsspeckit.core.keys import KeyColumn, SourceKeys
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
@@ -40,6 +40,10 @@ class Source(Protocol):
 
     schema: pa.Schema
     num_rows: int
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        ...
 
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -113,6 +117,47 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
             InvalidArgumentError: If it is of a kind that the engine does not know.
             SchemaMismatchError: If it does not fit the schema that the caller gave.
         """
+        ...
+
+    def transform(
+        self,
+        source: SourceT,
+        task: Callable[[pa.Table], pa.Table],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SourceT:
+        """Return what a function makes of the rows of a source, as a source.
+
+        It is called for pieces of any size, in any process, and for a table without rows.
+        """
+        ...
+
+    def combine(
+        self,
+        left: SourceT,
+        right: SourceT,
+        task: Callable[[pa.Table, pa.Table], pa.Table],
+        keys: Sequence[KeyColumn],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SourceT:
+        """Return what a function makes of the rows of two sources, as a source.
+
+        It is called for all rows with some keys of both, in any process, and for tables without
+        rows.
+        """
+        ...
+
+    def matched_rows(
+        self,
+        source: SourceT,
+        target: Target,
+        matches: Matches[PositionsT],
+        schema: pa.Schema,
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SourceT:
+        """Return the target rows that match, as a source with the columns of the schema."""
         ...
 
     def footers(

@@ -6,7 +6,14 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
-from fsspeckit.storage.commit.log import CommitFacts, Skipped, Transaction, pending_numbers
+from fsspeckit.storage.commit.log import (
+    CommitFacts,
+    Skipped,
+    TombstoneFile,
+    Tombstones,
+    Transaction,
+    pending_numbers,
+)
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
@@ -15,6 +22,7 @@ from fsspeckit.storage.commit.recovery import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
+from fsspeckit.storage.commit.tombstones import TombstoneChange, read_tombstones
 from fsspeckit.storage.commit.transaction import (
     CommitOutcome,
     FileChanges,
@@ -86,6 +94,9 @@ __all__ = [
     "Stage",
     "StagedFile",
     "Storage",
+    "TombstoneChange",
+    "TombstoneFile",
+    "Tombstones",
     "Transaction",
     "TransactionLimits",
     "WorkerStage",
@@ -110,6 +121,7 @@ __all__ = [
     "pending_numbers",
     "read_range",
     "read_tail",
+    "read_tombstones",
     "recover",
     "recover_storage",
     "stable_files",

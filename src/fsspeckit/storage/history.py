@@ -70,6 +70,13 @@ class HistoryEntry(Displayed):
     purged: bool = False
     """Whether it emptied the trash."""
 
+    tombstones: int | None = None
+    """How many deleted keys are remembered after it, for changes that are late; None if it did not
+    change them."""
+
+    tombstone_seconds: float | None = None
+    """How long they are kept; None if it did not change them."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -86,6 +93,9 @@ class HistoryEntry(Displayed):
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
         batch = f", transaction {self.transaction}" if self.transaction else ""
         batch += ", purged" if self.purged else ""
+        if self.tombstones is not None and self.tombstone_seconds is not None:
+            days = self.tombstone_seconds / 86400
+            batch += f", {counted(self.tombstones, 'tombstone')} for {days:g} days"
         return f"{self.strategy}{keys}{batch}"
 
     @property
@@ -196,6 +206,9 @@ def history_of(storage: Storage) -> History:
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
     so_far = completion or Completion(record.publish, record.seconds)
+    left = record.tombstones
+    if left is not None and left.commit != record.number:
+        left = None  # of an earlier commit
     return HistoryEntry(
         number=record.number,
         time=record.time,
@@ -213,4 +226,6 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         notes=so_far.notes,
         transaction=record.transaction,
         purged=record.facts.purge,
+        tombstones=None if left is None else left.rows,
+        tombstone_seconds=None if left is None else left.seconds,
     )

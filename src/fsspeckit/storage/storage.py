@@ -10,6 +10,7 @@ readers take hidden files below a root for data::
         footers.arrow                summaries of footers; may be deleted at any time
         keys.index                   the key index: where the fingerprints of each file are
         keys/<id>.keys               fingerprints of keys; may be deleted at any time
+        tombstones/0000000007_<id>.arrow  keys that a change feed has deleted, written by commit 7
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
@@ -84,6 +85,11 @@ class ControlDirectory:
     def key_segments(self) -> str:
         """The directory of the fingerprints that the key index refers to."""
         return self.at("keys")
+
+    @property
+    def tombstones(self) -> str:
+        """The directory of the keys that change feeds have deleted."""
+        return self.at("tombstones")
 
     @property
     def commits(self) -> str:

@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import cast_table, int96_keys, naming_damage, open_data_file
+from fsspeckit.core.arrow_compat import (
+    cast_table,
+    int96_columns,
+    int96_keys,
+    naming_damage,
+    open_data_file,
+    physical_types,
+    take_rows,
+)
 from fsspeckit.core.keys import (
     KeyIndex,
     SourceKeys,
@@ -30,7 +38,8 @@ from fsspeckit.core.keys import (
 )
 from fsspeckit.core.parquet import KeyPrefilter, PrefilteredRows, prefilter_chunk
 from fsspeckit.core.planning import parse_hive_partition_path, parse_partition_values, read_footer
-from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.core.schema_conform import conform_table
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage import DataFile, open_root, read_range
 
 if TYPE_CHECKING:
@@ -360,6 +369,38 @@ def _condition_columns(
             columns |= {name: pa.repeat(value, rows) for name, value in constants.items()}
             # A table without columns would have no rows.
             yield group, pa.table(columns or {"": pa.nulls(rows)})
+
+
+def read_positions(target: Target, number: int, positions: Rows, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a file at some positions, with the columns of a schema.
+
+    Raises:
+        SchemaMismatchError: If the file stores INT96 timestamps, which may not fit a unit.
+    """
+    footer = target.footers[number]
+    names = [name for name in schema.names if name in footer.schema.names]
+    stored = pa.schema([footer.schema.field(name) for name in names])
+    starts = row_group_starts(footer)
+    groups = np.searchsorted(starts, positions, side="right") - 1
+    parts = [stored.empty_table()]
+    path = footer.file.path
+    with open_data_file(target.root, path) as file, naming_damage(target.root, path):
+        if int96 := int96_columns(file.schema_arrow, physical_types(file.schema)):
+            raise SchemaMismatchError(
+                f"{target.root.to_user_path(path)!r} stores {sorted(int96)[0]!r} as INT96, which "
+                "versions of rows cannot have.\nHint: rewrite the file with another type."
+            )
+        for group in np.unique(groups).tolist():
+            # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
+            table = file.read_row_group(group, columns=names).select(names)
+            rows = positions[groups == group] - starts[group]
+            parts.append(take_rows(cast_table(table, stored), pa.array(rows)))
+    found = pa.concat_tables(parts).unify_dictionaries()
+    for name in schema.names:
+        if name not in names and name in target.partitions:
+            value = target.partitions[name].values[number]
+            found = found.append_column(name, pa.repeat(value, found.num_rows))
+    return conform_table(found, schema)
 
 
 def row_group_starts(footer: FileFooter) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
 from fsspeckit.datasets.pipeline.merge import (
     get_planned_merge,
     plan_merge,
@@ -45,8 +46,10 @@ from fsspeckit.datasets.pipeline.write import WriteDatasetResult, run_clear, run
 from fsspeckit.display import Progress
 
 __all__ = [
+    "DEFAULT_RETENTION",
     "DEFAULT_SOURCE_LIMITS",
     "ArrowSource",
+    "ChangeOptions",
     "FileOptions",
     "MemorySource",
     "MergeOptions",

@@ -31,6 +31,7 @@ from fsspeckit.core.planning import (
     read_footers,
 )
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
+from fsspeckit.datasets.pipeline.changes import ChangeFeed
 from fsspeckit.datasets.pipeline.selection import read_selected_target
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
@@ -105,7 +106,7 @@ def plan_merge(
         made = run_with_retries(storage, draft, _snapshot_to_read).plan
         kept = replace(options, progress=None)
         origin = PlannedMerge(
-            engine.name, storage, kept, merge.source, stage, stack.pop_all().close
+            engine.name, storage, kept, merge.source, stage, merge.feed, stack.pop_all().close
         )
         return replace(made, origin=origin, notes=(f"would be {skipped.note}",) if skipped else ())
 
@@ -119,7 +120,7 @@ def run_plan(
     with reporting(progress) as report:
         # The staging directory of the plan: an engine writes new files beside the staged source.
         merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
-        merge.source = kept.source
+        merge.source, merge.feed = kept.source, kept.feed
         result = _run_reviewed(merge, kept, plan)
     kept.release()
     return result
@@ -182,6 +183,7 @@ class PlannedMerge:
     options: MergeOptions
     source: Source
     stage: OpenStage
+    feed: ChangeFeed[Any] | None
     release_source: InitVar[Callable[[], None]]
 
     def __post_init__(self, release_source: Callable[[], None]) -> None:
@@ -195,7 +197,7 @@ class PlannedMerge:
     def release(self) -> None:
         """Release the source."""
         self._release()
-        del self.source, self.stage
+        del self.source, self.stage, self.feed
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self  # a copy of a plan executes the same merge
@@ -292,6 +294,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._index: StoredKeyIndex | None = None
         self._index_notes: list[str] = []
         self.source: SourceT
+        self.feed: ChangeFeed[SourceT] | None = None
         self._attempt: _Attempt[PositionsT]
 
     def take(self, data: Any) -> None:
@@ -304,8 +307,12 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 keep=self._options.only_plans,
                 progress=self._phases.report,
             )
+            if self._options.changes is not None:
+                feed = (self._engine, self._storage, self._stage, self._options)
+                self.feed = ChangeFeed(*feed, self._phases.report)
+                self.source = self.feed.take(self.source)
         available = self.source.schema.names
-        if self._options.where is None:
+        if self._options.where is None and self._options.changes is None:
             check_columns("key_columns", self._options.key_columns, available)
         if self._options.order_by:
             check_columns("order_by", self._options.order_by, available)
@@ -323,7 +330,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         change = self._prepare(snapshot)
         transaction = self._options.transaction
         is_recorded = transaction is not None or self._options.purge
-        if not change.adds and not change.removes and not is_recorded:
+        if change.is_empty and not is_recorded:
             self._update_index()
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
@@ -390,10 +397,12 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         if self._options.where is not None:
             return self._plan_condition(snapshot, strict)
         with self._phases.timed("plan"):
+            if self.feed is not None:
+                self.source = self.feed.rows_at(snapshot, partial(self._read_target, strict=strict))
             target = self._target(snapshot, strict)
             self._index = self._open_index(target)
             if not self.source.num_rows and not self._options.deletes:
-                strategy = self._options.strategy.value
+                strategy = self._options.name
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
             self._check_source(target)
@@ -405,7 +414,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             draft = plan_files(
                 searched,
                 keys,
-                self._options.strategy.value,
+                self._options.name,
                 trust_partitions=self._options.trust_partitions,
                 snapshot=snapshot,
                 index=self._index,
@@ -456,10 +465,15 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         schema = self.source.schema
         if self._options.only_keys:
             schema = pa.schema([schema.field(name) for name in self._options.key_columns])
+        return self._read_target(snapshot, self._options.key_columns, schema, strict=strict)
+
+    def _read_target(
+        self, snapshot: Snapshot, key_columns: Sequence[str], schema: pa.Schema, *, strict: bool
+    ) -> Target:
         return read_checked_target(
             self._storage,
             snapshot,
-            self._options.key_columns,
+            key_columns,
             schema,
             self._options.partition_columns,
             self._known.reader(partial(self._engine.footers, stage=self._stage)),
@@ -560,20 +574,26 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         replaced = {file.final: footers[old] for old, (file, _) in attempt.rewritten.items()}
         if self._index is not None:
             self._index.add(adds, replaced)
-        return FileChanges(adds, [*attempt.rewritten, *attempt.removed])
+        tombstones = None if self.feed is None else self.feed.tombstones()
+        return FileChanges(adds, [*attempt.rewritten, *attempt.removed], tombstones)
 
     def facts(self) -> CommitFacts:
         """Return what the commit record says about this merge."""
         counts = self._counts()
         return CommitFacts(
             engine=self._engine.name,
-            strategy=self._options.strategy.value,
+            strategy=self._options.name,
             key_columns=self._options.key_columns,
             counts={name: counts[name] for name in self._counted},
             started=self._started,
-            source_rows=self.source.num_rows,
+            source_rows=self._source_rows,
             purge=self._options.purge,
         )
+
+    @property
+    def _source_rows(self) -> int:
+        """Return the rows that the caller passed."""
+        return self.source.num_rows if self.feed is None else self.feed.count
 
     @property
     def _counted(self) -> tuple[str, ...]:
@@ -595,7 +615,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             "inserted": inserted,
             "updated": sum(one.replaced_rows for one in done),
             "deleted": deleted + sum(one.deleted_rows for one in done),
-            "late": sum(one.late_rows for one in done),
+            "late": sum(one.late_rows for one in done) + (self.feed.late if self.feed else 0),
             "not_found": unmatched - inserted if self._options.updates else 0,
         }
 
@@ -610,8 +630,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             for operation in ("rewritten", "inserted", "preserved")
         }
         return MergeResult(
-            strategy=self._options.strategy.value,
-            source_count=self.source.num_rows,
+            strategy=self._options.name,
+            source_count=self._source_rows,
             target_count_before=counts["before"],
             target_count_after=counts["before"] + counts["inserted"] - counts["deleted"],
             inserted=counts["inserted"],
@@ -632,7 +652,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """
         with self._phases.timed("plan"):
             files = run_with_retries(self._storage, self._present_files, _snapshot_to_read)
-        facts = skipped.facts or CommitFacts(strategy=self._options.strategy.value)
+        facts = skipped.facts or CommitFacts(strategy=self._options.name)
         rows = sum(file.row_count for file in files)
         return MergeResult(
             strategy=facts.strategy,

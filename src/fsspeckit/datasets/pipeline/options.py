@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
+from fsspeckit.core.changes import MARK
 from fsspeckit.core.keys import as_keys, as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.datasets.pipeline.changes import ChangeOptions
     from fsspeckit.display import Progress
 
 WriteMode = Literal["append", "overwrite"]
@@ -182,6 +184,9 @@ class MergeOptions:
     where: Any = None
     """The condition whose rows are deleted, as text or an expression, instead of keys."""
 
+    changes: ChangeOptions | None = None
+    """How the source is a change feed, if it is one."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -230,6 +235,31 @@ class MergeOptions:
         given = [] if where is not None else key_columns
         return cls.of(strategy="delete", key_columns=given, where=where, **arguments)
 
+    @classmethod
+    def of_changes(cls, changes: ChangeOptions, **arguments: Any) -> Self:
+        """Make options of what a caller may pass to ``apply_changes``."""
+        deciding: dict[str, Any] = {}
+        if not changes.keeps_versions:
+            # Of two changes with one sequence, a deletion wins.
+            marks = () if changes.apply_as_deletes is None else (MARK,)
+            deciding = {
+                "only_newer": changes.sequence_by,
+                "order_by": (changes.sequence_by, *marks),
+                "delete_when": MARK if marks else None,
+            }
+        return cls.of(
+            strategy="upsert",
+            key_columns=changes.merge_keys,
+            changes=changes,
+            **deciding,
+            **arguments,
+        )
+
+    @property
+    def name(self) -> str:
+        """What the call is named in results and in the history."""
+        return self.strategy.value if self.changes is None else "apply_changes"
+
     def keys_of(self, given: Any) -> Any:
         """Return keys as data; for a condition, data without rows."""
         return as_keys(given, self.key_columns) if self.where is None else pa.table({})
@@ -270,7 +300,8 @@ class MergeOptions:
                 f"Hint: leave out {name}, or use upsert.",
                 argument=name,
             )
-        if name == "delete_when" and column in (*self.key_columns, *self.order_by):
+        used = () if self.changes is not None else (*self.key_columns, *self.order_by)
+        if name == "delete_when" and column in used:
             raise InvalidArgumentError(
                 f"delete_when {column!r} cannot be a key column or a column to order by: it is "
                 "not stored.",

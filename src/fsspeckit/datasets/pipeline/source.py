@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 import weakref
 from collections import Counter
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ from fsspeckit.core.schema_conform import (
 from fsspeckit.datasets.pipeline.reading import has_reserved_names, partition_schema, plain_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from fsspeckit.storage import (
+    STAGED_SUFFIX,
     arrow_filesystem,
     check_readable,
     list_files,
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
-_SPILL_NAME = "source.staged"
 
 _SCALARS = (str, bytes, bool, Number, date, time, timedelta, np.generic)
 _LISTS = (list, tuple, np.ndarray)
@@ -538,10 +539,11 @@ def _spill(
     temporary = None
     opened = stage()
     if opened.storage.root.is_local:
-        path = f"{opened.path}/{_SPILL_NAME}"
+        # A name of its own: what is made of a source may be spilled, too.
+        path = f"{opened.path}/source-{uuid.uuid4().hex}{STAGED_SUFFIX}"
     else:
         temporary = tempfile.mkdtemp(prefix="fsspeckit-")
-        path = f"{temporary}/{_SPILL_NAME}"
+        path = f"{temporary}/source{STAGED_SUFFIX}"
     plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(path, schema, **plain) as writer:
         most = (limits.max_spill_rows, limits.max_spill_bytes)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import take_rows
+from fsspeckit.core.keys import canonical_keys, key_fingerprints
 from fsspeckit.core.matching import (
     IndexedKeys,
     Positions,
@@ -18,6 +19,7 @@ from fsspeckit.core.matching import (
     key_and_order_columns,
     moving_keys,
     prefilter_for,
+    read_positions,
     selected_positions,
 )
 from fsspeckit.core.planning import read_footers
@@ -27,6 +29,7 @@ from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
     ArrowSource,
+    MemorySource,
     open_source,
     stored_columns,
 )
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
@@ -54,6 +58,9 @@ _REWRITE_WORKERS = min(4, os.cpu_count() or 1)
 _MAX_REWRITE_BYTES = 256 * 1024 * 1024
 _DECODED_PER_ENCODED = 4
 _SAMPLES = 5
+_SHARE_ROWS = 1_000_000
+"""Rows of sources on disk that are brought together at a time."""
+
 _NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -88,6 +95,65 @@ class ArrowEngine:
     ) -> ArrowSource:
         """Take the data: as it is if in memory and not to be kept, else read once."""
         return open_source(data, stage, self._filesystem, schema, keep=keep, limits=self._limits)
+
+    def transform(
+        self,
+        source: ArrowSource,
+        task: Callable[[pa.Table], pa.Table],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> ArrowSource:
+        """Call the function piece by piece; a source in memory is one."""
+        schema = task(source.schema.empty_table()).schema
+        return self._collect(schema, map(task, source.batches()), stage)
+
+    def combine(
+        self,
+        left: ArrowSource,
+        right: ArrowSource,
+        task: Callable[[pa.Table, pa.Table], pa.Table],
+        keys: Sequence[KeyColumn],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> ArrowSource:
+        """Call the function once, or if the sources are not in memory for one share of the keys
+        after the other.
+        """
+        schema = task(left.schema.empty_table(), right.schema.empty_table()).schema
+        both = (left, right)
+        rows = sum(one.num_rows for one in both if not isinstance(one, MemorySource))
+        shares = -(-rows // _SHARE_ROWS) or 1
+        pieces = (
+            task(*(pa.concat_tables(_share(one, keys, number, shares)) for one in both))
+            for number in range(shares)
+        )
+        return self._collect(schema, pieces, stage)
+
+    def matched_rows(
+        self,
+        source: ArrowSource,
+        target: Target,
+        matches: Matches[ArrowPositions],
+        schema: pa.Schema,
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> ArrowSource:
+        """Read file after file."""
+        numbers = {footer.file.path: number for number, footer in enumerate(target.footers)}
+        found = (
+            read_positions(target, numbers[path], match.positions, schema)
+            for path, match in matches.positions.files.items()
+            if len(match.positions)
+        )
+        return self._collect(schema, found, stage)
+
+    def _collect(
+        self, schema: pa.Schema, tables: Iterable[pa.Table], stage: OpenStage
+    ) -> ArrowSource:
+        """Make a source of tables, in memory while they are small."""
+        batches = (batch for table in tables for batch in table.cast(schema).to_batches())
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        return open_source(reader, stage, limits=self._limits)
 
     def footers(
         self,
@@ -241,6 +307,19 @@ class ArrowEngine:
                 new_files.write(batch)
             start = end
         return new_files.finish()
+
+
+def _share(
+    source: ArrowSource, keys: Sequence[KeyColumn], number: int, shares: int
+) -> list[pa.Table]:
+    """Return the rows whose keys belong to one of several shares."""
+    tables = [source.schema.empty_table(), *source.batches()]
+    if shares == 1:
+        return tables
+    return [
+        table.filter(pa.array(key_fingerprints(canonical_keys(table, keys)) % shares == number))
+        for table in tables
+    ]
 
 
 def _matches(

@@ -3,8 +3,9 @@
 A record is complete or absent, numbered, and never changed. It carries a checksum over its own
 content: recovery acts on what a record says, so it must recognise a damaged one.
 
-A record also carries the last version of each application whose batches are numbered. So the newest
-record answers whether a transaction is committed; records that do not say it are looked past.
+A record also carries what must survive it: the last version of each application whose batches are
+numbered, and the names of the files of tombstones. So the newest record answers whether a
+transaction is committed; records that do not say it are looked past.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import time
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +24,7 @@ from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, Transacti
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
@@ -107,6 +109,37 @@ class RecordedTransaction:
     """The number of its commit."""
 
     run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneFile:
+    """A file with keys that a change feed has deleted; it is never changed."""
+
+    name: str
+    """Its name in the control directory's ``tombstones``; it begins with the commit's number."""
+
+    rows: int
+    newest: float
+    """When the newest of them was deleted, in seconds since 1970."""
+
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """The keys that change feeds have deleted, as records carry them."""
+
+    files: tuple[TombstoneFile, ...] = ()
+    seconds: float = 0.0
+    """How long each is kept."""
+
+    commit: int = 0
+    """The number of the commit that changed them last."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are in all files."""
+        return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +263,9 @@ class CommitRecord:
     """By application: what is committed, this commit included. None if the record does not say,
     as those of older writers: what earlier records say still holds then."""
 
+    tombstones: Tombstones | None = None
+    """The deleted keys that are remembered after this commit. None if the record does not say."""
+
     @property
     def transaction(self) -> Transaction | None:
         """The transaction of this very commit."""
@@ -300,6 +336,8 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
     if record.transactions is not None:
         known = record.transactions.items()
         content["transactions"] = {application: asdict(each) for application, each in known}
+    if record.tombstones is not None:
+        content["tombstones"] = asdict(record.tombstones)
     storage.backend.create(storage.control.record(record.number), encode_document(FORMAT, content))
 
 
@@ -394,50 +432,75 @@ def _check_not_reset(transaction: Transaction, recorded: RecordedTransaction) ->
         )
 
 
-def known_transactions(
-    storage: Storage, number: int, transaction: Transaction | None
-) -> dict[str, RecordedTransaction] | None:
-    """Return the last version of each application that is committed up to this commit.
+class RecordedState:
+    """What the records up to a commit say that outlives them; each record is read once.
 
-    None only if there is no transaction to check, and the last record does not say it. The next
-    transaction looks past that record and the one to be written. So a commit without a transaction
-    costs one read, however many records of older writers there are.
+    A commit that asks for neither transactions nor tombstones looks at the last record only. If
+    that does not say it, the commit carries nothing on, and whoever asks next looks past both. So
+    old callers pay for one read, however many records of older writers there are.
     """
-    if transaction is not None:
-        return _look_back(storage, number)
-    if not number:
-        return {}
-    try:
-        record = read_record(storage, number)
-        is_known = record.transactions is not None and not _is_abandoned(storage, record)
-    except (FileNotFoundError, CorruptRecordError):
-        return None  # the next transaction reports it
-    return dict(record.transactions or {}) if is_known else None
 
+    def __init__(self, storage: Storage, number: int) -> None:
+        self._storage = storage
+        self._number = number
+        self._read = cache(partial(read_record, storage))
 
-def _look_back(storage: Storage, number: int) -> dict[str, RecordedTransaction]:
-    """Return what the newest record says that says it.
+    def transactions(self, *, ask: bool) -> dict[str, RecordedTransaction] | None:
+        """Return the last version of each application that is committed.
 
-    Records older than the retention are not read: what they say would be dropped anyway.
-    """
-    oldest = time.time() - storage.transaction_limits.seconds
-    for each in reversed(numbers(storage)[0]):
-        if each > number:
-            continue
-        record = read_record(storage, each)
-        if record.transactions is not None and not _is_abandoned(storage, record):
-            return dict(record.transactions)
-        if _seconds_of(record.time) < oldest:
-            break
-    return {}
+        None only if the caller does not ``ask``, and the last record does not say it.
+        """
+        seconds = self._storage.transaction_limits.seconds if ask else None
+        record = self._newest(
+            lambda record: record.transactions is not None and not self._is_void(record),
+            seconds,
+        )
+        if record is not None:
+            return dict(record.transactions or {})
+        return {} if ask or not self._number else None
 
+    def tombstones(self, seconds: float | None = None) -> Tombstones | None:
+        """Return the deleted keys that are remembered.
 
-def _is_abandoned(storage: Storage, record: CommitRecord) -> bool:
-    """Whether a record says that its own transaction is committed, but the commit was abandoned."""
-    if record.transaction is None:
-        return False
-    completion = read_completion(storage, record.number)
-    return completion is not None and completion.abandoned
+        ``seconds`` is how long the caller wants to keep them; without it, it does not ask. None
+        only then, and if the last record does not say it.
+        """
+        record = self._newest(
+            lambda record: record.tombstones is not None and not self._is_void(record), seconds
+        )
+        if record is not None:
+            return record.tombstones
+        return Tombstones() if seconds is not None or not self._number else None
+
+    def _newest(
+        self, says: Callable[[CommitRecord], bool], seconds: float | None
+    ) -> CommitRecord | None:
+        """Return the newest record that says it, the last one only if nobody asks."""
+        if seconds is None:
+            try:
+                record = self._read(self._number) if self._number else None
+                return record if record is not None and says(record) else None
+            except (FileNotFoundError, CorruptRecordError):
+                return None  # whoever asks reports it
+        # What older records say would be dropped anyway.
+        oldest = time.time() - seconds
+        for number in reversed(numbers(self._storage)[0]):
+            if number > self._number:
+                continue
+            record = self._read(number)
+            if says(record):
+                return record
+            if _seconds_of(record.time) < oldest:
+                break
+        return None
+
+    def _is_void(self, record: CommitRecord) -> bool:
+        """Whether a record has a transaction or tombstones of its own, but was abandoned."""
+        changed = record.tombstones is not None and record.tombstones.commit == record.number
+        if record.transaction is None and not changed:
+            return False
+        completion = read_completion(self._storage, record.number)
+        return completion is not None and completion.abandoned
 
 
 def with_transaction(
@@ -506,9 +569,11 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         tuple(Add(**_known_fields(Add, add)) for add in content["adds"]),
         tuple(Remove(**_known_fields(Remove, remove)) for remove in content["removes"]),
         _parse_transactions(content.get("transactions")),
+        _parse_tombstones(content.get("tombstones")),
     )
     # A record that was tampered with must not reach outside of staging and root.
-    for name in (record.staging, *(add.staged for add in record.adds)):
+    names = [file.name for file in record.tombstones.files] if record.tombstones else []
+    for name in (record.staging, *(add.staged for add in record.adds), *names):
         check_basename(name)
     for path in record.added + record.removed:
         check_relative(path)
@@ -524,6 +589,17 @@ def _parse_transactions(content: Any) -> dict[str, RecordedTransaction] | None:
         )
         for application, each in dict(content).items()
     }
+
+
+def _parse_tombstones(content: Any) -> Tombstones | None:
+    if content is None:
+        return None
+    files = (_known_fields(TombstoneFile, file) for file in content["files"])
+    return Tombstones(
+        tuple(TombstoneFile(**file) for file in files),
+        float(content["seconds"]),
+        int(content["commit"]),
+    )
 
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,7 @@ from fsspeckit.storage.commit.staging import (
     staging_paths,
     sweep_staging,
 )
+from fsspeckit.storage.commit.tombstones import sweep_tombstones
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.listing import entries_below, list_files
@@ -264,6 +265,8 @@ def complete(
     for place in renamed_staging(staging_names(names), record.staging):
         storage.backend.discard_tree(storage.control.at(place))
     purge_trash(storage, record.number)
+    if not completion.abandoned:
+        sweep_tombstones(storage, record)
     return completion
 
 

@@ -29,9 +29,9 @@ from fsspeckit.storage.commit.log import (
     CommitFacts,
     CommitRecord,
     Completion,
+    RecordedState,
     Remove,
     find_skipped,
-    known_transactions,
     pending_numbers,
     read_completion,
     read_record,
@@ -49,6 +49,7 @@ from fsspeckit.storage.commit.recovery import (
     try_build_swap,
     wait_for_completion,
 )
+from fsspeckit.storage.commit.tombstones import write_tombstones
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import Published, Skipped, Transaction
     from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
+    from fsspeckit.storage.commit.tombstones import TombstoneChange
     from fsspeckit.storage.storage import Storage
 
 _MAX_RETRIES = 3
@@ -64,13 +66,22 @@ _MAX_RETRIES = 3
 
 @dataclass(frozen=True)
 class FileChanges:
-    """The files that a commit adds and removes."""
+    """The files that a commit adds and removes, and the tombstones that it leaves."""
 
     adds: Sequence[StagedFile] = ()
     """Staged files that become part of the dataset."""
 
     removes: Sequence[str] = ()
     """Data files of the snapshot that leave it, as paths below the root or canonical paths."""
+
+    tombstones: TombstoneChange | None = None
+    """What becomes of tombstones; None if the changes do not depend on them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        has_tombstones = self.tombstones is not None and not self.tombstones.is_none
+        return not self.adds and not self.removes and not has_tombstones
 
 
 Replan = Callable[[Snapshot, Difference], FileChanges]
@@ -180,7 +191,7 @@ def find_transaction(storage: Storage, transaction: Transaction | None) -> Skipp
     number, pending = pending_numbers(storage)
     if pending:
         number = take_snapshot(storage).number
-    known = known_transactions(storage, number, transaction)
+    known = RecordedState(storage, number).transactions(ask=True)
     return find_skipped(storage, known, transaction)
 
 
@@ -213,23 +224,27 @@ class _CommitAttempt:
         self._notes += self._storage.prepare()
         adds = self._stage.prepare(self._changes.adds)
         self._phase("verify")
-        is_empty = not adds and not self._removes
-        if is_empty and self._transaction is None and not self._facts.purge:
+        if self._changes.is_empty and self._transaction is None and not self._facts.purge:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with hold_lock(self._storage) as lock:
             current = settled_snapshot(self._storage, lock)
             # The record takes the next number, which no other writer can take as well: so nobody
-            # commits the same transaction after this check.
-            known = known_transactions(self._storage, current.number, self._transaction)
+            # commits the same transaction, or other tombstones, after these checks.
+            state = RecordedState(self._storage, current.number)
+            known = state.transactions(ask=self._transaction is not None)
             skipped = find_skipped(self._storage, known, self._transaction)
             if skipped is not None:
                 commit = skipped.recorded.commit
                 return CommitOutcome(commit, None, retries=self._attempt, skipped=skipped)
             difference = self._snapshot.compare(current)
             self._phase("lock")
-            if difference:
+            change = self._changes.tombstones
+            tombstones = state.tombstones(None if change is None else change.seconds)
+            if difference or (change is not None and change.base != tombstones):
                 return current, difference
             number, now = current.number + 1, timestamp()
+            if change is not None:
+                tombstones = write_tombstones(self._storage, change, number)
             record = CommitRecord(
                 number=number,
                 identifier=uuid.uuid4().hex,
@@ -243,6 +258,7 @@ class _CommitAttempt:
                 transactions=with_transaction(
                     self._storage, known, self._transaction, (now, number)
                 ),
+                tombstones=tombstones,
             )
             return self._commit(record, lock)
 

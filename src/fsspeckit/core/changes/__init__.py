@@ -1,0 +1,37 @@
+"""Changes: a feed of upserts and deletes in any order, as rows that a merge can take."""
+
+from __future__ import annotations
+
+from fsspeckit.core.changes.feed import (
+    END,
+    MARK,
+    START,
+    DropOvertaken,
+    MarkChanges,
+    SelectDeletes,
+    shared_columns,
+)
+from fsspeckit.core.changes.tombstones import (
+    DEFAULT_TOMBSTONE_LIMITS,
+    TombstoneLimits,
+    decode_tombstones,
+    known_tombstones,
+    plan_tombstones,
+)
+from fsspeckit.core.changes.versions import VersionRows
+
+__all__ = [
+    "DEFAULT_TOMBSTONE_LIMITS",
+    "END",
+    "MARK",
+    "START",
+    "DropOvertaken",
+    "MarkChanges",
+    "SelectDeletes",
+    "TombstoneLimits",
+    "VersionRows",
+    "decode_tombstones",
+    "known_tombstones",
+    "plan_tombstones",
+    "shared_columns",
+]

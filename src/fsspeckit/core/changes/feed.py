@@ -1,0 +1,141 @@
+"""What is done to each change by itself: it is marked, reduced to its columns, or left out.
+
+These are functions of a piece of the feed, whatever its size, so an engine may call them in any
+process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.keys import (
+    KeyColumn,
+    KeyIndex,
+    canonical_keys,
+    common_type,
+    key_column,
+    plain_values,
+)
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from fsspeckit.core.conditions import Condition
+
+MARK = "__fsspeckit_delete"
+"""The column that marks the changes that delete; it is not stored."""
+
+START, END = "__START_AT", "__END_AT"
+"""From and until which sequence a version of a row holds; Spark uses the same names."""
+
+SEQUENCE, DELETED_AT = "__fsspeckit_sequence", "__fsspeckit_deleted_at"
+"""The columns of tombstones beside the keys: the sequence of the deletion, and when it came."""
+
+
+def shared_columns(names: Sequence[str], *schemas: pa.Schema) -> list[KeyColumn]:
+    """Return how columns are compared that several tables have.
+
+    Raises:
+        SchemaMismatchError: If the types of a column are never equal.
+    """
+    columns = []
+    for name in names:
+        types = [schema.field(name).type for schema in schemas]
+        try:
+            columns.append(key_column(name, reduce(common_type, types)))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"column {name!r}: {error}") from error
+    return columns
+
+
+@dataclass(frozen=True)
+class MarkChanges:
+    """Keeps the columns of changes that are needed, and marks those that delete."""
+
+    columns: tuple[str, ...]
+    sequence_by: str
+    deletes: Condition | None
+    """Selects the changes that delete; None if none does, and then none is marked."""
+
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """Return marked changes.
+
+        Raises:
+            InvalidArgumentError: If a change has no sequence.
+        """
+        sequence = changes.column(self.sequence_by)
+        if nulls := sum(plain_values(chunk).null_count for chunk in sequence.chunks):
+            raise InvalidArgumentError(
+                f"sequence_by {self.sequence_by!r} is NULL in {nulls:,} changes: their place in "
+                "the feed is not known.\nHint: leave them out, or give them a sequence.",
+                argument="sequence_by",
+            )
+        kept = changes.select(list(self.columns))
+        if self.deletes is None:
+            return kept
+        return kept.append_column(pa.field(MARK, pa.bool_(), False), self.deletes.mask(changes))
+
+
+@dataclass(frozen=True)
+class SelectDeletes:
+    """Reduces marked changes to the keys and sequences of those that delete."""
+
+    keys: tuple[str, ...]
+    sequence_by: str
+
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """Return keys and sequences, under the names that tombstones have."""
+        wanted = changes.filter(changes.column(MARK)).select([*self.keys, self.sequence_by])
+        return pa.table(
+            [_plain(column) for column in wanted.columns], names=[*self.keys, SEQUENCE]
+        )
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    chunks = [plain_values(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, chunks[0].type if chunks else plain_values(_empty(column)).type)
+
+
+def _empty(column: pa.ChunkedArray) -> pa.Array:
+    return pa.array([], column.type)
+
+
+@dataclass(frozen=True)
+class DropOvertaken:
+    """Leaves out the changes that are not newer than the deletion of their key."""
+
+    keys: tuple[str, ...]
+    sequence_by: str
+    tombstones: pa.Table
+    """Keys and sequences of deletions; a key may occur several times."""
+
+    def __call__(self, changes: pa.Table) -> pa.Table:
+        """Return the others."""
+        columns = shared_columns(self.keys, changes.schema, self.tombstones.schema)
+        index = KeyIndex(canonical_keys(self.tombstones, columns).combine_chunks())
+        kinds = (changes.schema.field(self.sequence_by).type, self.tombstones.field(SEQUENCE).type)
+        sequence = key_column(self.sequence_by, common_type(*kinds))
+        last = _greatest(index, sequence.canonical(self.tombstones.column(SEQUENCE)))
+        found = index.lookup(canonical_keys(changes, columns))
+        limit = last.take(pa.array(found, mask=found < 0))
+        own = sequence.canonical(changes.column(self.sequence_by))
+        return changes.filter(pc.fill_null(pc.greater(own, limit), True))
+
+
+def _greatest(index: KeyIndex, sequences: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return for the first row of each key the greatest sequence of the key."""
+    if index.is_unique:
+        return sequences
+    order = np.asarray(pc.sort_indices(sequences)).astype(np.int64)
+    winners: NDArray[np.int64] = np.zeros(len(sequences), np.int64)
+    winners[index.groups[order]] = order  # of several the last assignment stays
+    return sequences.take(pa.array(winners[index.groups]))

@@ -1,0 +1,126 @@
+"""Tombstones: files with the keys that change feeds have deleted, and when.
+
+A change that is older than the deletion of its key must not bring the row back, and the dataset
+itself no longer knows the key. So the key is kept in a file of the control directory. A commit
+writes such a file before its record, and the record names it: with the record the tombstones are
+committed, without it nobody reads them. Storage does not look into the files.
+
+The name of a file begins with the number of the commit that it was written for. A number is taken
+once, so a file of a commit that is complete, or was not made, is garbage unless the record of a
+later one names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsspeckit.errors import CorruptRecordError
+from fsspeckit.storage.commit.log import (
+    RecordedState,
+    TombstoneFile,
+    Tombstones,
+    pending_numbers,
+)
+
+from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
+
+if TYPE_CHECKING:
+    from fsspeckit.storage.commit.log import CommitRecord
+    from fsspeckit.storage.storage import Storage
+
+_NAME = re.compile(r"^(\d{10})_[0-9a-f]{32}\.arrow$")
+
+
+@dataclass(frozen=True)
+class TombstoneChange:
+    """What a commit does to the tombstones that it was planned with."""
+
+    base: Tombstones
+    """Those that it was planned with; if others are committed meanwhile, it is planned again."""
+
+    kept: tuple[TombstoneFile, ...] = ()
+    """The files that stay."""
+
+    seconds: float = 0.0
+    """How long tombstones are kept from now on."""
+
+    data: bytes | None = None
+    """The content of a new file, if there is one."""
+
+    rows: int = 0
+    """The tombstones in the new file."""
+
+    newest: float = 0.0
+    """When the newest of them was deleted, in seconds since 1970."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether everything stays as it is."""
+        return self.data is None and self.kept == self.base.files
+
+
+def read_tombstones(storage: Storage, seconds: float) -> tuple[Tombstones, list[bytes]]:
+    """Return the tombstones that are committed now, and the content of each file.
+
+    ``seconds`` is how long the caller wants to keep them.
+
+    Raises:
+        CorruptRecordError: If a file is lost or damaged; without it deleted rows could come back.
+    """
+    while True:
+        state = RecordedState(storage, pending_numbers(storage)[0])
+        found = state.tombstones(seconds) or Tombstones()
+        try:
+            return found, [_read(storage, file) for file in found.files]
+        except FileNotFoundError as error:
+            # A later commit may have removed it, and then says which files there are now.
+            now = RecordedState(storage, pending_numbers(storage)[0]).tombstones(seconds)
+            if now == found:
+                path = storage.control.at("tombstones", found.files[0].name)
+                raise CorruptRecordError.damaged(path, "tombstones are lost") from error
+
+
+def _read(storage: Storage, file: TombstoneFile) -> bytes:
+    path = storage.control.at("tombstones", file.name)
+    data = storage.backend.read(path)
+    if _checksum(data) != file.checksum:
+        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
+    return data
+
+
+def write_tombstones(storage: Storage, change: TombstoneChange, number: int) -> Tombstones:
+    """Write the new file of a change, and return what the record of this number says of it."""
+    if change.is_none:
+        return change.base
+    files = change.kept
+    if change.data is not None:
+        name = f"{number:010}_{uuid.uuid4().hex}.arrow"
+        if not storage.backend.names(storage.control.tombstones):
+            storage.backend.make_directories(storage.control.tombstones)
+            storage.backend.sync_directory(storage.control.path)
+        storage.backend.create(storage.control.at("tombstones", name), change.data)
+        new = TombstoneFile(name, change.rows, change.newest, _checksum(change.data))
+        files = (*files, new)
+    return Tombstones(files, change.seconds, number)
+
+
+def sweep_tombstones(storage: Storage, record: CommitRecord) -> None:
+    """Remove the files that no record needs after a commit that has changed the tombstones."""
+    if record.tombstones is None or record.tombstones.commit != record.number:
+        return
+    needed = {file.name for file in record.tombstones.files}
+    for name in storage.backend.names(storage.control.tombstones):
+        found = _NAME.match(name)
+        is_old = found is not None and int(found[1]) <= record.number and name not in needed
+        # Only the holder of the kernel lock writes here, so nobody else's file is half written.
+        is_partial = storage.capabilities.kernel_lock and name.startswith(TEMPORARY_PREFIX)
+        if is_old or is_partial:
+            storage.backend.discard(storage.control.at("tombstones", name))
+
+
+def _checksum(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
