@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fsspeckit.api import (
         Transaction,
+        apply_changes,
         delete,
         execute,
         history,
         merge,
+        plan_apply_changes,
         plan_delete,
         plan_merge,
         read_dataset,
@@ -22,10 +24,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Transaction",
+    "apply_changes",
     "delete",
     "execute",
     "history",
     "merge",
+    "plan_apply_changes",
     "plan_delete",
     "plan_merge",
     "read_dataset",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.datasets.interfaces import parameters_of
-from fsspeckit.datasets.pipeline import get_planned_merge
+from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, get_planned_merge
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.storage import Transaction, history, recover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Transaction",
+    "apply_changes",
     "delete",
     "execute",
     "history",
     "merge",
+    "plan_apply_changes",
     "plan_delete",
     "plan_merge",
     "read_dataset",
@@ -176,6 +179,90 @@ def delete(  # noqa: PLR0913 - one signature for every engine
             transaction=transaction,
             progress=progress,
         )
+
+
+def apply_changes(  # noqa: PLR0913 - one signature for every engine
+    changes: Any,
+    path: str,
+    keys: str | Sequence[str],
+    sequence_by: str,
+    apply_as_deletes: str | pc.Expression | None = None,
+    *,
+    except_column_list: str | Sequence[str] | None = None,
+    column_list: str | Sequence[str] | None = None,
+    stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
+    tombstone_retention: timedelta = DEFAULT_RETENTION,
+    partition_by: str | Sequence[str] | None = None,
+    filesystem: Any = None,
+    compression: str | None = "snappy",
+    max_rows_per_file: int | None = 5_000_000,
+    row_group_size: int | None = 500_000,
+    schema: pa.Schema | None = None,
+    bloom_columns: str | Sequence[str] | None = None,
+    key_index: bool | None = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
+    transaction: Transaction | None = None,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> MergeResult:
+    """Apply a feed of changes, in whatever order and batches they arrive.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.apply_changes`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-apply-changes"
+        >>> new = pa.table({"id": [1], "v": ["b"], "at": [2]})
+        >>> old = pa.table({"id": [1], "v": ["a"], "at": [1]})
+        >>> apply_changes(new, path, "id", "at", engine="pyarrow").inserted
+        1
+        >>> apply_changes(old, path, "id", "at", engine="pyarrow").late
+        1
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.apply_changes(
+            changes,
+            path,
+            keys,
+            sequence_by,
+            apply_as_deletes,
+            except_column_list=except_column_list,
+            column_list=column_list,
+            stored_as_scd_type=stored_as_scd_type,
+            tombstone_retention=tombstone_retention,
+            partition_by=partition_by,
+            filesystem=filesystem,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            schema=schema,
+            bloom_columns=bloom_columns,
+            key_index=key_index,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+
+
+@parameters_of(apply_changes)
+def plan_apply_changes(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
+) -> MergePlan:
+    """Return what :func:`apply_changes` would do with the same arguments; nothing is changed.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> feed = pa.table({"id": [1], "v": ["a"], "at": [1]})
+        >>> path = "memory://doc-plan-apply-changes"
+        >>> plan = plan_apply_changes(feed, path, "id", "at", engine="pyarrow")
+        >>> execute(plan).inserted
+        1
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.plan_apply_changes(**arguments)
 
 
 @parameters_of(merge)

@@ -10,7 +10,6 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
-    ChangeOptions,
     FileOptions,
     MergeOptions,
     WriteOptions,
@@ -391,17 +390,14 @@ class DatasetIO:
             >>> io.read_dataset("memory://doc-changes").to_pylist()
             [{'id': 2, 'v': 'b', 'seq': 2}]
         """
-        feed = ChangeOptions.of(
-            keys,
-            sequence_by,
-            apply_as_deletes,
-            column_list,
-            except_column_list,
-            stored_as_scd_type,
-            tombstone_retention,
-        )
         options = MergeOptions.of_changes(
-            feed,
+            keys=keys,
+            sequence_by=sequence_by,
+            apply_as_deletes=apply_as_deletes,
+            column_list=column_list,
+            except_column_list=except_column_list,
+            stored_as_scd_type=stored_as_scd_type,
+            tombstone_retention=tombstone_retention,
             partition_by=partition_by,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
@@ -416,6 +412,19 @@ class DatasetIO:
         )
         storage, data = self._open(changes, path, filesystem)
         return run_merge(self._engine, storage, data, options)
+
+    @parameters_of(apply_changes)
+    def plan_apply_changes(
+        self, changes: Any, path: str, filesystem: Any = None, **arguments: Any
+    ) -> MergePlan:
+        """Return what :meth:`apply_changes` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` explains the decision about every file.
+        """
+        options = MergeOptions.of_changes(**arguments)
+        storage, source = self._open(changes, path, filesystem)
+        return plan_merge(self._engine, storage, source, options)
 
     @parameters_of(merge)
     def plan_merge(

@@ -12,8 +12,19 @@
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    overload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,6 +172,42 @@ class DatasetHandler(Protocol):
     @parameters_of(delete)
     def plan_delete(self, **arguments: Any) -> MergePlan:
         """Return what :meth:`delete` would do; the dataset is not changed."""
+        ...
+
+    def apply_changes(  # noqa: PLR0913 - one signature for every engine
+        self,
+        changes: Any,
+        path: str,
+        keys: str | Sequence[str],
+        sequence_by: str,
+        apply_as_deletes: str | pc.Expression | None = None,
+        *,
+        except_column_list: str | Sequence[str] | None = None,
+        column_list: str | Sequence[str] | None = None,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
+        tombstone_retention: timedelta = timedelta(days=7),
+        partition_by: str | Sequence[str] | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        schema: pa.Schema | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        key_index: bool | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Apply a feed of changes; the rows are those of the feed in the order of its sequence.
+
+        In whatever order and batches the changes arrive, and however often.
+        """
+        ...
+
+    @parameters_of(apply_changes)
+    def plan_apply_changes(self, **arguments: Any) -> MergePlan:
+        """Return what :meth:`apply_changes` would do; the dataset is not changed."""
         ...
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine

@@ -95,9 +95,7 @@ class SelectDeletes:
     def __call__(self, changes: pa.Table) -> pa.Table:
         """Return keys and sequences, under the names that tombstones have."""
         wanted = changes.filter(changes.column(MARK)).select([*self.keys, self.sequence_by])
-        return pa.table(
-            [_plain(column) for column in wanted.columns], names=[*self.keys, SEQUENCE]
-        )
+        return pa.table([_plain(column) for column in wanted.columns], names=[*self.keys, SEQUENCE])
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -47,7 +47,7 @@ def _encode(table: pa.Table) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def known_tombstones(

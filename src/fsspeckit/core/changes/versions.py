@@ -103,7 +103,11 @@ class _Points:
             KeyIndex(keys.combine_chunks()).groups,
             np.cumsum([table.num_rows for table in tables])[:-1],
         )
-        sequences = [changes.column(rules.sequence_by), versions.column(START), versions.column(END)]
+        sequences = [
+            changes.column(rules.sequence_by),
+            versions.column(START),
+            versions.column(END),
+        ]
         if rules.tombstones is not None:
             sequences.append(rules.tombstones.column(SEQUENCE))
         column = key_column(rules.sequence_by, reduce(common_type, (s.type for s in sequences)))

@@ -94,7 +94,11 @@ class ChangeOptions:
                 check_names(name, one)
         kind = {"1": 1, "2": 2}.get(stored_as_scd_type, stored_as_scd_type)
         if isinstance(kind, bool) or kind not in _TYPES:
-            raise InvalidArgumentError.choice("stored_as_scd_type", stored_as_scd_type, _TYPES)
+            raise InvalidArgumentError(
+                f"stored_as_scd_type must be 1 or 2, got {stored_as_scd_type!r}.\n"
+                "Hint: 1 keeps the last version of each row, 2 keeps every version.",
+                argument="stored_as_scd_type",
+            )
         return cls(
             as_names(keys),
             sequence_by,
@@ -255,9 +259,7 @@ class ChangeFeed(Generic[SourceT]):
         stored = self._stored_versions(snapshot, target, schema)
         make = VersionRows(self._changes.keys, self._changes.sequence_by, schema, known)
         columns = shared_columns(self._changes.keys, self._marked.schema, schema)
-        return self._engine.combine(
-            self._marked, stored, make, columns, self._stage, self._report
-        )
+        return self._engine.combine(self._marked, stored, make, columns, self._stage, self._report)
 
     def _version_schema(self, changes: pa.Schema) -> pa.Schema:
         """Return the columns of versions, with the types of the feed."""
@@ -265,9 +267,7 @@ class ChangeFeed(Generic[SourceT]):
         fields = [changes.field(name) for name in self._columns]
         return pa.schema([*fields, pa.field(START, kind), pa.field(END, kind)])
 
-    def _stored_versions(
-        self, snapshot: Snapshot, target: Target, schema: pa.Schema
-    ) -> SourceT:
+    def _stored_versions(self, snapshot: Snapshot, target: Target, schema: pa.Schema) -> SourceT:
         """Read the versions of all keys of the feed, in whatever partition they are."""
         look_up = replace(
             self._options,
@@ -298,6 +298,4 @@ def _stored_schema(target: Target, schema: pa.Schema) -> pa.Schema:
             "Hint: pass stored_as_scd_type=1, or the path of a new dataset."
         )
     known = {*target.types.names} - parts
-    return pa.schema(
-        [target.types.field(f.name) if f.name in known else f for f in schema]
-    )
+    return pa.schema([target.types.field(f.name) if f.name in known else f for f in schema])

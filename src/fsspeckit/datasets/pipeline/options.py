@@ -12,15 +12,16 @@ from fsspeckit.core.changes import MARK
 from fsspeckit.core.keys import as_keys, as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
+from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline.changes import ChangeOptions
     from fsspeckit.display import Progress
 
 WriteMode = Literal["append", "overwrite"]
@@ -236,8 +237,28 @@ class MergeOptions:
         return cls.of(strategy="delete", key_columns=given, where=where, **arguments)
 
     @classmethod
-    def of_changes(cls, changes: ChangeOptions, **arguments: Any) -> Self:
+    def of_changes(
+        cls,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: str,
+        apply_as_deletes: Any = None,
+        column_list: str | Sequence[str] | None = None,
+        except_column_list: str | Sequence[str] | None = None,
+        stored_as_scd_type: Any = 1,
+        tombstone_retention: timedelta = DEFAULT_RETENTION,
+        **arguments: Any,
+    ) -> Self:
         """Make options of what a caller may pass to ``apply_changes``."""
+        changes = ChangeOptions.of(
+            keys,
+            sequence_by,
+            apply_as_deletes,
+            column_list,
+            except_column_list,
+            stored_as_scd_type,
+            tombstone_retention,
+        )
         deciding: dict[str, Any] = {}
         if not changes.keeps_versions:
             # Of two changes with one sequence, a deletion wins.

@@ -116,9 +116,7 @@ class ArrowEngine:
         stage: OpenStage,
         progress: Progress = report_nothing,
     ) -> ArrowSource:
-        """Call the function once, or if the sources are not in memory for one share of the keys
-        after the other.
-        """
+        """Call the function once; for one share of the keys after the other, if spilled."""
         schema = task(left.schema.empty_table(), right.schema.empty_table()).schema
         both = (left, right)
         rows = sum(one.num_rows for one in both if not isinstance(one, MemorySource))

@@ -25,7 +25,6 @@ from fsspeckit.storage.commit.log import (
     Tombstones,
     pending_numbers,
 )
-
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
