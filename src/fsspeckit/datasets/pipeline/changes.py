@@ -223,6 +223,7 @@ class ChangeFeed(Generic[SourceT]):
 
         ``read_target`` reads the target with some key columns, and the schema of the source.
         """
+        self.late = 0
         self._base, data = read_tombstones(self._storage, self._changes.tombstone_seconds)
         self._tables = list(map(decode_tombstones, data))
         oldest = time.time() - self._changes.tombstone_seconds
