@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -114,6 +114,7 @@ class DatasetIO:
         max_rewrite_bytes: int | None = None,
         delete_when: str | None = None,
         only_newer: str | None = None,
+        partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -158,6 +159,10 @@ class DatasetIO:
             only_newer: A column of source and target. A source row replaces or deletes a target
                 row only if its value there is greater; NULL is below every value and NaN above.
                 Rows that stay because of this are counted in ``late``.
+            partition_change: What to do with a target row whose source row belongs to another
+                partition: ``"refuse"`` the merge, or ``"move"`` the row: it leaves its file, and
+                the source row goes to a new file of its partition, in one commit. Such rows are
+                counted in ``updated`` and ``moved``.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -203,6 +208,7 @@ class DatasetIO:
             max_rewrite_bytes=max_rewrite_bytes,
             delete_when=delete_when,
             only_newer=only_newer,
+            partition_change=partition_change,
             transaction=transaction,
             progress=progress,
         )

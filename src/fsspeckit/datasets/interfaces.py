@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -112,6 +112,7 @@ class DatasetHandler(Protocol):
         max_rewrite_bytes: int | None = None,
         delete_when: str | None = None,
         only_newer: str | None = None,
+        partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:

@@ -12,6 +12,7 @@ from fsspeckit.datasets.pipeline.merge import (
 from fsspeckit.datasets.pipeline.options import (
     FileOptions,
     MergeOptions,
+    PartitionChange,
     RewriteLimits,
     WriteMode,
     WriteOptions,
@@ -51,6 +52,7 @@ __all__ = [
     "MemorySource",
     "MergeOptions",
     "OpenedDataset",
+    "PartitionChange",
     "Progress",
     "RewriteLimits",
     "SourceLimits",
