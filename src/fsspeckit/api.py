@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
 
 __all__ = [
     "Transaction",
@@ -61,6 +61,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     max_rewrite_bytes: int | None = None,
     delete_when: str | None = None,
     only_newer: str | None = None,
+    partition_change: PartitionChange = "refuse",
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -94,6 +95,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             not stored.
         only_newer: A column that must be greater in a source row than in the target row that it
             replaces or deletes.
+        partition_change: ``"refuse"``, or ``"move"`` to move rows whose partition columns change.
         transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
@@ -130,6 +132,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             max_rewrite_bytes=max_rewrite_bytes,
             delete_when=delete_when,
             only_newer=only_newer,
+            partition_change=partition_change,
             transaction=transaction,
             progress=progress,
         )
@@ -193,6 +196,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
     stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
     tombstone_retention: timedelta = DEFAULT_RETENTION,
     partition_by: str | Sequence[str] | None = None,
+    partition_change: PartitionChange = "refuse",
     filesystem: Any = None,
     compression: str | None = "snappy",
     max_rows_per_file: int | None = 5_000_000,
@@ -233,6 +237,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
             stored_as_scd_type=stored_as_scd_type,
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
+            partition_change=partition_change,
             filesystem=filesystem,
             compression=compression,
             max_rows_per_file=max_rows_per_file,

@@ -158,6 +158,8 @@ class SchemaMismatchError(FsspeckitError, ValueError):
 class PartitionMoveError(FsspeckitError, ValueError):
     """The source would move an existing key to another partition."""
 
+    _mentions = (Argument("partition_change", ("move",)),)
+
     @classmethod
     def found(
         cls, partition_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
@@ -167,7 +169,7 @@ class PartitionMoveError(FsspeckitError, ValueError):
             "partition columns cannot change for existing keys: "
             f"{count:,} key(s) have another value of {list(partition_columns)!r} in the target, "
             f"for example: {_keys(samples)}.\n"
-            "Hint: delete the rows from their old partition first, or make the partition columns "
+            'Hint: pass partition_change="move" to move these rows, or make the partition columns '
             "part of the key if the same key may live in several partitions."
         )
 

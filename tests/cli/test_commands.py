@@ -183,6 +183,27 @@ def test_delete_takes_keys_or_a_condition(run: Run, dataset: Path, words: tuple[
     assert tree(dataset) == before
 
 
+def test_rows_that_change_their_partition(done: Run, run: Run, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    pq.write_table(pa.table({"id": [1, 2], "p": ["a", "b"]}), "first.parquet")
+    pq.write_table(pa.table({"id": [1], "p": ["b"]}), "second.parquet")
+    done("write", "first.parquet", new, "--partition-by", "p", *PYARROW)
+    words = ("merge", "second.parquet", new, "--key", "id", *PYARROW)
+    refused = run(*words)
+    assert refused.code == 1
+    assert "hint: pass --partition-change move to move these rows" in refused.err
+    contradiction = run(*words, "--partition-change", "move", "--trust-partitions")
+    assert "error: --partition-change move looks for keys in every partition, and" in (
+        contradiction.err
+    )
+    plan = done(*words, "--partition-change", "move", "--dry-run", "--json").document
+    assert plan["affected_files"] == 1
+    ran = done(*words, "--partition-change", "move")
+    assert "1 matched (1 to another partition), 0 inserted, 0 deleted" in ran.out
+    again = done(*words, "--partition-change", "move", "--json").document
+    assert (again["updated"], again["moved"]) == (1, 0)
+
+
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_rows_of_text_that_delete(done: Run, dataset: Path, tmp_path: Path, kind: str) -> None:
     row = {**content(dataset)[101], "gone": True}

@@ -50,6 +50,7 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "engine": ("polars", ""),
     "duplicates": ("all",),
     "nulls": ("maybe",),
+    "partition_change": ("MOVE", "copy"),
     "mode": ("truncate",),
     "compression": ("zip",),
     "source_format": ("xlsx", "csv"),

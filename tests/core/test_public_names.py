@@ -92,6 +92,7 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "max_rewrite_bytes": None,
             "delete_when": None,
             "only_newer": None,
+            "partition_change": "refuse",
             "transaction": None,
             "progress": None,
             "engine": "spark",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fsspeckit
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.core.merge import MergeStrategy
+from fsspeckit.datasets.pipeline import MergeOptions, run_merge
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
+from fsspeckit.storage import open_storage
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
@@ -37,6 +41,42 @@ def test_phases_are_reported_in_their_order(tmp_path: Path) -> None:
     assert phases == ["stage", "plan", "match", "rewrite", "insert", "commit"]
     assert all(0 <= done <= total for _, done, total in events)
     assert {phase: (done, total) for phase, done, total in events} == dict.fromkeys(phases, (1, 1))
+
+
+def _parts(**rows: int) -> pa.Table:
+    """Rows of one letter each, and their partitions."""
+    return pa.table({"id": list(rows), "p": list(rows.values())})
+
+
+def test_moved_rows_are_those_of_the_last_attempt(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "data")
+    io.write_dataset(_parts(a=1, b=1), path, partition_by=["p"])
+    appended = False
+
+    def append_once(phase: str, done: int, total: int) -> None:
+        nonlocal appended
+        if phase == "commit" and done == 0 and not appended:
+            appended = True
+            PyarrowDatasetIO().write_dataset(_parts(a=3), path, partition_by=["p"])
+
+    source, batch = _parts(a=2), fsspeckit.Transaction("feed", 1)
+    merge = partial(io.merge, path=path, strategy="upsert", key_columns=["id"])
+    merge = partial(merge, partition_change="move", transaction=batch)
+    result = merge(source, progress=append_once)
+    assert (result.updated, result.moved, result.inserted) == (2, 2, 0)
+    found = io.read_dataset(path).select(["id", "p"]).sort_by([("id", "ascending")])
+    assert found.to_pydict() == {"id": ["a", "a", "b"], "p": [2, 2, 1]}
+    skipped = merge(source)
+    assert (skipped.updated, skipped.moved) == (2, 2)
+
+
+def test_rows_move_while_every_file_is_rewritten(tmp_path: Path) -> None:
+    engine, path = ArrowEngine(), str(tmp_path / "data")
+    PyarrowDatasetIO().write_dataset(_parts(a=1, b=1, c=2), path, partition_by=["p"])
+    options = MergeOptions(MergeStrategy.UPSERT, ("id",), rewrite_all=True, partition_change="move")
+    result = run_merge(engine, open_storage(path), _parts(a=2), options)
+    assert (result.moved, len(result.rewritten_files), result.preserved_files) == (1, 2, [])
+    assert len(result.inserted_files) == 1
 
 
 def test_the_record_counts_what_the_last_attempt_did(tmp_path: Path) -> None:

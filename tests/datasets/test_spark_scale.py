@@ -17,7 +17,8 @@ import pytest
 
 from fsspeckit import errors
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.testing.conformance.target import numbers
+from fsspeckit.testing.conformance import open_store
+from fsspeckit.testing.conformance.target import Target, numbers
 
 pytest.importorskip("pyspark")
 
@@ -186,6 +187,79 @@ class TestScatteredSources:
 
 
 BY_PARTITION = SparkLimits(driver_max_source_bytes=0, insert_max_sorted_rows=0)
+
+
+TASKS = SparkLimits(driver_max_source_bytes=0, broadcast_max_inline_pairs=0)
+STAGED = replace(TASKS, broadcast_max_given_keys=0, route_min_bytes=0)
+JOINED = replace(STAGED, broadcast_max_key_bytes=0)
+WAYS = {
+    "scanned by tasks, inserted by the driver": (SparkLimits(driver_max_files=0), "broadcast"),
+    "rewritten in scans, and staged": (TASKS, "broadcast"),
+    "scanned by several tasks": (replace(TASKS, task_max_bytes=1), "broadcast"),
+    "routed": (STAGED, "broadcast"),
+    "joined and routed": (JOINED, "shuffle"),
+    "joined, read in place": (replace(JOINED, route_min_bytes=2**40), "shuffle"),
+    "inserted by partition": (
+        replace(JOINED, insert_max_sorted_rows=0, insert_max_rows=50),
+        "shuffle",
+    ),
+}
+
+
+class TestMovedRows:
+    """Rows that move to another partition, on every way that a merge can take."""
+
+    @pytest.mark.parametrize("strategy", ["update", "full_merge"])
+    @pytest.mark.parametrize("way", WAYS)
+    def test_every_row_arrives_once(
+        self,
+        spark: SparkSession,
+        tmp_path: Path,
+        way: str,
+        strategy: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        from fsspeckit.datasets.spark import SparkDatasetIO
+
+        caplog.set_level(logging.INFO, "fsspeckit.spark")
+        limits, tier = WAYS[way]
+        ids = np.random.default_rng(7).permutation(np.arange(0, 330))
+        source = pa.table({"id": ids, "p": ids % 5, "at": ids % 7, "gone": ids % 11 == 0})
+        pq.write_table(source, tmp_path / "source.parquet", row_group_size=12)
+        with open_store("exchange") as store:
+            target = Target(SparkDatasetIO(spark, limits=limits), store)
+            for number in range(8):
+                own = np.arange(number * 40, number * 40 + 44)  # 4 keys of the next file as well
+                table = pa.table({"id": own, "at": np.full(44, 2)})
+                target.write(f"p={number % 4}/f{number}.parquet", table, row_group_size=10)
+            result = target.merge(
+                source,
+                strategy,
+                data=str(tmp_path / "source.parquet"),
+                partition_change="move",
+                only_newer="at",
+                delete_when="gone",
+            )
+        assert result.metrics["tier"] == tier
+        assert ("route rows to files of" in caplog.text) == (limits.route_min_bytes == 0)
+        assert min(result.moved, result.late, result.updated - result.moved) > 20
+
+    def test_keys_that_move_are_not_counted_for_an_error(
+        self, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        from fsspeckit.datasets.spark import SparkDatasetIO
+
+        (tmp_path / "data" / "p=0").mkdir(parents=True)
+        pq.write_table(pa.table({"id": range(9)}), tmp_path / "data" / "p=0" / "f.parquet")
+        source = pa.table({"id": range(9), "p": [1] * 9})
+        io = SparkDatasetIO(spark, limits=JOINED)
+        with caplog.at_level(logging.INFO, "fsspeckit.spark"):
+            result = io.merge(
+                source, str(tmp_path / "data"), "upsert", ["id"], partition_change="move"
+            )
+        assert result.moved == 9
+        assert "match keys of" in caplog.text
+        assert "count keys" not in caplog.text
 
 
 class TestManyPartitions:

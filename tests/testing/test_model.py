@@ -163,6 +163,22 @@ def test_an_existing_key_cannot_change_its_partition(strategy: str, moved: Row) 
         merge_rows(PARTITIONED, [moved], strategy, ["k"], partition_columns=["p"])
 
 
+@pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
+def test_a_row_moves_to_another_partition_if_asked_for(strategy: str) -> None:
+    target: list[Row] = [*PARTITIONED, {"k": 1, "p": "b"}, {"k": 1, "p": None}]
+    result = merge_rows(
+        target,
+        [{"k": 1, "p": "b"}],
+        strategy,
+        ["k"],
+        partition_columns=["p"],
+        partition_change="move",
+    )
+    assert (result.updated, result.moved, result.inserted) == (3, 2, 0)
+    others = [] if strategy == "full_merge" else [{"k": 2, "p": None}]
+    assert result.rows == [*others, *[{"k": 1, "p": "b"}] * 3]
+
+
 def test_what_does_not_move_is_accepted() -> None:
     source: list[Row] = [{"k": 2, "p": None}, {"k": 3, "p": "c"}]
     result = merge_rows(PARTITIONED, source, "upsert", ["k"], partition_columns=["p"])

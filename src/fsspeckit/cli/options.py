@@ -11,7 +11,16 @@ import typer
 
 from fsspeckit.core.merge import MergeStrategy
 
-__all__ = ["Compression", "Duplicates", "EngineName", "Format", "MergeStrategy", "Mode", "Nulls"]
+__all__ = [
+    "Compression",
+    "Duplicates",
+    "EngineName",
+    "Format",
+    "MergeStrategy",
+    "Mode",
+    "Nulls",
+    "PartitionChange",
+]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -20,6 +29,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 EngineName = StrEnum("EngineName", "SPARK DUCKDB PYARROW")
 Duplicates = StrEnum("Duplicates", "ERROR FIRST LAST")
 Nulls = StrEnum("Nulls", "ERROR MATCH")
+PartitionChange = StrEnum("PartitionChange", "REFUSE MOVE")
 Compression = StrEnum("Compression", "SNAPPY ZSTD GZIP LZ4 BROTLI NONE")
 Format = StrEnum("Format", "PARQUET CSV JSON ARROW")
 
@@ -237,6 +247,13 @@ OnlyNewer = Annotated[
         "Column that must be greater in a source row than in the row it replaces or deletes.",
         metavar="COLUMN",
         parser=parse_column,
+    ),
+]
+PartitionChangeOption = Annotated[
+    PartitionChange,
+    typer.Option(
+        "--partition-change",
+        help="Refuse to change partition columns of existing keys, or move such rows.",
     ),
 ]
 MaybeDeletedKeys = Annotated[list[str] | None, _columns("Key column, with --from", "--key", "-k")]

@@ -139,7 +139,7 @@ class MergeResult(Displayed):
     """The new paths of the files that were rewritten."""
 
     inserted_files: list[str]
-    """New files with new rows."""
+    """New files with new rows, or with rows that went to another partition."""
 
     preserved_files: list[str]
     """Files that stayed as they were, byte for byte."""
@@ -154,6 +154,9 @@ class MergeResult(Displayed):
     """Source rows that changed nothing because the target does not have their key: those that
     delete, and with ``update`` all of them."""
 
+    moved: int = 0
+    """Of the updated rows, those that went to another partition."""
+
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
 
@@ -162,7 +165,8 @@ class MergeResult(Displayed):
 
         return Card(
             f"{self.title}: {self.inserted:,} inserted, "
-            f"{self.updated:,} updated, {self.deleted:,} deleted{self.without_effect}; "
+            f"{self.updated:,} updated{self.of_which_moved}, {self.deleted:,} deleted"
+            f"{self.without_effect}; "
             f"{counted(self.target_count_after, 'row')} now",
             tuple(group for group in self._groups() if group.count),
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
@@ -175,6 +179,11 @@ class MergeResult(Displayed):
         if not self.source_count and self.strategy == MergeStrategy.DELETE:
             return self.strategy
         return f"{self.strategy} of {counted(self.source_count, 'row')}"
+
+    @property
+    def of_which_moved(self) -> str:
+        """How many of the updated rows went to another partition; empty if none did."""
+        return f" ({self.moved:,} to another partition)" if self.moved else ""
 
     @property
     def without_effect(self) -> str:

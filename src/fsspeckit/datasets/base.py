@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -116,6 +116,7 @@ class DatasetIO:
         max_rewrite_bytes: int | None = None,
         delete_when: str | None = None,
         only_newer: str | None = None,
+        partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -160,6 +161,10 @@ class DatasetIO:
             only_newer: A column of source and target. A source row replaces or deletes a target
                 row only if its value there is greater; NULL is below every value and NaN above.
                 Rows that stay because of this are counted in ``late``.
+            partition_change: What to do with a target row whose source row belongs to another
+                partition: ``"refuse"`` the merge, or ``"move"`` the row: it leaves its file, and
+                the source row goes to a new file of its partition, in one commit. Such rows are
+                counted in ``updated`` and ``moved``.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -205,6 +210,7 @@ class DatasetIO:
             max_rewrite_bytes=max_rewrite_bytes,
             delete_when=delete_when,
             only_newer=only_newer,
+            partition_change=partition_change,
             transaction=transaction,
             progress=progress,
         )
@@ -317,6 +323,7 @@ class DatasetIO:
         stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
         tombstone_retention: timedelta = DEFAULT_RETENTION,
         partition_by: str | Sequence[str] | None = None,
+        partition_change: PartitionChange = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
@@ -352,6 +359,8 @@ class DatasetIO:
             tombstone_retention: How long a deleted key is remembered, so that a change that is
                 older than the deletion, and arrives later, does not bring the row back.
             partition_by: The partition columns of a new dataset.
+            partition_change: As for :meth:`merge`: ``"move"`` moves a row whose change belongs to
+                another partition.
             filesystem: An fsspec or pyarrow filesystem for this call.
             compression: As for :meth:`merge`, like all others.
             max_rows_per_file: No new file gets more rows.
@@ -399,6 +408,7 @@ class DatasetIO:
             stored_as_scd_type=stored_as_scd_type,
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
+            partition_change=partition_change,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from fsspeckit.display import report_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -234,6 +234,13 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         matches: Matches[PositionsT] | None,
         new_files: NewFiles,
         progress: Progress = report_nothing,
+        *,
+        rewritten: Collection[Rewritten] = (),
+        inserts: bool = True,
     ) -> list[NewFile]:
-        """Write the source rows without a match, or all of them, into new files."""
+        """Write source rows into new files: all of them, if there are no matches.
+
+        Otherwise those without a match if it ``inserts``, and those that rows of ``rewritten``
+        files moved for, one for each such row.
+        """
         ...

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -123,6 +123,7 @@ class DatasetHandler(Protocol):
         max_rewrite_bytes: int | None = None,
         delete_when: str | None = None,
         only_newer: str | None = None,
+        partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -187,6 +188,7 @@ class DatasetHandler(Protocol):
         stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
         tombstone_retention: timedelta = timedelta(days=7),
         partition_by: str | Sequence[str] | None = None,
+        partition_change: PartitionChange = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,

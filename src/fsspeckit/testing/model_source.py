@@ -22,6 +22,12 @@ def values_of(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
     return tuple("NaN" if row[name] != row[name] else row[name] for name in columns)
 
 
+def check_nulls(source: Sequence[Row], keys: Sequence[str]) -> None:
+    """Refuse NULL in a key."""
+    if nulls := Counter(name for row in source for name in keys if row[name] is None):
+        raise errors.NullKeyError.found(nulls)
+
+
 def one_row_per_key(
     source: Sequence[Row], strategy: str, keys: Sequence[str], policy: str, order_by: Sequence[str]
 ) -> dict[tuple[Any, ...], Row]:

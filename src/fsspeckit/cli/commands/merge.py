@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
-from fsspeckit.cli.options import Compression, Duplicates, MergeStrategy, Mode, Nulls
+from fsspeckit.cli.options import (
+    Compression,
+    Duplicates,
+    MergeStrategy,
+    Mode,
+    Nulls,
+    PartitionChange,
+)
 from fsspeckit.cli.runner import Job, open_session
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rewrite_bytes: o.MaxRewriteBytes = None,
     delete_when: o.DeleteWhen = None,
     only_newer: o.OnlyNewer = None,
+    partition_change: o.PartitionChangeOption = PartitionChange.REFUSE,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -75,6 +83,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "max_rewrite_bytes": max_rewrite_bytes,
         "delete_when": delete_when,
         "only_newer": only_newer,
+        "partition_change": partition_change.value,
         "transaction": transaction,
     }
     if dry_run:

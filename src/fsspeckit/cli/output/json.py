@@ -22,7 +22,7 @@ __all__ = ["JsonOutput"]
 
 _MERGE_FIELDS = (
     *("strategy", "source_count", "target_count_before", "target_count_after"),
-    *("inserted", "updated", "deleted", "late", "not_found"),
+    *("inserted", "updated", "moved", "deleted", "late", "not_found"),
 )
 
 

@@ -143,8 +143,8 @@ class TextOutput(_Page):
         """Print counts of rows and files, and the new files."""
         self.line(
             f"{result.title} {preposition(result.strategy)} {path}: "
-            f"{result.updated:,} matched, {result.inserted:,} inserted, {result.deleted:,} deleted"
-            f"{result.without_effect}",
+            f"{result.updated:,} matched{result.of_which_moved}, {result.inserted:,} inserted, "
+            f"{result.deleted:,} deleted{result.without_effect}",
             "bold",
         )
         counts = Counter(file.operation for file in result.files)

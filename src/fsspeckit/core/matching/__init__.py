@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fsspeckit.core.matching.key_index import StoredKeyIndex
 from fsspeckit.core.matching.positions import (
+    FilePartition,
     IndexedKeys,
     Positions,
     chosen_rows,
     confirm_affected_files,
     find_positions,
-    flag_moved_rows,
     index_keys,
     key_and_order_columns,
     keys_of_file,
@@ -22,13 +22,13 @@ from fsspeckit.core.matching.positions import (
 )
 
 __all__ = [
+    "FilePartition",
     "IndexedKeys",
     "Positions",
     "StoredKeyIndex",
     "chosen_rows",
     "confirm_affected_files",
     "find_positions",
-    "flag_moved_rows",
     "index_keys",
     "key_and_order_columns",
     "keys_of_file",

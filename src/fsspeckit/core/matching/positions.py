@@ -409,33 +409,57 @@ def row_group_starts(footer: FileFooter) -> Rows:
     return np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
 
 
+@dataclass(frozen=True)
+class FilePartition:
+    """The partition of a file, as far as rows with equal keys can differ in it."""
+
+    columns: tuple[KeyColumn, ...]
+    """The partition columns that are not key columns."""
+
+    values: tuple[pa.Scalar, ...]
+    """The canonical value of each."""
+
+    @classmethod
+    def of(cls, target: Target, number: int) -> FilePartition:
+        """Return the partition of the file with this number."""
+        in_key = {column.name for column in target.key_columns}
+        columns = tuple(part for part in target.partition_columns if part.name not in in_key)
+        values = (target.partitions[part.name].values.slice(number, 1) for part in columns)
+        return cls(
+            columns,
+            tuple(part.canonical(one)[0] for part, one in zip(columns, values, strict=True)),
+        )
+
+    @classmethod
+    def by_path(cls, target: Target) -> dict[str, FilePartition]:
+        """Return the partition of each file by its path; empty if rows cannot differ in it."""
+        paths = (footer.file.path for footer in target.footers)
+        found = {path: cls.of(target, number) for number, path in enumerate(paths)}
+        return {path: partition for path, partition in found.items() if partition.columns}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def excludes(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return for each row, given as canonical values, whether it is of another partition."""
+        if not self.columns or not rows.num_rows:
+            return np.zeros(rows.num_rows, bool)
+        own = [pa.repeat(value, rows.num_rows) for value in self.values]
+        return different_rows(rows.select(self.names), pa.table(own, names=self.names))
+
+
 def moving_keys(target: Target, keys: IndexedKeys, number: int, found: Positions) -> Rows:
     """Return which matches of a file would move to another partition.
 
     A row that is deleted does not: it leaves the partition that it is in.
     """
-    if not target.partition_columns:
+    partition = FilePartition.of(target, number)
+    if not partition.columns:
         return np.empty(0, np.int64)
-    wanted = keys.keys.select([part.name for part in target.partition_columns])
-    moved = flag_moved_rows(target, number, wanted.take(pa.array(found.keys)))
+    wanted = keys.keys.select(partition.names)
+    moved = partition.excludes(wanted.take(pa.array(found.keys)))
     if keys.delete_when is not None:
         moved &= keys.keys.column(keys.delete_when).to_numpy()[found.keys] == 0
     return np.flatnonzero(moved)
-
-
-def flag_moved_rows(target: Target, number: int, rows: pa.Table) -> NDArray[np.bool_]:
-    """Return for each row whether it belongs to another partition than the rows of a file.
-
-    Args:
-        target: The dataset.
-        number: The number of the file.
-        rows: Canonical partition values, a column for each partition column in their order.
-    """
-    if not target.partition_columns or not rows.num_rows:
-        return np.zeros(rows.num_rows, bool)
-    own = [
-        part.canonical(target.partitions[part.name].values.slice(number, 1))[0]
-        for part in target.partition_columns
-    ]
-    columns = [pa.repeat(value, rows.num_rows) for value in own]
-    return different_rows(rows, pa.table(columns, names=rows.column_names))

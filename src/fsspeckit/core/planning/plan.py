@@ -170,6 +170,9 @@ class MergePlan(Displayed):
     notes: tuple[str, ...] = ()
     """What else to know before it is executed, such as a transaction that is committed."""
 
+    moves_rows: bool = False
+    """Whether rows go to the partition of their source row, at the caller's request."""
+
     where: str | None = None
     """The condition whose rows are deleted, if it is not keys that decide."""
 
@@ -334,13 +337,15 @@ def plan_files(
     strategy: str,
     *,
     trust_partitions: bool = False,
+    moves_rows: bool = False,
     snapshot: Snapshot | None = None,
     index: StoredKeyIndex | None = None,
 ) -> MergePlan:
     """Decide about every file of a target.
 
     With ``trust_partitions``, the caller promises that no key is in another partition than the
-    source says, and other partitions are not guarded.
+    source says, and other partitions are not guarded. If it ``moves_rows`` they are not guarded
+    either: their files may be rewritten.
     """
     columns = list(target.key_columns)
     if trust_partitions:
@@ -355,7 +360,8 @@ def plan_files(
         is_complete=source.is_complete,
         index=index,
     )
-    elsewhere = _in_other_partitions(target, source)
+    no_file = [False] * len(target.footers)
+    elsewhere = no_file if moves_rows else _in_other_partitions(target, source)
     return MergePlan(
         target.root.to_user_path(target.root.path),
         strategy,
@@ -368,6 +374,7 @@ def plan_files(
         ),
         trust_partitions and not target.key_holds_partitions,
         snapshot,
+        moves_rows=moves_rows,
     )
 
 

@@ -1,14 +1,15 @@
-"""The difference between a file and its new rows: which rows are replaced, deleted or late.
+"""The difference between a file and its new rows: which are replaced, deleted, moved or late.
 
 An engine finds the positions of rows that have a source key. What happens to such a row may depend
-on values: on a column of the source that marks deletions, and on a column of both sides that says
-which row is newer. Then old and new values are compared, for several row groups at once and before
-anything is written, so that a file, a row group or a column without a change is left alone.
+on values: on a column of the source that marks deletions, on a column of both sides that says
+which row is newer, and on the partition of the source row. Then old and new values are compared,
+for several row groups at once and before anything is written, so that a file, a row group or a
+column without a change is left alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +24,7 @@ from fsspeckit.core.arrow_compat import (
     open_data_file,
     take_rows,
 )
-from fsspeckit.core.keys import key_column
+from fsspeckit.core.keys import canonical_keys, key_column
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, different_values
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
+    from fsspeckit.core.matching import FilePartition
     from fsspeckit.core.parquet import WriterProperties
     from fsspeckit.storage import Root
 
@@ -81,10 +83,8 @@ class RowRules:
     only_newer: str | None = None
     """The column whose value must be greater in the source than in the target."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the source that decide."""
-        return tuple(name for name in (self.delete_when, self.only_newer) if name is not None)
+    moves: bool = False
+    """Whether a row leaves the file if its source row belongs to another partition."""
 
     def stored(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the source that files store."""
@@ -104,6 +104,16 @@ class Replacement:
     rules: RowRules = RowRules()
     """What happens to them and to the other rows."""
 
+    partition: FilePartition | None = None
+    """The partition of the file, if the rules let rows move to another one."""
+
+    @property
+    def deciding_columns(self) -> list[str]:
+        """The columns of the source that decide."""
+        parts = () if self.partition is None else self.partition.names
+        named = (self.rules.delete_when, self.rules.only_newer, *parts)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
 
 @dataclass(frozen=True)
 class RowChanges:
@@ -113,30 +123,32 @@ class RowChanges:
     source_rows: Positions
     """The source row for each replaced one."""
 
-    deleted: Positions
-    """Matching rows that are deleted."""
+    leaving: Positions
+    """Matching rows that are deleted, or move to another partition."""
 
     late: Positions
     """Matching rows that are at least as new as their source row, and stay."""
 
     keep_others: bool = True
+    moved: Positions = field(default_factory=lambda: np.empty(0, np.int64))
+    """The source row for each row that moves."""
 
-    def deleted_of(self, rows: int) -> int:
-        """Return how many of the file's rows are deleted."""
+    def leaving_of(self, rows: int) -> int:
+        """Return how many of the file's rows are not in the new one."""
         if self.keep_others:
-            return len(self.deleted)
+            return len(self.leaving)
         return rows - len(self.replaced) - len(self.late)
 
 
 def decide(found: Replacement, deciding: RowSource | None, old_values: OldValues) -> RowChanges:
-    """Decide about each matching row: it is late, or else deleted or replaced.
+    """Decide about each matching row: it is late, or else deleted, or else moved or replaced.
 
-    ``deciding`` returns the columns of the source that the rules name, if they name any.
+    ``deciding`` returns the columns of the source that decide, if there are any.
     """
     rules, none = found.rules, np.empty(0, np.int64)
     if rules.deletes:
         return RowChanges(none, none, found.positions, none, rules.keep_others)
-    if not rules.columns or not len(found.positions):
+    if not found.deciding_columns or not len(found.positions):
         return RowChanges(found.positions, found.source_rows, none, none, rules.keep_others)
     assert deciding is not None
     source = deciding(found.source_rows)
@@ -147,13 +159,18 @@ def decide(found: Replacement, deciding: RowSource | None, old_values: OldValues
     deleted = np.zeros(len(found.positions), bool)
     if rules.delete_when is not None:
         deleted = is_true(source.column(rules.delete_when)) & ~late
-    replaced = ~(late | deleted)
+    moved = np.zeros(len(found.positions), bool)
+    if found.partition is not None:
+        values = canonical_keys(source, found.partition.columns)
+        moved = found.partition.excludes(values) & ~(late | deleted)
+    replaced = ~(late | deleted | moved)
     return RowChanges(
         found.positions[replaced],
         found.source_rows[replaced],
-        found.positions[deleted],
+        found.positions[deleted | moved],
         found.positions[late],
         rules.keep_others,
+        found.source_rows[moved],
     )
 
 
@@ -214,7 +231,13 @@ class Rewritten:
     """Matching rows that were replaced, whether or not a value differs."""
 
     deleted_rows: int = 0
-    """Rows of the old file that are not in the new one."""
+    """Rows of the old file that are not in the new one, and did not move either."""
+
+    moved_rows: int = 0
+    """Matching rows that left the file because their source row belongs to another partition."""
+
+    moved: Any = field(default=None, repr=False, compare=False)
+    """The source row for each of them: row numbers, or whatever an engine keeps them in."""
 
     late_rows: int = 0
     """Matching rows that stay because they are at least as new as their source row."""
@@ -266,7 +289,7 @@ class FileDiff:
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._cuts = np.searchsorted(changes.replaced, self._starts)
         # Those that leave if others stay, those that stay beside the replaced ones if not.
-        self._marked = changes.deleted if changes.keep_others else changes.late
+        self._marked = changes.leaving if changes.keep_others else changes.late
         self._marked_cuts = np.searchsorted(self._marked, self._starts)
         # Keys are equal; only those of 0.0 may have another sign, and those of NaN other bits.
         self.compared = [

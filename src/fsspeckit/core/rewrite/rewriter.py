@@ -398,7 +398,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
         replacement: The rows that match, and what decides about them.
         rows: Returns source rows by their numbers, in that order.
         destination: The path of the new file.
-        deciding: Returns the columns of source rows that the rules of the replacement name.
+        deciding: Returns the columns of source rows that decide what happens.
         key_columns: The columns by which rows match: they keep their values, and the sort order by
             them holds.
         types: The types of columns that the file stores without one, because it has only NULL.
@@ -419,16 +419,19 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
         old_values = partial(_values_at, root, path, file, properties)
         changes = decide(replacement, deciding, old_values)
         total = file.metadata.num_rows
-        deleted = changes.deleted_of(total)
-        if total and deleted == total:
-            done = Rewritten(0, 0, 0, method="removed", reason="all rows are deleted")
+        leaving = changes.leaving_of(total)
+        if total and leaving == total:
+            what = "deleted or moved" if len(changes.moved) else "deleted"
+            done = Rewritten(0, 0, 0, method="removed", reason=f"all rows are {what}")
         else:
             diff = FileDiff(root, path, file, properties, changes, rows, key_columns, limits)
             done = _write(source, diff, destination, key_columns, threads, replacement.rules.force)
         return replace(
             done,
             replaced_rows=len(changes.replaced),
-            deleted_rows=deleted,
+            deleted_rows=leaving - len(changes.moved),
+            moved_rows=len(changes.moved),
+            moved=changes.moved,
             late_rows=len(changes.late),
         )
 

@@ -13,6 +13,7 @@ from fsspeckit.datasets.pipeline.merge import (
 from fsspeckit.datasets.pipeline.options import (
     FileOptions,
     MergeOptions,
+    PartitionChange,
     RewriteLimits,
     WriteMode,
     WriteOptions,
@@ -54,6 +55,7 @@ __all__ = [
     "MemorySource",
     "MergeOptions",
     "OpenedDataset",
+    "PartitionChange",
     "Progress",
     "RewriteLimits",
     "SourceLimits",

@@ -274,6 +274,7 @@ class ChangeFeed(Generic[SourceT]):
             self._options,
             strategy=MergeStrategy.DELETE,
             key_columns=self._changes.keys,
+            partition_change="refuse",
             only_plans=True,
             changes=None,
         )

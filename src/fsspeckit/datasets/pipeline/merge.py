@@ -416,12 +416,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 keys,
                 self._options.name,
                 trust_partitions=self._options.trust_partitions,
+                moves_rows=self._options.moves,
                 snapshot=snapshot,
                 index=self._index,
             )
         with self._phases.timed("match"):
             matches = self._engine.match(self.source, keys, searched, draft, self._phases.report)
-        if matches.moved and self._options.updates:
+        if matches.moved and self._options.updates and not self._options.moves:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
             )
@@ -529,7 +530,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         return self._stage().new_file(directory, plain_basename(basename), like=relative)
 
     def _insert(self, matches: Matches[PositionsT]) -> None:
+        """Write new rows, and those that move to another partition, into new files."""
         attempt = self._attempt
+        inserts = self._options.inserts and matches.unmatched > 0
+        rewritten = [done for done in attempt.rewrites.values() if done.moved_rows]
         with new_files(
             self._storage,
             self._stage,
@@ -538,9 +542,14 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._options.files,
             self._options.delete_when,
         ) as writer:
-            if self._options.inserts and matches.unmatched:
+            if inserts or rewritten:
                 attempt.inserted = self._engine.insert(
-                    self.source, matches, writer, self._phases.report
+                    self.source,
+                    matches,
+                    writer,
+                    self._phases.report,
+                    rewritten=rewritten,
+                    inserts=inserts,
                 )
             is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
             if is_empty and not attempt.inserted:
@@ -601,11 +610,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         rules = self._options.rules
         late = ("late",) if rules.only_newer is not None else ()
         not_found = ("not_found",) if rules.deletes or rules.delete_when is not None else ()
-        return "inserted", "updated", "deleted", *late, *not_found
+        moved = ("moved",) if rules.moves else ()
+        return "inserted", "updated", "deleted", *moved, *late, *not_found
 
     def _counts(self) -> dict[str, int]:
         attempt, done = self._attempt, self._attempt.rewrites.values()
-        inserted = sum(new.rows for new in attempt.inserted)
+        moved = sum(one.moved_rows for one in done)
+        inserted = sum(new.rows for new in attempt.inserted) - moved
         # The last file of a dataset may be kept without rows.
         dropped = {*attempt.removed, *attempt.rewritten} - attempt.rewrites.keys()
         deleted = sum(f.rows for f in attempt.target.footers if f.file.path in dropped)
@@ -613,7 +624,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         return {
             "before": attempt.target.rows,
             "inserted": inserted,
-            "updated": sum(one.replaced_rows for one in done),
+            "updated": sum(one.replaced_rows for one in done) + moved,
+            "moved": moved,
             "deleted": deleted + sum(one.deleted_rows for one in done),
             "late": sum(one.late_rows for one in done) + (self.feed.late if self.feed else 0),
             "not_found": unmatched - inserted if self._options.updates else 0,
@@ -640,6 +652,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             files=files,
             late=counts["late"],
             not_found=counts["not_found"],
+            moved=counts["moved"],
             metrics=self._metrics(outcome),
             **paths,
         )
@@ -664,6 +677,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             deleted=facts.counts.get("deleted", 0),
             late=facts.counts.get("late", 0),
             not_found=facts.counts.get("not_found", 0),
+            moved=facts.counts.get("moved", 0),
             files=files,
             rewritten_files=[],
             inserted_files=[],

@@ -13,7 +13,7 @@ from fsspeckit.core.keys import as_keys, as_names, check_names
 from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
-from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
+from fsspeckit.errors import Argument, InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from fsspeckit.display import Progress
 
 WriteMode = Literal["append", "overwrite"]
+PartitionChange = Literal["refuse", "move"]
 _WRITE_MODES = ("append", "overwrite")
-_POLICIES = {"null_keys": ("error", "match"), "duplicate_keys": ("error", "first", "last")}
+_POLICIES = {
+    "null_keys": ("error", "match"),
+    "duplicate_keys": ("error", "first", "last"),
+    "partition_change": ("refuse", "move"),
+}
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _DEFAULT_ROW_GROUP_ROWS = 500_000
@@ -176,6 +181,9 @@ class MergeOptions:
     only_newer: str | None = None
     """The column that must be greater in a source row than in the target row it replaces."""
 
+    partition_change: PartitionChange = "refuse"
+    """What happens to a target row whose source row belongs to another partition."""
+
     transaction: Transaction | None = None
     """Which batch of which application this is; skipped if it is committed already."""
 
@@ -305,6 +313,19 @@ class MergeOptions:
                 raise InvalidArgumentError.choice(name, getattr(self, name), policies)
         for name in ("delete_when", "only_newer"):
             self._check_deciding(name, getattr(self, name))
+        if self.moves:
+            self._check_use("partition_change")
+            if self.trust_partitions:
+                raise InvalidArgumentError(
+                    'partition_change="move" looks for keys in every partition, and '
+                    "trust_partitions=True says that they are only in their own.\n"
+                    "Hint: leave out one of them.",
+                    argument="partition_change",
+                    mentions=(
+                        Argument("partition_change", ("move",)),
+                        Argument("trust_partitions", (True,)),
+                    ),
+                )
 
     def _check_deciding(self, name: str, column: object) -> None:
         """Check an argument that names a column which decides about rows."""
@@ -314,13 +335,7 @@ class MergeOptions:
             raise InvalidArgumentError(
                 f"{name} must be the name of a column, got {column!r}.", argument=name
             )
-        if self.strategy in (MergeStrategy.INSERT, MergeStrategy.DELETE):
-            what = "changes no existing row" if not self.updates else "deletes every matching row"
-            raise InvalidArgumentError(
-                f"{name} has no use with the strategy {self.strategy.value!r}, which {what}.\n"
-                f"Hint: leave out {name}, or use upsert.",
-                argument=name,
-            )
+        self._check_use(name)
         used = () if self.changes is not None else (*self.key_columns, *self.order_by)
         if name == "delete_when" and column in used:
             raise InvalidArgumentError(
@@ -328,6 +343,21 @@ class MergeOptions:
                 "not stored.",
                 argument=name,
             )
+
+    def _check_use(self, name: str) -> None:
+        """Refuse an argument about rows that are replaced, if the strategy replaces none."""
+        if self.strategy in (MergeStrategy.INSERT, MergeStrategy.DELETE):
+            what = "changes no existing row" if not self.updates else "deletes every matching row"
+            raise InvalidArgumentError(
+                f"{name} has no use with the strategy {self.strategy.value!r}, which {what}.\n"
+                f"Hint: leave out {name}, or use upsert.",
+                argument=name,
+            )
+
+    @property
+    def moves(self) -> bool:
+        """Whether rows go to the partition of their source row."""
+        return self.partition_change == "move"
 
     @property
     def duplicates(self) -> DuplicatePolicy:
@@ -364,6 +394,7 @@ class MergeOptions:
             deletes=self.only_keys,
             delete_when=self.delete_when,
             only_newer=self.only_newer,
+            moves=self.moves,
         )
 
     @property

@@ -12,6 +12,7 @@ import pyarrow as pa
 from fsspeckit.core.arrow_compat import take_rows
 from fsspeckit.core.keys import canonical_keys, key_fingerprints
 from fsspeckit.core.matching import (
+    FilePartition,
     IndexedKeys,
     Positions,
     find_positions,
@@ -36,7 +37,7 @@ from fsspeckit.datasets.pipeline import (
 from fsspeckit.display import report_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -252,16 +253,18 @@ class ArrowEngine:
         """Rewrite files side by side, as many as memory allows."""
         footers = [footer for footer in target.footers if footer.file.path in files]
         columns = stored_columns(target, footers, rules.stored(source.schema.names))
+        partitions = FilePartition.by_path(target) if rules.moves else {}
 
         def rewrite_file(path: str) -> Rewritten:
-            found = matches.positions.files.get(path, _NOTHING)
+            known = matches.positions.files.get(path, _NOTHING)
+            found = replace(known, rules=rules, partition=partitions.get(path))
             return rewrite(
                 target.root,
                 path,
-                replace(found, rules=rules),
+                found,
                 lambda rows: source.take(rows).select(columns[path]),
                 files[path].path,
-                deciding=lambda rows: source.take(rows, rules.columns),
+                deciding=lambda rows: source.take(rows, found.deciding_columns),
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
@@ -292,15 +295,19 @@ class ArrowEngine:
         matches: Matches[ArrowPositions] | None,
         new_files: NewFiles,
         progress: Progress = report_nothing,
+        *,
+        rewritten: Collection[Rewritten] = (),
+        inserts: bool = True,
     ) -> list[NewFile]:
         """Stream the rows into new files."""
+        copies = None if matches is None else _copies(matches.positions, rewritten, inserts)
         start = 0
         for batch in source.batches():
             end = start + batch.num_rows
-            if matches is not None:
-                wanted = matches.positions.unmatched[start:end]
-                if not wanted.all():
-                    batch = take_rows(batch, pa.array(np.flatnonzero(wanted)))
+            if copies is not None:
+                wanted = copies[start:end]
+                if not (wanted == 1).all():
+                    batch = take_rows(batch, pa.array(np.repeat(np.arange(len(wanted)), wanted)))
             if batch.num_rows:
                 new_files.write(batch)
             start = end
@@ -318,6 +325,17 @@ def _share(
         table.filter(pa.array(key_fingerprints(canonical_keys(table, keys)) % shares == number))
         for table in tables
     ]
+
+
+def _copies(
+    found: ArrowPositions, rewritten: Collection[Rewritten], inserts: bool
+) -> NDArray[np.integer[Any] | np.bool_]:
+    """Return how many copies of each source row go to new files."""
+    unmatched = found.unmatched if inserts else np.zeros_like(found.unmatched)
+    moved = [done.moved for done in rewritten if done.moved_rows]
+    # One row may replace several, which were in other partitions.
+    again = np.bincount(np.concatenate(moved), minlength=len(unmatched)) if moved else None
+    return unmatched if again is None else unmatched + again
 
 
 def _matches(

@@ -27,6 +27,7 @@ from fsspeckit.datasets.spark.inserting import (
     cut_shares,
     insert_shares,
     insertable,
+    moved_shares,
     pack_pieces,
     task_rows,
 )
@@ -85,7 +86,7 @@ from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -288,7 +289,7 @@ class SparkEngine:
         some, tasks = subset(target, numbers), PhaseTasks("match", progress)
         if choice.tier == "shuffle":
             assert isinstance(keys, ResolvedKeys)
-            found = self._join(source, keys, some, work, tasks)
+            found = self._join(source, keys, some, work, tasks, counts_moved=not plan.moves_rows)
         else:
             found = self._look_up(source, keys, some, work, tasks)
         return replace(found, metrics=choice.metrics)
@@ -419,6 +420,8 @@ class SparkEngine:
         target: Target,
         work: ScanWork,
         tasks: PhaseTasks,
+        *,
+        counts_moved: bool,
     ) -> Matches[Any]:
         """Let Spark join keys, both sides shuffled by key."""
         bucket = self._limits.insert_max_rows
@@ -437,8 +440,9 @@ class SparkEngine:
             for m in without
         ]
         some = np.unique(np.array([row for m in hits for row in m.samples], np.int64))
-        moved = self._count_moved(source, target, hits, tasks), some[:MAX_SAMPLES]
-        return self._matches(source, target, work, hits, shares, moved)
+        moved = self._count_moved(source, target, hits, tasks) if counts_moved else 0
+        samples = some[:MAX_SAMPLES] if counts_moved else some[:0]
+        return self._matches(source, target, work, hits, shares, (moved, samples))
 
     def _count_moved(
         self, source: SparkSource, target: Target, hits: Sequence[FoundRows], tasks: PhaseTasks
@@ -598,6 +602,9 @@ class SparkEngine:
         matches: Matches[Any] | None,
         new_files: NewFiles,
         progress: Progress = report_nothing,
+        *,
+        rewritten: Collection[Rewritten] = (),
+        inserts: bool = True,
     ) -> list[NewFile]:
         """Write rows into new files: the driver writes those of a small source."""
         choice = choose_tier(
@@ -605,9 +612,12 @@ class SparkEngine:
         )
         found = None if matches is None else matches.positions
         if isinstance(found, _TaskPositions):
-            shares: Sequence[InsertShare] = found.unmatched
+            shares: Sequence[InsertShare] = found.unmatched if inserts else ()
+            shares = (*shares, *moved_shares(self._limits, rewritten))
         elif choice.tier == "driver" or found is not None:
-            return self._driver.insert(source.local, matches, new_files)
+            return self._driver.insert(
+                source.local, matches, new_files, rewritten=rewritten, inserts=inserts
+            )
         else:
             shares = [InsertShare(0, source.num_rows)]
         root, directory = source.stage().storage.root, source.stage().path

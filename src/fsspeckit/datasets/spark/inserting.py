@@ -15,11 +15,11 @@ from fsspeckit.datasets.spark.rewriting import PieceWriter, RowPairs, gather, re
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.rewrite import NewFile, NewFiles
+    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.spark.limits import SparkLimits
     from fsspeckit.datasets.spark.rewriting import Piece
     from fsspeckit.datasets.spark.source import SourceRows, SparkSource
@@ -36,6 +36,7 @@ __all__ = [
     "cut_shares",
     "insert_shares",
     "insertable",
+    "moved_shares",
     "pack_pieces",
     "task_rows",
 ]
@@ -73,6 +74,12 @@ def insert_shares(limits: SparkLimits, source: SparkSource, rows: Rows) -> tuple
         InsertShare(int(one[0]), int(one[-1]) + 1, (listed,), len(one))
         for one, listed in zip(some, pairs, strict=True)
     )
+
+
+def moved_shares(limits: SparkLimits, rewritten: Collection[Rewritten]) -> tuple[InsertShare, ...]:
+    """Make shares of the source rows that rows of rewritten files moved for."""
+    shares = [InsertShare(0, 0, (done.moved,), done.moved_rows) for done in rewritten]
+    return tuple(cut_shares(shares, limits.insert_max_rows))
 
 
 def task_rows(limits: SparkLimits, total: int, rows_per_file: int) -> int:

@@ -8,7 +8,7 @@ stay in Arrow: none of their types is ever converted to one of Spark's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import open_data_file, take_rows, without_views
+from fsspeckit.core.matching import FilePartition
 from fsspeckit.core.rewrite import Replacement, RowRules, rewrite
 from fsspeckit.datasets.pipeline import stored_columns
 from fsspeckit.datasets.spark.source import SPILL_WRITE_OPTIONS, new_path
@@ -170,6 +171,12 @@ class RewriteFiles:
     types: pa.Schema | None = None
     """The types of columns that a file stores without one."""
 
+    partitions: Mapping[str, FilePartition] = field(default_factory=dict)
+    """By path, the partition of a file, if the rules let rows move to another one."""
+
+    inline: int = 0
+    """How many moved rows of a file are sent to the driver; more are staged."""
+
     def __call__(self, files: Sequence[RewriteFile]) -> Iterator[tuple[str, Rewritten]]:
         """Yield the path of each file and how it was rewritten."""
         for file in files:
@@ -184,21 +191,26 @@ class RewriteFiles:
         destination = WorkerStage(self.directory).new_file().path
         starts = np.searchsorted(positions, self.windows[file.path])
         new = _NewRows(starts, source_rows, self.columns[file.path], load)
-        deciding = _NewRows(starts, source_rows, self.rules.columns, load)
         # The rewriter asks for rows by the numbers given here: those of the pairs say where to
         # look, those of the source rows would not.
         numbers = np.arange(len(positions))
+        found = Replacement(positions, numbers, self.rules, self.partitions.get(file.path))
+        deciding = _NewRows(starts, source_rows, found.deciding_columns, load)
         done = rewrite(
             self.root,
             file.path,
-            Replacement(positions, numbers, self.rules),
+            found,
             new.rows,
             destination,
             deciding=deciding.rows,
             key_columns=self.key_columns,
             types=self.types,
         )
-        return replace(done, path=destination if done.is_new else None)
+        moved = self._keep(source_rows[done.moved]) if done.moved_rows else None
+        return replace(done, path=destination if done.is_new else None, moved=moved)
+
+    def _keep(self, rows: Rows) -> RowPairs:
+        return RowPairs.of(self.root, self.directory, np.arange(len(rows)), rows, self.inline)
 
 
 @dataclass
@@ -264,6 +276,8 @@ def rewriter_for(
         {footer.file.path: file_windows(footer, limits) for footer in target.footers},
         rules,
         target.types,
+        FilePartition.by_path(target) if rules.moves else {},
+        limits.broadcast_max_inline_pairs,
     )
 
 

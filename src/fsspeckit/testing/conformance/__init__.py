@@ -67,7 +67,7 @@ from fsspeckit.testing.conformance.merging import (  # noqa: E402
     StrategyTests,
 )
 from fsspeckit.testing.conformance.objects import ObjectStoreTests  # noqa: E402
-from fsspeckit.testing.conformance.partitions import GuardTests, PartitionTests  # noqa: E402
+from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, PartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
 from fsspeckit.testing.conformance.schemas import (  # noqa: E402
@@ -107,6 +107,7 @@ class EngineTests(
     ColumnNameTests,
     PartitionTests,
     GuardTests,
+    MoveTests,
     PlanningTests,
     WriterTests,
     FileShapeTests,

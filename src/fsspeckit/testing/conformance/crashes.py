@@ -274,6 +274,8 @@ def _draw_rules(
     """Draw what decides about matching rows; return the source with the marks of deletions."""
     stored = [f for f in dataset.schema if f.name not in dataset.partition_columns]
     ordered = [field.name for field in stored if family(field.type) is not None]
+    changes = st.sampled_from(["refuse", "move"])
+    options["partition_change"] = data.draw(changes, label="partition_change")
     options["only_newer"] = data.draw(st.sampled_from([None, *ordered]), label="only_newer")
     if not data.draw(st.booleans(), label="delete_when"):
         return dataset.source

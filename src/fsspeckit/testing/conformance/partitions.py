@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from fsspeckit.errors import InvalidArgumentError, PartitionMoveError, RewriteLimitError
+from fsspeckit.storage import history
 from fsspeckit.testing.conformance.merging import EVERY_STORE
 from fsspeckit.testing.conformance.stores import data_files, hive
 from fsspeckit.testing.writers import WRITERS, write_hive
@@ -17,7 +19,7 @@ from fsspeckit.testing.writers import WRITERS, write_hive
 if TYPE_CHECKING:
     from fsspeckit.testing.conformance.target import Target
 
-__all__ = ["EVERY_WRITER", "GuardTests", "PartitionTests"]
+__all__ = ["EVERY_WRITER", "GuardTests", "MoveTests", "PartitionTests"]
 
 EVERY_WRITER = pytest.mark.parametrize(
     "writer",
@@ -206,3 +208,172 @@ class GuardTests:
         plan = target.plan(source, trust_partitions=True)
         assert plan.trusted_partitions
         assert "trust_partitions" in str(plan)
+
+
+MOVE: dict[str, Any] = {"partition_change": "move"}
+MOVING = pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
+
+
+class MoveTests:
+    """Rows that move to another partition because the caller asks for it."""
+
+    @EVERY_STORE
+    @MOVING
+    def test_a_row_moves_to_the_partition_of_its_source_row(
+        self, target: Target, strategy: str
+    ) -> None:
+        write_days(target, days([1, 2, 3], 1), days([4, 5], 2), days([6], 3))
+        source = pa.concat_tables([days([1, 5, 9], 2, "new"), days([4], 3, "new")])
+        result = target.merge(source, strategy, **MOVE)
+        assert (result.updated, result.moved) == (3, 2)
+        assert "3 updated (2 to another partition)" in str(result)
+
+    def test_a_row_moves_to_a_partition_that_is_new(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        result = target.merge(days([2], 9, "new"), "update", **MOVE)
+        assert (result.moved, result.inserted, len(result.inserted_files)) == (1, 0, 1)
+        assert "day=2025-01-09" in result.inserted_files[0]
+
+    def test_moved_and_inserted_rows_of_a_partition_share_a_file(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        result = target.merge(days([1, 2, 8, 9], 2, "new"), **MOVE)
+        assert (result.moved, result.inserted, len(result.inserted_files)) == (2, 2, 1)
+
+    def test_every_row_of_a_repeated_key_is_replaced(self, target: Target) -> None:
+        write_days(target, days([1, 1, 2], 1), days([1, 3], 2), days([1, 4], 3))
+        result = target.merge(days([1], 2, "new"), **MOVE)
+        assert (result.updated, result.moved, result.target_count_after) == (4, 3, 7)
+
+    @MOVING
+    def test_every_row_of_the_target_moves(self, target: Target, strategy: str) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        result = target.merge(days([1, 2, 3], 3, "new"), strategy, **MOVE)
+        assert (result.moved, result.rewritten_files, len(result.files)) == (3, [], 1)
+
+    def test_only_the_partition_changes(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        assert target.merge(days([2], 2), **MOVE).moved == 1
+
+    def test_rows_move_into_and_out_of_the_null_partition(self, target: Target) -> None:
+        target.write(f"{hive('p', None)}/f.parquet", pa.table({"id": [1, 2]}))
+        target.write("p=x/f.parquet", pa.table({"id": [3, 4]}))
+        source = pa.table({"id": [1, 2, 3], "p": ["x", None, None]})
+        assert target.merge(source, **MOVE).moved == 2
+
+    @pytest.mark.parametrize("kind", PARTITIONS)
+    def test_rows_move_to_a_partition_of(self, target: Target, kind: str) -> None:
+        values = PARTITIONS[kind]
+        for number in (0, 1):
+            ids = pa.table({"id": [number * 10, number * 10 + 1], "v": ["old", "old"]})
+            target.write(f"{hive('p', values[number].as_py())}/f.parquet", ids)
+        columns = values.take(pa.array([1, 0, 2, 1]))
+        source = pa.table({"id": [0, 10, 1, 11], "p": columns, "v": ["new"] * 4})
+        result = target.merge(source, **MOVE)
+        assert (result.updated, result.moved) == (4, 3)
+
+    def test_one_of_two_levels_changes(self, target: Target) -> None:
+        for month in (1, 2):
+            target.write(f"y=2024/m={month}/f.parquet", pa.table({"id": [month, month + 10]}))
+        source = pa.table({"id": [1, 12], "y": ["2024", "2025"], "m": ["2", "2"]})
+        assert target.merge(source, **MOVE).moved == 2
+
+    def test_a_level_that_is_in_the_key_cannot_change(self, target: Target) -> None:
+        for year in (2024, 2025):
+            target.write(f"y={year}/m=1/f.parquet", pa.table({"id": [1, 2], "v": ["old"] * 2}))
+        source = pa.table({"id": [1, 1], "y": ["2024", "2026"], "m": ["2", "1"], "v": ["new"] * 2})
+        result = target.merge(source, "upsert", ["id", "y"], **MOVE)
+        assert (result.moved, result.inserted) == (1, 1)
+
+    def test_the_key_holds_every_partition_column(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        result = target.merge(days([1], 2, "new"), "upsert", ["id", "day"], **MOVE)
+        assert (result.moved, result.inserted) == (0, 1)
+
+    def test_a_dataset_without_partitions(self, target: Target) -> None:
+        target.write("a.parquet", days([1, 2], 1))
+        assert target.merge(days([1], 2, "new"), **MOVE).moved == 0
+
+    def test_a_column_in_path_and_file_moves(self, target: Target) -> None:
+        for p in (1, 2):
+            table = pa.table({"id": [p, p + 10], "p": [p, p], "v": ["old"] * 2})
+            target.write(f"p={p}/f.parquet", table)
+        source = pa.table({"id": [1, 2], "p": [2, 2], "v": ["new"] * 2})
+        result = target.merge(source, **MOVE)
+        assert (result.updated, result.moved) == (2, 1)
+
+    def test_a_late_row_stays_in_its_partition(self, target: Target) -> None:
+        write_days(target, _at(days([1, 2, 3], 1), 5), _at(days([4], 2), 5))
+        source = pa.concat_tables([_at(days([1, 4], 2, "new"), 4), _at(days([2], 2, "new"), 6)])
+        result = target.merge(source, only_newer="at", **MOVE)
+        assert (result.late, result.updated, result.moved) == (2, 1, 1)
+        target.refuses(PartitionMoveError, _at(days([1], 2, "new"), 4), only_newer="at")
+
+    @MOVING
+    def test_a_row_that_deletes_deletes_in_every_partition(
+        self, target: Target, strategy: str
+    ) -> None:
+        write_days(target, days([1, 2, 3], 1), days([1, 4], 2))
+        marks = pa.array([True, False, False])
+        source = days([1, 2, 4], 2, "new").append_column("gone", marks)
+        result = target.merge(source, strategy, delete_when="gone", **MOVE)
+        others = 1 if strategy == "full_merge" else 0
+        assert (result.deleted, result.updated, result.moved) == (2 + others, 2, 1)
+
+    def test_the_last_of_several_source_rows_decides(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        source = pa.concat_tables([days([1], day, f"day {day}") for day in (3, 1, 2)])
+        result = target.merge(source, duplicate_keys="last", order_by=["v"], **MOVE)
+        assert result.moved == 1
+        assert "day=2025-01-03" in result.inserted_files[0]
+
+    def test_files_that_rows_leave_are_affected(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3, 4], 2), days([5, 6], 3))
+        source = days([1], 2, "new")
+        decided = target.decisions(target.plan(source, **MOVE))
+        assert sorted(decided.values()) == ["affected", "pruned", "pruned"]
+        assert target.merge(source, by_plan=True, **MOVE).moved == 1
+
+    def test_other_partitions_are_no_longer_guarded(self, target: Target) -> None:
+        write_days(target, days([1, 5], 1), days([2, 4], 2), write_statistics=False)
+        result = target.merge(days([2, 3], 2, "new"), **MOVE)
+        assert (result.moved, len(result.preserved_files)) == (0, 1)
+
+    def test_the_limits_of_a_rewrite_count_the_files_that_rows_leave(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3, 4], 2))
+        source = days([1], 2, "new")
+        target.refuses(RewriteLimitError, source, max_rewrite_bytes=1, **MOVE)
+        assert target.merge(source, max_rewrite_fraction=0.9, **MOVE).moved == 1
+
+    def test_the_history_counts_moved_rows(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        target.merge(days([1, 3], 2, "new"), **MOVE)
+        (entry,) = history(target.store.path, filesystem=target.store.filesystem)
+        assert (entry.counts["updated"], entry.counts["moved"]) == (2, 1)
+
+    @pytest.mark.parametrize("strategy", ["insert", "delete"])
+    def test_strategies_without_a_use_for_it(self, target: Target, strategy: str) -> None:
+        write_days(target, days([1], 1))
+        source = days([1], 2)
+        target.refuses(InvalidArgumentError, source, strategy, match="partition_change", **MOVE)
+
+    def test_trusted_partitions_contradict_it(self, target: Target) -> None:
+        write_days(target, days([1], 1))
+        target.refuses(
+            InvalidArgumentError, days([1], 2), match="trust", trust_partitions=True, **MOVE
+        )
+
+    def test_an_unknown_value_is_refused(self, target: Target) -> None:
+        write_days(target, days([1], 1))
+        target.refuses(
+            InvalidArgumentError, days([1], 2), match="partition_change", partition_change="copy"
+        )
+
+    def test_an_empty_string_is_not_a_partition_to_move_to(self, target: Target) -> None:
+        target.write("p=a/f.parquet", pa.table({"id": [1, 2]}))
+        source = pa.table({"id": [1], "p": [""]})
+        target.refuses(InvalidArgumentError, source, match="empty string", **MOVE)
+
+
+def _at(table: pa.Table, version: int) -> pa.Table:
+    """Rows with the version that ``only_newer`` compares."""
+    return table.append_column("at", pa.array([version] * table.num_rows))

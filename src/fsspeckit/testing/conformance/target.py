@@ -36,6 +36,7 @@ _MODEL_OPTIONS = (
     "allow_empty",
     "delete_when",
     "only_newer",
+    "partition_change",
 )
 
 
@@ -74,7 +75,7 @@ class Expected:
     """The rows of each rewritten file, in their order."""
 
     inserted: Counter[str]
-    """The rows that are new, in any order and any number of files."""
+    """The rows of new files, inserted or moved, in any order and any number of files."""
 
 
 def expect(
@@ -93,9 +94,9 @@ def expect(
     )
     after: dict[str, list[Row]] = {}
     for name, rows in files.items():
-        alone = merge_rows(rows, source, strategy, keys, **asked)
-        after[name] = alone.rows[: len(rows) - alone.deleted]
-    kept = len(everything) - whole.deleted
+        alone = merge_rows(rows, source, strategy, keys, partition_columns=parts, **asked)
+        after[name] = alone.rows[: len(rows) - alone.deleted - alone.moved]
+    kept = len(everything) - whole.deleted - whole.moved
     preserved = {name for name, rows in files.items() if lines(rows) == lines(after[name])}
     # A file that loses all of its rows is removed, but a dataset keeps one file for its schema.
     changed = [lines(rows) for name, rows in after.items() if name not in preserved]
@@ -185,7 +186,8 @@ class Target:
         whole = expected.whole
         counted = (result.inserted, result.updated, result.deleted)
         assert counted == (whole.inserted, whole.updated, whole.deleted)
-        assert (result.late, result.not_found) == (whole.late, whole.not_found)
+        effects = (result.moved, result.late, result.not_found)
+        assert effects == (whole.moved, whole.late, whole.not_found)
         assert result.target_count_before == expected.before
         assert result.target_count_after == len(whole.rows)
         assert result.target_count_after == expected.before + whole.inserted - whole.deleted
@@ -246,7 +248,7 @@ class Target:
         options = {**options, "transaction": None}  # merged again, not skipped
         again = self.io.merge(source, self.store.path, strategy, keys, **options)
         assert (again.rewritten_files, again.inserted_files) == ([], [])
-        assert (again.inserted, again.deleted) == (0, 0)
+        assert (again.inserted, again.deleted, again.moved) == (0, 0, 0)
         assert again.target_count_before == again.target_count_after
         assert self.store.tree() == before
 
