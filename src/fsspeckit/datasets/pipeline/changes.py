@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import pyarrow as pa
 
 from fsspeckit.core.changes import (
+    DEFAULT_TOMBSTONE_LIMITS,
     END,
     MARK,
     START,
@@ -215,6 +216,7 @@ class ChangeFeed(Generic[SourceT]):
         if deletes is not None:
             select = SelectDeletes(changes.keys, changes.sequence_by)
             found = self._engine.transform(self._marked, select, self._stage, self._report)
+            _check_deletes(found.num_rows, self._changes.tombstone_seconds)
             self._deletes = found.columns(found.schema.names)
         return self._marked
 
@@ -282,6 +284,23 @@ class ChangeFeed(Generic[SourceT]):
         matches = self._engine.match(self._marked, keys, searched, plan, self._report)
         return self._engine.matched_rows(
             self._marked, target, matches, schema, self._stage, self._report
+        )
+
+
+def _check_deletes(count: int, seconds: float) -> None:
+    """Refuse more deletions than can be remembered, before one process reads them all.
+
+    Raises:
+        InvalidArgumentError: If there are too many.
+    """
+    most = DEFAULT_TOMBSTONE_LIMITS.max_rows
+    if count > most:
+        raise InvalidArgumentError(
+            f"the changes delete {count:,} times, and at most {most:,} deletions can be remembered "
+            f"(here for {seconds / 86400:g} days). Nothing was changed.\n"
+            "Hint: apply the changes in several calls, with a short tombstone_retention; or delete "
+            "by key with delete().",
+            argument="changes",
         )
 
 
