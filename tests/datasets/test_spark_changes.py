@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import errors
-from fsspeckit.core.changes import TombstoneLimits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,22 +137,144 @@ HOW: dict[str, Any] = {
 def test_a_feed_in_any_order_gives_what_its_sequence_says(
     spark: SparkSession, tmp_path: Path, kind: int, tier: str
 ) -> None:
-    """Batches arrive in any order, and one of them twice."""
+    """Batches arrive in any order, and some changes twice."""
     io = open_io(spark, TIERS[tier])
-    changes = some_changes(kind)
-    batches = [changes[:50], changes[50:100], changes[90:], changes[:50]]
-    expected = (last_versions if kind == 1 else all_versions)(changes)
-    done = []
-    for number, batch in enumerate(batches):
-        result = io.apply_changes(
-            feed_of(batch),
-            str(tmp_path / "data"),
-            stored_as_scd_type=kind,
-            partition_by="part" if number == 0 else None,
-            **HOW,
+    path, changes = str(tmp_path / "data"), some_changes(kind)
+    batches = [changes[60:], changes[:70]]
+    model = last_versions if kind == 1 else all_versions
+    for batch in batches:
+        io.apply_changes(feed_of(batch), path, **HOW, stored_as_scd_type=kind, partition_by="part")
+    assert rows_at(path) == stored(model(changes))
+    before = io.jobs.actions
+    again = io.apply_changes(feed_of(changes[:60]), path, **HOW, stored_as_scd_type=kind)
+    assert (again.rewritten_files, again.inserted_files) == ([], [])
+    print("ACTIONS", kind, tier, io.jobs.actions - before)
+
+
+@pytest.fixture(params=["spark", "spark_connect"])
+def session(request: pytest.FixtureRequest) -> SparkSession:
+    """A session of each kind."""
+    found: SparkSession = request.getfixturevalue(request.param)
+    return found
+
+
+class TestColumnsOfChanges:
+    def frame(self, session: SparkSession) -> Any:
+        rows = "(1, 'a', 1L, NULL), (2, 'b', 1L, false), (1, NULL, 2L, true), (3, 'c', 3L, true)"
+        return session.sql(f"SELECT * FROM VALUES {rows} AS t(id, v, seq, gone)")
+
+    def test_spark_evaluates_which_changes_delete(
+        self, session: SparkSession, tmp_path: Path
+    ) -> None:
+        """NULL is not a deletion."""
+        io = open_io(session, {})
+        F = io.jobs.functions
+        schema = pa.schema(
+            [("id", pa.int32()), ("v", pa.string()), ("seq", pa.int64()), ("gone", pa.bool_())]
         )
-        done.append(result)
-    assert rows_at(tmp_path / "data") == stored(expected)
-    # What arrived again changes nothing.
-    assert not done[-1].rewritten_files
-    assert not done[-1].inserted_files
+        result = io.apply_changes(
+            self.frame(session),
+            str(tmp_path / "data"),
+            "id",
+            "seq",
+            (F.col("gone") & (F.upper("v").isNull() | (F.col("seq") > 2))),
+            except_column_list="gone",
+            schema=schema,
+        )
+        assert result.inserted == 1
+        assert pq.read_table(tmp_path / "data").to_pylist() == [{"id": 2, "v": "b", "seq": 1}]
+
+    def test_a_column_needs_a_data_frame_and_must_fit_it(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        from pyspark.sql.connect import functions as connect
+
+        io, path = open_io(spark, {}), str(tmp_path / "data")
+        F, frame = io.jobs.functions, self.frame(spark)
+        table = pa.table({"id": [1], "seq": [1]})
+        refused = [
+            (table, F.col("gone"), "on a DataFrame, but the changes are of the type Table"),
+            (frame, F.col("v"), "must be a boolean Column, but is of type string"),
+            (frame, F.col("nothing") == 1, "does not fit the columns .*nothing"),
+            (frame, connect.col("gone"), "is a Column of Spark Connect, but the session is one of"),
+            (frame.withColumn("__FSSPECKIT_evaluated", F.lit(1)), F.col("gone"), "rename the"),
+        ]
+        for data, column, words in refused:
+            with pytest.raises(errors.InvalidArgumentError, match=words):
+                io.apply_changes(data, path, "id", "seq", column)
+        assert not (tmp_path / "data").exists()
+
+    def test_other_engines_refuse_a_column(self, spark: SparkSession) -> None:
+        from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+        column, io = open_io(spark, {}).jobs.functions.col("id") == 1, PyarrowDatasetIO()
+        changes = pa.table({"id": [1], "seq": [1]})
+        path = "memory://column-of-spark"
+        with pytest.raises(errors.InvalidArgumentError, match="pass SQL text; only the engine"):
+            io.apply_changes(changes, path, "id", "seq", column)
+        io.write_dataset(changes, path)
+        with pytest.raises(errors.InvalidArgumentError, match="pass SQL text; only the engine"):
+            io.delete(None, path, where=column)
+
+
+class TestDeleteByColumn:
+    def write(self, directory: Path) -> str:
+        """Write a partitioned dataset with columns that Spark does not have or cuts."""
+        for part in range(3):
+            rows = range(part * 100, part * 100 + 100)
+            table = pa.table(
+                {
+                    "id": rows,
+                    "a.b": [None if n % 10 == 0 else n % 7 for n in rows],
+                    "at": pa.array(rows, pa.timestamp("ns")),
+                    "time": pa.array(rows, pa.time64("ns")),
+                    "s": [{"x": n, "y": [n]} for n in rows],
+                }
+            )
+            place = directory / f"part={part}"
+            place.mkdir(parents=True)
+            pq.write_table(table, place / "f.parquet", row_group_size=40)
+        return str(directory)
+
+    def test_spark_selects_the_rows(self, session: SparkSession, tmp_path: Path) -> None:
+        """In one job before that which rewrites; rows where the outcome is NULL stay."""
+        path = self.write(tmp_path / "data")
+        io = open_io(session, {})
+        F = io.jobs.functions
+        io.jobs.prepare()
+        before = io.jobs.actions
+        where = (F.col("`a.b`") == 3) & (F.col("part") > 0) & (F.col("s.x") % 2 == 0)
+        plan = io.plan_delete(None, path, where=where)
+        assert [file.decision for file in plan.files].count("affected") == 2
+        result = io.delete(None, path, where=where)
+        gone = [n for n in range(100, 300) if n % 10 and n % 7 == 3 and n % 2 == 0]
+        assert (result.deleted, io.jobs.actions - before) == (len(gone), 3)
+        assert result.metrics["tier"] == "broadcast"
+        left = sorted(pq.read_table(path).column("id").to_pylist())
+        assert left == [n for n in range(300) if n not in gone]
+
+    def test_functions_of_python_and_of_no_column(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        path, io = self.write(tmp_path / "data"), open_io(spark, {"task_min_bytes": 1})
+        F = io.jobs.functions
+        odd = F.udf(lambda n: n % 2 == 1, "boolean")
+        assert io.delete(None, path, where=odd("id")).deleted == 150
+        assert io.delete(None, path, where=F.expr("struct(id).id >= 200")).deleted == 50
+        assert io.delete(None, path, where=F.lit(None).cast("boolean")).deleted == 0
+        assert io.delete(None, path, where=F.lit(True)).deleted == 100
+
+    def test_a_column_must_fit_the_rows(self, spark: SparkSession, tmp_path: Path) -> None:
+        path, io = self.write(tmp_path / "data"), open_io(spark, {})
+        F = io.jobs.functions
+        refused = [
+            (F.col("nothing") == 1, "does not fit the columns .*nothing"),
+            (F.col("id") + 1, "does not fit the columns .*FILTER_NOT_BOOLEAN"),
+            (F.max("id") == 1, "does not fit the columns"),
+            (spark.range(3)["id"] == 1, "does not fit the columns"),
+            (F.col("at").isNull(), r"column 'at' .*would change as timestamp\[us\]"),
+        ]
+        for column, words in refused:
+            with pytest.raises(ValueError, match=words):
+                io.delete(None, path, where=column)
+        assert pq.read_table(path).num_rows == 300

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MARK = "__fsspeckit_delete"
 """The column that marks the changes that delete; it is not stored."""
 
+EVALUATED = "__fsspeckit_evaluated"
+"""The column of what an engine made of a condition of its own kind; it is not stored."""
+
 START, END = "__START_AT", "__END_AT"
 """From and until which sequence a version of a row holds; Spark uses the same names."""
 

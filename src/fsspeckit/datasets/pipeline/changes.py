@@ -18,6 +18,7 @@ import pyarrow as pa
 from fsspeckit.core.changes import (
     DEFAULT_TOMBSTONE_LIMITS,
     END,
+    EVALUATED,
     MARK,
     START,
     DropOvertaken,
@@ -63,6 +64,8 @@ class ChangeOptions:
     except_column_list: tuple[str, ...] | None = None
     stored_as_scd_type: int = 1
     tombstone_seconds: float = DEFAULT_RETENTION.total_seconds()
+    unstored: tuple[str, ...] = ()
+    """Columns that an engine has added to the changes, which are not stored."""
 
     @classmethod
     def of(
@@ -89,7 +92,9 @@ class ChangeOptions:
                 argument="column_list",
             )
         given = {"column_list": column_list, "except_column_list": except_column_list}
-        lists = {name: None if one is None else as_names(one) for name, one in given.items()}
+        lists: dict[str, Any] = {
+            name: None if one is None else as_names(one) for name, one in given.items()
+        }
         for name, one in lists.items():
             if one is not None:
                 check_names(name, one)
@@ -125,9 +130,10 @@ class ChangeOptions:
         Raises:
             InvalidArgumentError: If a column is not there, or must be stored and is not.
         """
+        names = [name for name in names if name not in self.unstored]
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
-        reserved = (MARK, START, END)
+        reserved = (MARK, EVALUATED, START, END)
         if taken := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
                 f"the changes have a column {taken[0]!r}, a name that is used for what is computed "

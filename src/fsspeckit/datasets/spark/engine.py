@@ -24,6 +24,7 @@ from fsspeckit.datasets.spark.changing import (
     read_matched_rows,
     transform_source,
 )
+from fsspeckit.datasets.spark.conditions import select_rows
 from fsspeckit.datasets.spark.inserting import (
     InsertPieces,
     InsertRows,
@@ -50,6 +51,7 @@ from fsspeckit.datasets.spark.keys import (
 )
 from fsspeckit.datasets.spark.limits import (
     DEFAULT_LIMITS,
+    TierChoice,
     choose_tier,
     chunk_evenly,
     chunk_footers,
@@ -102,7 +104,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts
-    from fsspeckit.datasets.spark.limits import SparkLimits, TierChoice
+    from fsspeckit.datasets.spark.limits import SparkLimits
     from fsspeckit.datasets.spark.matching import Scanned, ScanWork
     from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.session import Jobs
@@ -576,6 +578,8 @@ class SparkEngine:
     ) -> Matches[Any]:
         """Evaluate the condition in tasks that get whole files; the driver does so for few."""
         numbers = [number for number, verdict in enumerate(verdicts) if verdict.is_affected]
+        if condition.of_engine is not None:
+            return self._select_by_column(source, target, condition, numbers, progress)
         every = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in numbers]
         choice = choose_tier(
             self._limits,
@@ -602,6 +606,32 @@ class SparkEngine:
         rows = self._jobs.map_items("select rows of", source.stage, task, packed, tasks)
         work: ScanWork = [(n, ()) for n in range(len(numbers))]
         matches = self._matches(source, some, work, rows, (), (0, np.empty(0, np.int64)), False)
+        return replace(matches, metrics=choice.metrics)
+
+    def _select_by_column(
+        self,
+        source: SparkSource,
+        target: Target,
+        condition: Condition,
+        numbers: Sequence[int],
+        progress: Progress,
+    ) -> Matches[Any]:
+        """Let Spark evaluate a condition that is a ``Column``, whatever the size of the files."""
+        some = subset(target, numbers)
+        work: ScanWork = [
+            (n, tuple(range(len(footer.row_groups)))) for n, footer in enumerate(some.footers)
+        ]
+        found = select_rows(
+            self._jobs,
+            self._limits,
+            source.stage,
+            some,
+            condition,
+            pack_scans(self._limits, some, work, self._jobs.tasks),
+            PhaseTasks("match", progress),
+        )
+        matches = self._matches(source, some, work, found, (), (0, np.empty(0, np.int64)), False)
+        choice = TierChoice("broadcast", "a Column, which Spark evaluates")
         return replace(matches, metrics=choice.metrics)
 
     def rewrite(
