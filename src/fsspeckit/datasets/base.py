@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     import pyarrow.compute as pc
+    from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
@@ -223,7 +224,7 @@ class DatasetIO:
         path: str,
         key_columns: str | Sequence[str] | None = None,
         *,
-        where: str | pc.Expression | None = None,
+        where: str | pc.Expression | Column | None = None,
         filesystem: Any = None,
         null_keys: NullPolicy = "error",
         max_rewrite_fraction: float | None = None,
@@ -245,8 +246,8 @@ class DatasetIO:
             key_columns: The key columns. Other columns of the dataset, its partition columns too,
                 play no part.
             where: Instead of keys, a condition as SQL text or a pyarrow expression, see
-                :doc:`conditions </concepts/conditions>`. Files and row groups are ruled out by
-                their statistics.
+                :doc:`conditions </concepts/conditions>`; on Spark also a ``Column``. Files and row
+                groups are ruled out by their statistics, but not for an expression or a ``Column``.
             filesystem: An fsspec or pyarrow filesystem for this call.
             null_keys: ``"error"`` refuses NULL in a key; ``"match"`` deletes rows with NULL there.
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
@@ -289,6 +290,7 @@ class DatasetIO:
             progress=progress,
         )
         storage, source = self._open(options.keys_of(keys), path, filesystem)
+        source, options = self._with_own_conditions(source, options)
         return run_merge(self._engine, storage, source, options)
 
     @parameters_of(delete)
@@ -308,6 +310,7 @@ class DatasetIO:
         """
         options = MergeOptions.of_delete(keys, key_columns, where, **arguments)
         storage, source = self._open(options.keys_of(keys), path, filesystem)
+        source, options = self._with_own_conditions(source, options)
         return plan_merge(self._engine, storage, source, options)
 
     def apply_changes(  # noqa: PLR0913 - one signature for every engine
@@ -316,7 +319,7 @@ class DatasetIO:
         path: str,
         keys: str | Sequence[str],
         sequence_by: str,
-        apply_as_deletes: str | pc.Expression | None = None,
+        apply_as_deletes: str | pc.Expression | Column | None = None,
         *,
         except_column_list: str | Sequence[str] | None = None,
         column_list: str | Sequence[str] | None = None,
@@ -350,7 +353,8 @@ class DatasetIO:
             sequence_by: The column that orders the changes of a key. Its values must differ; of
                 two changes with the same one, a deletion wins, else any of them.
             apply_as_deletes: Which changes delete, as SQL text or a pyarrow expression, see
-                :doc:`conditions </concepts/conditions>`; None if none does.
+                :doc:`conditions </concepts/conditions>`; on Spark also a ``Column``, if the changes
+                are a DataFrame. None if none does.
             except_column_list: Columns of the changes that are not stored.
             column_list: The columns that are stored, if not all.
             stored_as_scd_type: 1 keeps the last version of each row, and has to store
@@ -420,6 +424,7 @@ class DatasetIO:
             transaction=transaction,
             progress=progress,
         )
+        changes, options = self._with_own_conditions(changes, options)
         storage, data = self._open(changes, path, filesystem)
         return run_merge(self._engine, storage, data, options)
 
@@ -433,6 +438,7 @@ class DatasetIO:
             A plan whose ``str()`` explains the decision about every file.
         """
         options = MergeOptions.of_changes(**arguments)
+        changes, options = self._with_own_conditions(changes, options)
         storage, source = self._open(changes, path, filesystem)
         return plan_merge(self._engine, storage, source, options)
 
@@ -678,6 +684,13 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
+        """Return data and options with conditions that the pipeline takes.
+
+        An engine that takes conditions of its own kind converts or evaluates them here.
+        """
+        return data, options
 
     def _open(self, data: Any, path: str, filesystem: Any = None) -> tuple[Storage, Any]:
         """Open the dataset; data that is paths comes back with how to reach them."""

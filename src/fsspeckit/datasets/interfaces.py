@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     import pyarrow.compute as pc
+    from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
@@ -155,7 +156,7 @@ class DatasetHandler(Protocol):
         path: str,
         key_columns: str | Sequence[str] | None = None,
         *,
-        where: str | pc.Expression | None = None,
+        where: str | pc.Expression | Column | None = None,
         filesystem: Any = None,
         null_keys: NullPolicy = "error",
         max_rewrite_fraction: float | None = None,
@@ -181,7 +182,7 @@ class DatasetHandler(Protocol):
         path: str,
         keys: str | Sequence[str],
         sequence_by: str,
-        apply_as_deletes: str | pc.Expression | None = None,
+        apply_as_deletes: str | pc.Expression | Column | None = None,
         *,
         except_column_list: str | Sequence[str] | None = None,
         column_list: str | Sequence[str] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsspeckit.core.changes.feed import (
     END,
+    EVALUATED,
     MARK,
     START,
     DropOvertaken,
@@ -23,6 +24,7 @@ from fsspeckit.core.changes.versions import VersionRows
 __all__ = [
     "DEFAULT_TOMBSTONE_LIMITS",
     "END",
+    "EVALUATED",
     "MARK",
     "START",
     "DropOvertaken",

@@ -6,9 +6,9 @@ process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 MARK = "__fsspeckit_delete"
 """The column that marks the changes that delete; it is not stored."""
+
+EVALUATED = "__fsspeckit_evaluated"
+"""The column of what an engine made of a condition of its own kind; it is not stored."""
 
 START, END = "__START_AT", "__END_AT"
 """From and until which sequence a version of a row holds; Spark uses the same names."""
@@ -118,15 +121,36 @@ class DropOvertaken:
 
     def __call__(self, changes: pa.Table) -> pa.Table:
         """Return the others."""
-        columns = shared_columns(self.keys, changes.schema, self.tombstones.schema)
-        index = KeyIndex(canonical_keys(self.tombstones, columns).combine_chunks())
+        columns = tuple(shared_columns(self.keys, changes.schema, self.tombstones.schema))
         kinds = (changes.schema.field(self.sequence_by).type, self.tombstones.field(SEQUENCE).type)
         sequence = key_column(self.sequence_by, common_type(*kinds))
-        last = _greatest(index, sequence.canonical(self.tombstones.column(SEQUENCE)))
+        if not changes.num_rows:
+            return changes
+        index, last = self._last(columns, sequence)
         found = index.lookup(canonical_keys(changes, columns))
         limit = last.take(pa.array(found, mask=found < 0))
         own = sequence.canonical(changes.column(self.sequence_by))
         return changes.filter(pc.fill_null(pc.greater(own, limit), True))
+
+    def _last(
+        self, columns: tuple[KeyColumn, ...], sequence: KeyColumn
+    ) -> tuple[KeyIndex, pa.ChunkedArray]:
+        """Return the deleted keys, and the greatest sequence for the first row of each."""
+        known = self._indexed.get((columns, sequence))
+        if known is None:
+            index = KeyIndex(canonical_keys(self.tombstones, columns).combine_chunks())
+            last = _greatest(index, sequence.canonical(self.tombstones.column(SEQUENCE)))
+            known = self._indexed[columns, sequence] = (index, last)
+        return known
+
+    @cached_property
+    def _indexed(self) -> dict[Any, tuple[KeyIndex, pa.ChunkedArray]]:
+        """What was made for a piece of the feed is used for the others."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the index, which another process makes itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _greatest(index: KeyIndex, sequences: pa.ChunkedArray) -> pa.ChunkedArray:

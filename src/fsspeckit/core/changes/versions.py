@@ -96,8 +96,15 @@ class _Points:
 
     @classmethod
     def of(cls, rules: VersionRows, changes: pa.Table, versions: pa.Table) -> _Points:
-        tables = [changes, versions, *([] if rules.tombstones is None else [rules.tombstones])]
+        remembered = rules.tombstones
+        tables = [changes, versions, *([] if remembered is None else [remembered])]
         columns = shared_columns(rules.keys, *(table.schema for table in tables))
+        if remembered is not None:
+            # There may be many, and those of other keys play no part.
+            index = KeyIndex(canonical_keys(changes, columns).combine_chunks())
+            known = index.lookup(canonical_keys(remembered, columns)) >= 0
+            remembered = remembered.filter(pa.array(known))
+            tables[2] = remembered
         keys = pa.concat_tables([canonical_keys(table, columns) for table in tables])
         groups = np.split(
             KeyIndex(keys.combine_chunks()).groups,
@@ -108,8 +115,8 @@ class _Points:
             versions.column(START),
             versions.column(END),
         ]
-        if rules.tombstones is not None:
-            sequences.append(rules.tombstones.column(SEQUENCE))
+        if remembered is not None:
+            sequences.append(remembered.column(SEQUENCE))
         column = key_column(rules.sequence_by, reduce(common_type, (s.type for s in sequences)))
         canonical = pa.concat_arrays(
             [chunk for one in sequences for chunk in column.canonical(one).chunks]
@@ -123,7 +130,7 @@ class _Points:
         of_keys = [groups[0], groups[1], groups[1], *groups[2:]]
         codes = [group * width + part for group, part in zip(of_keys, parts, strict=True)]
         ends = np.where(parts[2] > 0, codes[2], -1)
-        dead = codes[3] if rules.tombstones is not None else np.empty(0, np.int64)
+        dead = codes[3] if remembered is not None else np.empty(0, np.int64)
         every = np.unique(np.concatenate([codes[0], codes[1], ends[ends >= 0], dead]))
         values = column.original(pa.concat_arrays([pa.nulls(1, ordered.type), ordered]))
         return cls(codes[0], codes[1], ends, dead, every, width, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.conditions.condition import Condition
+from fsspeckit.core.conditions.condition import Condition, EngineCondition
 from fsspeckit.core.conditions.predicates import Bounds, Outcomes
 
-__all__ = ["Bounds", "Condition", "Outcomes"]
+__all__ = ["Bounds", "Condition", "EngineCondition", "Outcomes"]

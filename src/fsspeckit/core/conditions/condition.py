@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.conditions.literals import ConditionText
-from fsspeckit.core.conditions.predicates import ColumnRef, FromExpression, RowGroups, Rows
+from fsspeckit.core.conditions.predicates import (
+    ColumnRef,
+    FromEngine,
+    FromExpression,
+    RowGroups,
+    Rows,
+)
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fsspeckit.core.conditions.predicates import Bounds, Outcomes, Predicate
     from fsspeckit.core.keys import KeyColumn
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCondition:
+    """A condition of a kind that only one engine knows, and evaluates itself."""
+
+    text: str
+    given: Any
+    columns: Callable[[pa.Schema], Sequence[str]]
+    """Returns the columns that it reads, of those of a schema."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +44,16 @@ class Condition:
 
     @classmethod
     def of(
-        cls, given: str | pc.Expression, schema: pa.Schema, argument: str = "where"
+        cls,
+        given: str | pc.Expression | EngineCondition,
+        schema: pa.Schema,
+        argument: str = "where",
     ) -> Condition:
         """Return the condition that SQL text or a pyarrow expression describes.
 
         Args:
-            given: SQL text in the dialect of Spark, or an expression over columns of the schema.
+            given: SQL text in the dialect of Spark, an expression over columns of the schema, or a
+                condition of the engine's own.
             schema: The columns that it may name.
             argument: The argument it was passed as, for error messages.
 
@@ -42,9 +62,16 @@ class Condition:
         """
         if isinstance(given, pc.Expression):
             return cls(str(given), _from_expression(given, schema, argument))
+        if isinstance(given, EngineCondition):
+            fields = [schema.field(name) for name in given.columns(schema)]
+            references = tuple(ColumnRef((field.name,), field.type) for field in fields)
+            return cls(given.text, FromEngine(given.given, references))
         if not isinstance(given, str):
+            of_spark = type(given).__module__.startswith("pyspark.")
+            hint = "\nHint: pass SQL text; only the engine 'spark' takes a Column."
             raise InvalidArgumentError(
-                f"{argument} must be SQL text or a pyarrow expression, got {given!r}.",
+                f"{argument} must be SQL text or a pyarrow expression, got {given!r}."
+                f"{hint if of_spark else ''}",
                 argument=argument,
             )
         # The parser takes 0.2 s to load, and tasks do not need it.
@@ -56,6 +83,11 @@ class Condition:
         return self.text
 
     @property
+    def of_engine(self) -> Any:
+        """What only the engine can evaluate; None for a condition that every engine can."""
+        return self.predicate.given if isinstance(self.predicate, FromEngine) else None
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The top-level columns that it reads, each once."""
         return tuple(dict.fromkeys(column.name for column in self.predicate.columns()))
@@ -63,7 +95,7 @@ class Condition:
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
         """The columns whose bounds :meth:`outcomes` can use, and how they are compared."""
-        if isinstance(self.predicate, FromExpression):
+        if isinstance(self.predicate, FromExpression | FromEngine):
             return ()
         top = (column.key for column in self.predicate.columns() if len(column.path) == 1)
         return tuple({key.name: key for key in top if key is not None}.values())

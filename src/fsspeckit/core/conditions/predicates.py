@@ -505,6 +505,26 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
 
 
 @dataclass(frozen=True, eq=False)
+class FromEngine:
+    """A condition that an engine evaluates itself; statistics say nothing of it."""
+
+    given: Any
+    references: tuple[ColumnRef, ...]
+
+    def evaluate(self, rows: Rows) -> Truths:
+        """Refuse: only the engine can."""
+        raise TypeError(f"{self.given!r} is evaluated by the engine that it belongs to.")
+
+    def outcomes(self, groups: RowGroups) -> Outcomes:
+        """Return that every outcome is possible."""
+        return Outcomes.unknown(groups.count)
+
+    def columns(self) -> tuple[ColumnRef, ...]:
+        """Return the columns it reads."""
+        return self.references
+
+
+@dataclass(frozen=True, eq=False)
 class FromExpression:
     """A pyarrow expression, which Arrow evaluates; statistics say nothing of it."""
 

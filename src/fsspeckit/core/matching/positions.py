@@ -340,24 +340,28 @@ def selected_positions(
     starts = row_group_starts(footer)
     found = {group: np.arange(footer.row_groups[group].rows) for group in verdict.complete}
     if verdict.candidates:
-        for group, table in _condition_columns(target, condition, number, verdict.candidates):
+        for group, table in read_columns(target, condition.columns, number, verdict.candidates):
             found[group] = np.flatnonzero(np.asarray(condition.mask(table)))
     groups = tuple(sorted(group for group, rows in found.items() if len(rows)))
     rows = [found[group] + starts[group] for group in groups]
     return np.concatenate([np.empty(0, np.int64), *rows]), groups
 
 
-def _condition_columns(
-    target: Target, condition: Condition, number: int, row_groups: Sequence[int]
+def read_columns(
+    target: Target, names: Sequence[str], number: int, row_groups: Sequence[int]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Read the columns of a condition from some row groups; those of the path are constant."""
+    """Read some columns of row groups of a file; those of the path are constant.
+
+    Yields:
+        The number of the row group, and its rows; without columns, as many NULLs.
+    """
     footer = target.footers[number]
     path = footer.file.path
-    stored = [name for name in condition.columns if name in footer.schema.names]
+    stored = [name for name in names if name in footer.schema.names]
     wanted = pa.schema([footer.schema.field(name) for name in stored])
     constants = {
         name: target.partitions[name].values[number]
-        for name in condition.columns
+        for name in names
         if name not in stored and name in target.partitions
     }
     with open_data_file(target.root, path) as file, naming_damage(target.root, path):

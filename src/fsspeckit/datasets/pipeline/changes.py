@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic
 import pyarrow as pa
 
 from fsspeckit.core.changes import (
+    DEFAULT_TOMBSTONE_LIMITS,
     END,
+    EVALUATED,
     MARK,
     START,
     DropOvertaken,
@@ -62,6 +64,8 @@ class ChangeOptions:
     except_column_list: tuple[str, ...] | None = None
     stored_as_scd_type: int = 1
     tombstone_seconds: float = DEFAULT_RETENTION.total_seconds()
+    unstored: tuple[str, ...] = ()
+    """Columns that an engine has added to the changes, which are not stored."""
 
     @classmethod
     def of(
@@ -88,7 +92,9 @@ class ChangeOptions:
                 argument="column_list",
             )
         given = {"column_list": column_list, "except_column_list": except_column_list}
-        lists = {name: None if one is None else as_names(one) for name, one in given.items()}
+        lists: dict[str, Any] = {
+            name: None if one is None else as_names(one) for name, one in given.items()
+        }
         for name, one in lists.items():
             if one is not None:
                 check_names(name, one)
@@ -124,9 +130,10 @@ class ChangeOptions:
         Raises:
             InvalidArgumentError: If a column is not there, or must be stored and is not.
         """
+        names = [name for name in names if name not in self.unstored]
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
-        reserved = (MARK, START, END)
+        reserved = (MARK, EVALUATED, START, END)
         if taken := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
                 f"the changes have a column {taken[0]!r}, a name that is used for what is computed "
@@ -215,6 +222,7 @@ class ChangeFeed(Generic[SourceT]):
         if deletes is not None:
             select = SelectDeletes(changes.keys, changes.sequence_by)
             found = self._engine.transform(self._marked, select, self._stage, self._report)
+            _check_deletes(found.num_rows, self._changes.tombstone_seconds)
             self._deletes = found.columns(found.schema.names)
         return self._marked
 
@@ -284,6 +292,23 @@ class ChangeFeed(Generic[SourceT]):
         matches = self._engine.match(self._marked, keys, searched, plan, self._report)
         return self._engine.matched_rows(
             self._marked, target, matches, schema, self._stage, self._report
+        )
+
+
+def _check_deletes(count: int, seconds: float) -> None:
+    """Refuse more deletions than can be remembered, before one process reads them all.
+
+    Raises:
+        InvalidArgumentError: If there are too many.
+    """
+    most = DEFAULT_TOMBSTONE_LIMITS.max_rows
+    if count > most:
+        raise InvalidArgumentError(
+            f"the changes delete {count:,} times, and at most {most:,} deletions can be remembered "
+            f"(here for {seconds / 86400:g} days). Nothing was changed.\n"
+            "Hint: apply the changes in several calls, with a short tombstone_retention; or delete "
+            "by key with delete().",
+            argument="changes",
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.spark.conditions import with_own_conditions
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from fsspeckit.datasets.pipeline import MergeOptions
     from fsspeckit.storage import PublishMode, Root, Storage
 
 __all__ = ["SparkDatasetIO", "SparkLimits"]
@@ -89,6 +91,10 @@ class SparkDatasetIO(DatasetIO):
             FileNotFoundError: If there is no such dataset.
         """
         return read_frame(self.jobs, self._storage(path, None), columns, filters)
+
+    def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
+        """Take a ``Column`` as a condition, which Spark evaluates."""
+        return with_own_conditions(self.jobs, data, options)
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         storage = super()._storage(path, filesystem)

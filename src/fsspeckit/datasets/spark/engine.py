@@ -19,6 +19,12 @@ from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import as_paths, check_unique_names
 from fsspeckit.datasets.pyarrow import ArrowEngine
+from fsspeckit.datasets.spark.changing import (
+    combine_sources,
+    read_matched_rows,
+    transform_source,
+)
+from fsspeckit.datasets.spark.conditions import select_rows
 from fsspeckit.datasets.spark.inserting import (
     InsertPieces,
     InsertRows,
@@ -46,6 +52,7 @@ from fsspeckit.datasets.spark.keys import (
 )
 from fsspeckit.datasets.spark.limits import (
     DEFAULT_LIMITS,
+    TierChoice,
     choose_tier,
     chunk_evenly,
     chunk_footers,
@@ -91,13 +98,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsspeckit.core.conditions import Condition
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
     from fsspeckit.datasets.spark.inserting import PartitionPieces
     from fsspeckit.datasets.spark.keys import KeyFacts
-    from fsspeckit.datasets.spark.limits import SparkLimits, TierChoice
+    from fsspeckit.datasets.spark.limits import SparkLimits
     from fsspeckit.datasets.spark.matching import Scanned, ScanWork
     from fsspeckit.datasets.spark.rewriting import RewriteFiles
     from fsspeckit.datasets.spark.session import Jobs
@@ -172,6 +180,81 @@ class SparkEngine:
         found = self._jobs.map_partitions("stage the source for", stage, frame, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
+
+    def transform(
+        self,
+        source: SparkSource,
+        task: Callable[[pa.Table], pa.Table],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SparkSource:
+        """Call the function in the driver if the source is small, else in tasks."""
+        if self._is_small(source):
+            held = self._driver.transform(source.local, task, stage)
+            return SparkSource(stage, held=held, has_order=source.has_order)
+        tasks = PhaseTasks("stage", progress)
+        rows = transform_source(self._jobs, self._limits, stage, source.rows, task, tasks)
+        return SparkSource(stage, rows, has_order=source.has_order)
+
+    def combine(
+        self,
+        left: SparkSource,
+        right: SparkSource,
+        task: Callable[[pa.Table, pa.Table], pa.Table],
+        keys: Sequence[KeyColumn],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SparkSource:
+        """Call the function in the driver if both are small, else in tasks by key."""
+        if self._is_small(left, right):
+            held = self._driver.combine(left.local, right.local, task, keys, stage)
+            return SparkSource(stage, held=held, has_order=left.has_order)
+        rows = combine_sources(
+            self._jobs,
+            self._limits,
+            stage,
+            (left.rows, right.rows),
+            task,
+            keys,
+            PhaseTasks("plan", progress),
+        )
+        return SparkSource(stage, rows, has_order=left.has_order)
+
+    def matched_rows(
+        self,
+        source: SparkSource,
+        target: Target,
+        matches: Matches[Any],
+        schema: pa.Schema,
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> SparkSource:
+        """Read the rows, in the tier of the match."""
+        found = matches.positions
+        if not isinstance(found, _TaskPositions):
+            held = self._driver.matched_rows(source.local, target, matches, schema, stage)
+            return SparkSource(stage, held=held)
+        rows = read_matched_rows(
+            self._jobs,
+            self._limits,
+            stage,
+            target,
+            matches,
+            found.pairs,
+            schema,
+            PhaseTasks("plan", progress),
+        )
+        return SparkSource(stage, rows)
+
+    def _is_small(self, *sources: SparkSource) -> bool:
+        """Whether the driver may hold the rows of sources, all of them together."""
+        choice = choose_tier(
+            self._limits,
+            source_bytes=sum(source.bytes for source in sources),
+            source_rows=sum(source.num_rows for source in sources),
+            key_bytes=None,
+        )
+        return choice.tier == "driver"
 
     def footers(
         self,
@@ -499,6 +582,8 @@ class SparkEngine:
     ) -> Matches[Any]:
         """Evaluate the condition in tasks that get whole files; the driver does so for few."""
         numbers = [number for number, verdict in enumerate(verdicts) if verdict.is_affected]
+        if condition.of_engine is not None:
+            return self._select_by_column(source, target, condition, numbers, progress)
         every = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in numbers]
         choice = choose_tier(
             self._limits,
@@ -525,6 +610,32 @@ class SparkEngine:
         rows = self._jobs.map_items("select rows of", source.stage, task, packed, tasks)
         work: ScanWork = [(n, ()) for n in range(len(numbers))]
         matches = self._matches(source, some, work, rows, (), (0, np.empty(0, np.int64)), False)
+        return replace(matches, metrics=choice.metrics)
+
+    def _select_by_column(
+        self,
+        source: SparkSource,
+        target: Target,
+        condition: Condition,
+        numbers: Sequence[int],
+        progress: Progress,
+    ) -> Matches[Any]:
+        """Let Spark evaluate a condition that is a ``Column``, whatever the size of the files."""
+        some = subset(target, numbers)
+        work: ScanWork = [
+            (n, tuple(range(len(footer.row_groups)))) for n, footer in enumerate(some.footers)
+        ]
+        found = select_rows(
+            self._jobs,
+            self._limits,
+            source.stage,
+            some,
+            condition,
+            pack_scans(self._limits, some, work, self._jobs.tasks),
+            PhaseTasks("match", progress),
+        )
+        matches = self._matches(source, some, work, found, (), (0, np.empty(0, np.int64)), False)
+        choice = TierChoice("broadcast", "a Column, which Spark evaluates")
         return replace(matches, metrics=choice.metrics)
 
     def rewrite(

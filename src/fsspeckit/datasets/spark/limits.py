@@ -38,8 +38,9 @@ class SparkLimits:
 
     A merge takes one of three tiers, which `choose_tier` picks from the limits ``driver_…`` and
     ``broadcast_…``; ``result.metrics`` has it as ``tier``, with its ``tier_reason``, unless the
-    source is empty. The limits ``task_…`` and ``insert_…`` say how the work of the other tiers is
-    cut into tasks, ``route_…`` when source rows are sent to the files that they belong to.
+    source is empty. The limits ``task_…``, ``insert_…`` and ``combine_…`` say how the work of the
+    other tiers is cut into tasks, ``route_…`` when source rows are sent to the files that they
+    belong to.
 
     Raises:
         InvalidArgumentError: If a limit is not a whole number >= 0, or >= 1 for those of tasks.
@@ -68,6 +69,9 @@ class SparkLimits:
 
     broadcast_max_key_bytes: int = 32 * _MB
     """Every task holds all keys up to so many bytes, index included; Spark joins more."""
+
+    broadcast_max_function_bytes: int = 8 * _MB
+    """A function with more data, such as deleted keys, is staged, and every task reads it."""
 
     broadcast_max_inline_pairs: int = 64
     """The matches of a file are staged if there are more, and do not pass through the driver."""
@@ -113,6 +117,9 @@ class SparkLimits:
 
     insert_max_partitions: int = 64
     """A task inserts rows of at most so many partitions."""
+
+    combine_max_bytes: int = 32 * _MB
+    """A task combines about so many bytes of changes and stored versions, or those of one key."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.storage import Storage
 
-__all__ = ["read_frame"]
+__all__ = ["known_to_spark", "read_frame"]
 
 
 def read_frame(
@@ -47,7 +47,7 @@ def read_frame(
         opened.check_columns(names or ())
         schema = opened.schema
         wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
-        frame = from_arrow_schema(pa.schema([_known_to_spark(field) for field in wanted]))
+        frame = from_arrow_schema(pa.schema([known_to_spark(field) for field in wanted]))
         task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
         return jobs.map_items_to_rows(task, list(range(len(opened.dataset.files))), frame)
 
@@ -70,8 +70,8 @@ class _ReadFiles:
             yield from cast_table(table, self.frame).combine_chunks().to_batches()
 
 
-def _known_to_spark(field: pa.Field) -> pa.Field:
-    """A column as the nearest type that Spark has and that holds its values."""
+def known_to_spark(field: pa.Field) -> pa.Field:
+    """Return a column with the nearest type that Spark has and that holds its values."""
     return pa.field(field.name, _nearest(field.type), field.nullable)
 
 
@@ -81,11 +81,11 @@ def _nearest(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _nearest(kind.value_type)
     if pa.types.is_struct(kind):
-        return pa.struct([_known_to_spark(kind.field(n)) for n in range(kind.num_fields)])
+        return pa.struct([known_to_spark(kind.field(n)) for n in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return pa.map_(_nearest(kind.key_type), _known_to_spark(kind.item_field))
+        return pa.map_(_nearest(kind.key_type), known_to_spark(kind.item_field))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_known_to_spark(kind.value_field))
+        return pa.list_(known_to_spark(kind.value_field))
     return _nearest_plain(kind)
 
 
