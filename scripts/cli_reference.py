@@ -17,6 +17,9 @@ from fsspeckit.cli import config
 from fsspeckit.cli.app import COMMANDS, app
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+AS_MERGE = ("apply", "delete")
+"""The commands that print what a merge does."""
+
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
 
 _SOURCES = """\
@@ -93,8 +96,9 @@ def _help(name: str) -> str:
 
 
 def documents() -> list[str]:
-    """The documents of all commands; a delete is a merge."""
-    return [command.__name__ for command in COMMANDS if command.__name__ != "delete"]
+    """The documents of all commands; some print what a merge does."""
+    names = [command.__name__ for command in COMMANDS]
+    return [name for name in names if name not in AS_MERGE]
 
 
 def json_page() -> str:
@@ -105,7 +109,8 @@ def json_page() -> str:
         "One JSON document on stdout for each command, described here by its fields. The schemas "
         "themselves (JSON Schema 2020-12) are in the package, in `fsspeckit/cli/schemas`; the "
         "tests validate what every command prints against them. A field is never taken away or "
-        "given another meaning without a new version. `delete` prints what `merge` does.",
+        "given another meaning without a new version. `apply` and `delete` print what `merge` "
+        "does.",
     ]
     schemas = resources.files("fsspeckit.cli") / "schemas"
     for name in documents():

@@ -154,6 +154,8 @@ class DuplicateKeyError(FsspeckitError, ValueError):
 class SchemaMismatchError(FsspeckitError, ValueError):
     """Source and target do not fit together: a column is missing, extra, or of another kind."""
 
+    _mentions = (*(Argument("stored_as_scd_type", (kind,)) for kind in (1, 2)),)
+
 
 class PartitionMoveError(FsspeckitError, ValueError):
     """The source would move an existing key to another partition."""
@@ -175,17 +177,23 @@ class PartitionMoveError(FsspeckitError, ValueError):
 
 
 class RewriteLimitError(FsspeckitError, ValueError):
-    """A merge would rewrite more of the target than its caller allows; nothing was changed."""
+    """A call would rewrite more of the target than its caller allows; nothing was changed."""
 
     _mentions = (Argument("max_rewrite_fraction"), Argument("max_rewrite_bytes"))
 
     @classmethod
-    def exceeded(cls, name: str, limit: str, needed: str, files: int) -> RewriteLimitError:
-        """Return the error that names the limit, and what the merge may need."""
+    def exceeded(
+        cls, name: str, limit: str, needed: str, files: int, strategy: str = "upsert"
+    ) -> RewriteLimitError:
+        """Return the error that names the limit, and what the call may need."""
+        what, fewer = {
+            "delete": ("deletion", "delete fewer rows at a time"),
+            "apply_changes": ("change feed", "apply fewer changes at a time"),
+        }.get(strategy, ("merge", "merge fewer keys at a time"))
         return cls(
-            f"the merge may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "
+            f"the {what} may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "
             "Nothing was changed.\n"
-            f"Hint: look at the plan; then raise {name}, or merge fewer keys at a time."
+            f"Hint: look at the plan; then raise {name}, or {fewer}."
         )
 
 

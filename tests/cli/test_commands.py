@@ -14,6 +14,7 @@ import pytest
 from tests.cli.running import content, rows, tree
 
 from fsspeckit.cli.options import EngineName
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.registry import ENGINES
 from fsspeckit.storage.history import history
 
@@ -218,6 +219,141 @@ def test_rows_of_text_that_delete(done: Run, dataset: Path, tmp_path: Path, kind
     ran = done("merge", path, dataset, "--key", "id", "--delete-when", "gone", *PYARROW)
     assert "1 deleted" in ran.out
     assert 101 not in content(dataset)
+
+
+FEED = ("--key", "id", "--sequence-by", "seq", "--apply-as-deletes", "op = 'd'")
+CHANGES = {
+    "csv": "id,v,seq,op\n1,a,1,c\n2,b,2,c\n1,,3,d\n",
+    "json": """{"id": 1, "v": "a", "seq": 1, "op": "c"}
+{"id": 2, "v": "b", "seq": 2, "op": "c"}
+{"id": 1, "v": null, "seq": 3, "op": "d"}
+""",
+}
+LATE = {
+    "csv": "op,seq,id,v\nu,2,1,late\nu,5,2,B\n",
+    "json": """{"id": 1, "v": "late", "seq": 2, "op": "u"}
+{"id": 2, "v": "B", "seq": 5, "op": "u"}
+""",
+}
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_apply(done: Run, tmp_path: Path, kind: str, engine: str) -> None:
+    new = tmp_path / "people"
+    words = (*FEED, "--except-column", "op", "--engine", engine)
+    for name, text in (("first", CHANGES[kind]), ("late", LATE[kind])):
+        (tmp_path / f"{name}.{kind}").write_text(text)
+    ran = done("apply", f"first.{kind}", new, *words)
+    assert "apply_changes of 3 rows into" in ran.out
+    assert "1 inserted, 0 deleted, 1 not found" in ran.out
+    assert "id int64, v string, seq int64, op string" in ran.err
+    planned = done("apply", f"late.{kind}", new, *words, "--dry-run").out
+    assert planned.startswith(f"apply_changes of 1 row into {new} by id\n1 file: 1 affected")
+    ran = done("apply", f"late.{kind}", new, *words)
+    assert "1 matched, 0 inserted, 0 deleted, 1 late" in ran.out
+    assert ran.err == "note: the types of the columns were inferred from their values: op string\n"
+    assert content(new) == {2: {"id": 2, "v": "B", "seq": 5}}
+    commits = done("history", new, "--json").document["commits"]
+    assert [commit["tombstones"] for commit in commits] == [1, None]
+    assert [commit["tombstone_seconds"] for commit in commits] == [7 * 86400, None]
+    header, first, _ = done("history", new).out.splitlines()
+    assert (header.split()[-1], first.split()[-1]) == ("tombstones", "1")
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_apply_keeps_versions(done: Run, tmp_path: Path, kind: str) -> None:
+    words = (*FEED, "--column", "id", "--column", "v", "--scd-type", 2, *PYARROW)
+    for name, text in (("first", CHANGES[kind]), ("late", LATE[kind])):
+        (tmp_path / f"{name}.{kind}").write_text(text)
+        ran = done("apply", f"{name}.{kind}", "people", *words)
+    assert ran.err.endswith("values: op string\n")  # seq has the type of __START_AT
+    found = PyarrowDatasetIO().read_dataset("people").to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [
+        *((1, "a", 1, 2), (1, "late", 2, 3), (2, "B", 5, None), (2, "b", 2, 5))
+    ]
+
+
+def test_apply_with_every_option(done: Run, tmp_path: Path) -> None:
+    (tmp_path / "first.csv").write_text(CHANGES["csv"])
+    words = ("apply", "first.csv", "people", *FEED, *PYARROW)
+    files = ("--partition-by", "op", "--compression", "zstd", "--bloom", "id", "--key-index")
+    batch = ("--transaction", "people:1", "--tombstone-retention", "12h", "--quiet")
+    ran = done(*words, *files, *batch, "--json")
+    assert (ran.document["inserted"], ran.document["skipped"], ran.err) == (1, False, "")
+    assert [path.name for path in (tmp_path / "people").iterdir()] == ["op=c"]
+    (commit,) = done("history", "people", "--json").document["commits"]
+    assert (commit["tombstones"], commit["tombstone_seconds"]) == (1, 12 * 3600)
+    assert done(*words, *batch, "--json").document["skipped"] is True
+
+
+def test_apply_from_stdin(run: Run, done: Run) -> None:
+    words = ("apply", "-", "people", *FEED, "--except-column", "op", *PYARROW)
+    done(*words, stdin=CHANGES["json"].encode())
+    assert "stdin is empty, so the columns of the changes are unknown" in run(*words, stdin=b"").err
+    done(*words, "--format", "csv", stdin=b"id,v,seq,op\n")
+    assert content(Path("people")) == {2: {"id": 2, "v": "b", "seq": 2}}
+
+
+def test_apply_has_a_rewrite_limit(run: Run, done: Run, tmp_path: Path) -> None:
+    (tmp_path / "first.csv").write_text(CHANGES["csv"])
+    (tmp_path / "late.csv").write_text(LATE["csv"])
+    words = (*FEED, "--except-column", "op", *PYARROW)
+    done("apply", "first.csv", "people", *words)
+    ran = run("apply", "late.csv", "people", *words, "--max-rewrite-fraction", "0.5", "-q")
+    assert ran.err.startswith("error: the change feed may rewrite 1 of the target's bytes")
+    assert "or apply fewer changes at a time" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--column", "id"), "--sequence-by column 'seq' must be stored"),
+        (("--column", "id", "--except-column", "v"), "--column and --except-column cannot be"),
+        (("--except-column", "nope"), "--except-column ['nope'] not found"),
+        (("--apply-as-deletes", "oop = 1"), "--apply-as-deletes 'oop = 1': there is no column"),
+        (("--scd-type", "2"), "it keeps no versions. hint: pass --scd-type 1,"),
+        (("--sequence-by", "nope"), "--sequence-by ['nope'] not found"),
+        (("--key", "nope"), "--key ['nope'] not found"),
+    ],
+)
+def test_apply_speaks_of_options(
+    run: Run, done: Run, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    (tmp_path / "first.csv").write_text(CHANGES["csv"])
+    done("apply", "first.csv", "people", *FEED, *PYARROW)
+    ran = run("apply", "first.csv", "people", *FEED, *PYARROW, *words)
+    assert ran.code == 1
+    assert text in " ".join(ran.err.split())
+
+
+def test_versions_are_not_mixed_with_last_rows(run: Run, done: Run, tmp_path: Path) -> None:
+    (tmp_path / "first.csv").write_text(CHANGES["csv"])
+    words = ("apply", "first.csv", "people", *FEED, *PYARROW, "--except-column", "op")
+    done(*words, "--except-column", "seq", "--scd-type", 2)
+    ran = run(*words)
+    assert "has a column '__START_AT' and no 'seq': it keeps versions" in ran.err
+    assert "hint: pass --scd-type 2" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_text_that_lacks_what_an_option_names(
+    run: Run, dataset: Path, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"rows.{kind}"
+    path.write_text("id,v\n1,x\n" if kind == "csv" else '{"id": 1, "v": "x"}\n')
+    ran = run("merge", path, dataset, "--key", "id", "--delete-when", "gone", *PYARROW)
+    assert "--delete-when ['gone'] not found. Available columns: ['id', 'v']" in ran.err
+    path.write_text("id\n1\n" if kind == "csv" else '{"id": 1}\n')
+    ran = run("delete", dataset, "--key", "nope", "--from", path, *PYARROW)
+    assert "--key ['nope'] not found. Available columns: ['id', 'v']" in ran.err
+
+
+def test_the_limit_of_a_deletion(run: Run, dataset: Path, source: Path) -> None:
+    words = ("--key", "id", "--from", source, "--max-rewrite-fraction", "0", *PYARROW)
+    ran = run("delete", dataset, *words)
+    assert ran.err.startswith("error: the deletion may rewrite")
+    assert "or delete fewer rows at a time" in ran.err
 
 
 def test_plan_of_an_insert_has_no_limit(done: Run, dataset: Path, source: Path) -> None:

@@ -125,7 +125,10 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fsspeckit ", {"merge", "plan", "write", "inspect", "doctor", "history", "recover"}),
+        (
+            "fsspeckit ",
+            {"merge", "plan", "apply", "write", "inspect", "doctor", "history", "recover"},
+        ),
         ("fsspeckit merge --engine ", {"spark", "duckdb", "pyarrow"}),
         ("fsspeckit merge --strategy up", {"update", "upsert"}),
         ("fsspeckit merge --max-rewrite", {"--max-rewrite-bytes", "--max-rewrite-fraction"}),

@@ -24,6 +24,7 @@ ENGINE = ("--engine", "pyarrow")
 GOOD = {
     "merge": ("source.parquet", "data", "--key", "id", *ENGINE),
     "plan": ("source.parquet", "data", "--key", "id", *ENGINE),
+    "apply": ("changes.parquet", "data", "--key", "id", "--sequence-by", "v", *ENGINE),
     "delete": ("data", "--key", "id", "--from", "source.parquet", *ENGINE),
     "write": ("source.parquet", "data", *ENGINE),
     "inspect": ("data",),
@@ -33,6 +34,7 @@ GOOD = {
     "engines": (),
 }
 WRONG_ARGUMENTS = {
+    "changes": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
     "sources": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
     "target": ("", "-", "nosuch://data", "source.parquet"),
     "dataset": ("", "-", "nosuch://data", "source.parquet", "nowhere"),
@@ -42,6 +44,12 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "order_by": ("no_such_column", ""),
     "delete_when": ("no_such_column", "", "v", "id"),
     "only_newer": ("no_such_column", ""),
+    "sequence_by": ("no_such_column", ""),
+    "apply_as_deletes": ("", "no_such_column", "v = 1", "v = 'a", "v"),
+    "except_column": ("no_such_column", "", "id", "v"),
+    "column": ("no_such_column", "", "id", "v"),
+    "scd_type": ("3", "", "2"),  # 2: the dataset keeps no versions
+    "tombstone_retention": ("", "7", "-1d", "soon", "1e9d", "9999999999d"),
     "sources": ("nowhere.parquet", "", "source.unknown"),
     "where": ("id = 1", ""),
     "partition_by": ("no_such_column", ""),
@@ -90,7 +98,8 @@ def _wrong(parameter: Any) -> tuple[str, ...]:
 def _words(command: str, parameter: Any, value: str) -> list[str]:
     words = [command, *GOOD[command]]
     if parameter.param_type_name == "argument":
-        words[words.index("source.parquet" if parameter.name == "sources" else "data")] = value
+        usual = {"sources": "source.parquet", "changes": "changes.parquet"}
+        words[words.index(usual.get(parameter.name, "data"))] = value
         return words
     return [*words, f"{max(parameter.opts, key=len)}={value}"]
 
@@ -100,6 +109,7 @@ def place(dataset: Path, source: Path, tmp_path: Path) -> Path:
     """A directory with a dataset, a source, and some things that are neither."""
     (tmp_path / "source.unknown").write_text("id,v\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "changes.parquet").write_bytes(source.read_bytes())
     return tmp_path
 
 

@@ -39,6 +39,21 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
     assert done.stdout
 
 
+def test_envelopes_of_debezium(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = (path for path in EXAMPLES if path.name == "debezium.py")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out.splitlines() == [
+        "0 late; now [(1, 'Ada L.'), (2, 'Bob')]",
+        "0 late; now [(1, 'Ada L.')]",
+        "1 late; now [(1, 'Ada L.')]",
+        "2 late; now [(1, 'Ada L.')]",
+        "0 late; now [(3, 'Cy')]",
+    ]
+
+
 @pytest.mark.spark
 def test_the_strategies_run_on_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
-from fsspeckit.cli.commands.merge import delete, merge, plan, write
+from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
 
 __all__ = ["COMMANDS", "app"]
@@ -100,7 +100,7 @@ def _root(
     pass
 
 
-COMMANDS = (merge, plan, delete, write, inspect, doctor, history, recover, engines)
+COMMANDS = (merge, plan, apply, delete, write, inspect, doctor, history, recover, engines)
 """The commands, in the order of the help."""
 
 for _command in COMMANDS:

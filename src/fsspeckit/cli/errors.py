@@ -65,20 +65,30 @@ _STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "goo
 _STORE_HINT = "check the URL and the storage options, and that the store can be reached."
 
 _OPTIONS = {
+    "apply_as_deletes": "--apply-as-deletes",
     "bloom_columns": "--bloom",
+    "column_list": "--column",
     "control_dir": "--control-dir",
+    "delete_when": "--delete-when",
     "duplicate_keys": "--duplicates",
+    "except_column_list": "--except-column",
     "key_columns": "--key",
+    "keys": "--key",
     "lock_timeout": "--lock-timeout",
     "max_rewrite_bytes": "--max-rewrite-bytes",
     "max_rewrite_fraction": "--max-rewrite-fraction",
     "max_rows_per_file": "--max-rows-per-file",
     "null_keys": "--nulls",
+    "only_newer": "--only-newer",
     "order_by": "--order-by",
     "partition_columns": "--partition-by",
     "storage_options": "--storage-option",
     "row_group_size": "--row-group-size",
+    "sequence_by": "--sequence-by",
+    "stored_as_scd_type": "--scd-type",
+    "tombstone_retention": "--tombstone-retention",
     "transaction": "--transaction",
+    "where": "--where",
 }
 """The library's arguments and their options; other arguments keep their names in messages."""
 

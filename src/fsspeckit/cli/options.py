@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,10 +21,13 @@ __all__ = [
     "Mode",
     "Nulls",
     "PartitionChange",
+    "ScdType",
 ]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 # The choices of an option; each value is its name in lower case.
 EngineName = StrEnum("EngineName", "SPARK DUCKDB PYARROW")
@@ -32,6 +36,7 @@ Nulls = StrEnum("Nulls", "ERROR MATCH")
 PartitionChange = StrEnum("PartitionChange", "REFUSE MOVE")
 Compression = StrEnum("Compression", "SNAPPY ZSTD GZIP LZ4 BROTLI NONE")
 Format = StrEnum("Format", "PARQUET CSV JSON ARROW")
+ScdType = StrEnum("ScdType", {"LAST": "1", "EVERY": "2"})
 
 
 class Mode(StrEnum):  # a class, so that mypy knows its values
@@ -77,6 +82,17 @@ def parse_column(text: str) -> str:
 def parse_seconds(text: str) -> float:
     """Parse a number of seconds, 0 or more."""
     return _parse_number(text, float("inf"), "a number of seconds, 0 or more")
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse a number with a unit of time."""
+    found = _DURATION.fullmatch(str(text).strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a duration. Write for example 7d, 12h or 30m.")
+    try:
+        return timedelta(**{_UNITS[found[2].lower()]: float(found[1])})
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is more than {timedelta.max.days:,} days.") from None
 
 
 def parse_fraction(text: str) -> float:
@@ -254,6 +270,52 @@ PartitionChangeOption = Annotated[
     typer.Option(
         "--partition-change",
         help="Refuse to change partition columns of existing keys, or move such rows.",
+    ),
+]
+Changes = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHANGES",
+        help="Changes to apply: Parquet, CSV or JSON-lines files, directories, quoted globs, URLs, "
+        "or - for JSON lines or an Arrow stream on stdin.",
+        show_default=False,
+    ),
+]
+SequenceBy = Annotated[
+    str,
+    _option(
+        "Column that orders the changes of a key, such as a log position or a time.",
+        metavar="COLUMN",
+        parser=parse_column,
+    ),
+]
+ApplyAsDeletes = Annotated[
+    str | None,
+    _option(
+        "Condition of the changes that delete, as SQL: \"op = 'd'\"; default: none does.",
+        metavar="CONDITION",
+    ),
+]
+Columns = Annotated[list[str] | None, _columns("Column to store; default: all", "--column")]
+ExceptColumns = Annotated[
+    list[str] | None, _columns("Column of the changes that is not stored", "--except-column")
+]
+ScdTypeOption = Annotated[
+    ScdType,
+    typer.Option(
+        "--scd-type",
+        help="1 stores the last version of each row, 2 every version, with the sequences from "
+        "which and until which it held in __START_AT and __END_AT.",
+    ),
+]
+TombstoneRetention = Annotated[
+    Any,
+    typer.Option(
+        "--tombstone-retention",
+        metavar="DURATION",
+        parser=parse_duration,
+        help="How long the keys of deleted rows are kept, so that a change that arrives after the "
+        "deletion and happened before it has no effect.",
     ),
 ]
 MaybeDeletedKeys = Annotated[list[str] | None, _columns("Key column, with --from", "--key", "-k")]

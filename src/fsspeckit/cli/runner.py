@@ -117,7 +117,7 @@ class OpenedJob:
 
 @dataclass(frozen=True)
 class Job:
-    """What ``merge``, ``plan`` and ``write`` open before they call the library."""
+    """What a command that takes rows opens before it calls the library."""
 
     session: Session
     sources: Sequence[str]
@@ -133,6 +133,9 @@ class Job:
 
     marks: str | None = None
     """The boolean column of the source that the target does not have."""
+
+    sequence_by: str | None = None
+    """The column that orders the changes, if the source is a change feed."""
 
     def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
         """Open dataset, source and engine, the cheapest first; call, and show the result."""
@@ -154,12 +157,12 @@ class Job:
     def _open_source(self, storage: Storage, stack: ExitStack) -> Any:
         if not self.sources:
             return None
-        from fsspeckit.cli.sources import SourceOptions, open_source
+        from fsspeckit.cli.sources import SourceOptions, TextColumns, open_source
 
         options = SourceOptions(self.format, self.delimiter, self.session.settings.storage_options)
-        opened = open_source(
-            self.sources, storage, options, stack, self._text_columns, infer=self.infer_types
-        )
+        named = {} if self.marks is None else {"delete_when": self.marks}
+        columns = TextColumns(self._text_columns, self.sequence_by is not None, named)
+        opened = open_source(self.sources, storage, options, stack, columns, infer=self.infer_types)
         if opened.inferred is not None:
             types = ", ".join(f"{field.name} {field.type}" for field in opened.inferred)
             self.session.note(f"the types of the columns were inferred from their values: {types}")
@@ -169,8 +172,15 @@ class Job:
         """Return the columns of a source of text, whose types are those of the target."""
         import pyarrow as pa
 
+        from fsspeckit.core.keys import check_columns
+
         if self.keys:
+            check_columns("key_columns", self.keys, target.names)
             return pa.schema([field for field in target if field.name in self.keys])
+        if self.sequence_by is not None:
+            from fsspeckit.core.changes import feed_schema
+
+            return feed_schema(target, self.sequence_by)
         if self.marks is not None and self.marks not in target.names:
             return target.append(pa.field(self.marks, pa.bool_()))
         return target

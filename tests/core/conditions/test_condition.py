@@ -435,6 +435,28 @@ def test_text_that_is_wrong_is_quoted(sql: str, named: str) -> None:
     assert named in problem(sql)
 
 
+def test_a_value_in_parentheses() -> None:
+    rows = pa.table({"i": [1, 2, 3], "s": ["a", "b", None]})
+    for sql, expected in {
+        "i = (1)": [1],
+        "(i) = ((2))": [2],
+        "i = -(3) OR i = (-(-3))": [3],
+        "i IN ((1), (3))": [1, 3],
+        "i BETWEEN (2) AND (3)": [2, 3],
+        "(s) IS NULL": [3],
+    }.items():
+        mask = Condition.of(sql, rows.schema).mask(rows)
+        assert rows.filter(mask)["i"].to_pylist() == expected, sql
+    assert "is a condition where a value is expected" in problem("i = (i = 1)", rows)
+
+
+def test_a_column_that_is_named_like_a_command_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert "written in backquotes" in problem("comment = 1")
+    assert caplog.records == []
+
+
 def test_an_ambiguous_name() -> None:
     rows = pa.table({"AB": [1], "Ab": [1]})
     assert "'ab' is ambiguous among ['AB', 'Ab']" in problem("ab = 1", rows)

@@ -25,7 +25,7 @@ from fsspeckit.core.keys.canonical import (
     key_column,
     plain_values,
 )
-from fsspeckit.core.keys.source import keys_table
+from fsspeckit.core.keys.source import as_keys, keys_table
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.testing.strategies import KEY_TYPES, values
 
@@ -342,6 +342,23 @@ MIXED = [
 def test_keys_of_two_kinds_are_refused_and_not_made_equal(mixed: list[Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"'id' mix {message}"):
         keys_table(mixed, ["id"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "columns"),
+    [
+        ([1, "a"], ["id"]),
+        ([{"a"}, 1], ["id"]),
+        ([(1, 2, 3)], ["id", "n"]),
+        (pa.array([1]), ["id", "n"]),
+        ([pd.Timestamp(1)], ["id"]),
+    ],
+)
+def test_keys_to_delete_are_named_as_their_argument(wrong: Any, columns: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"\bkeys\b") as caught:
+        as_keys(wrong, columns)
+    assert caught.value.argument == "keys"
+    assert "source" not in str(caught.value)
 
 
 @pytest.mark.parametrize("keys", ["abc", b"abc", 5, None, {"id": [1]}])

@@ -1,9 +1,9 @@
-"""The commands that change the rows of a dataset: ``merge``, ``plan``, ``delete`` and ``write``."""
+"""The commands that change rows: ``merge``, ``plan``, ``apply``, ``delete`` and ``write``."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from fsspeckit.cli.options import (
     Mode,
     Nulls,
     PartitionChange,
+    ScdType,
 )
 from fsspeckit.cli.runner import Job, open_session
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fsspeckit.cli.runner import OpenedJob
     from fsspeckit.core.planning import MergePlan
 
-__all__ = ["delete", "merge", "plan", "write"]
+__all__ = ["apply", "delete", "merge", "plan", "write"]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -156,6 +157,79 @@ def _show_plan(
         RewriteLimits(*limits).check(found)
 
     job.run(call, show)
+
+
+def apply(  # noqa: PLR0913, PLR0917 - the options of the command
+    changes: o.Changes,
+    target: o.Dataset,
+    key: o.Keys,
+    sequence_by: o.SequenceBy,
+    apply_as_deletes: o.ApplyAsDeletes = None,
+    except_column: o.ExceptColumns = None,
+    column: o.Columns = None,
+    scd_type: o.ScdTypeOption = ScdType.LAST,
+    tombstone_retention: o.TombstoneRetention = "7d",
+    engine: o.Engine = None,
+    partition_by: o.PartitionBy = None,
+    dry_run: o.DryRun = False,
+    source_format: o.FormatOption = None,
+    delimiter: o.Delimiter = None,
+    infer_types: o.InferTypes = False,
+    compression: o.CompressionOption = Compression.SNAPPY,
+    max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
+    row_group_size: o.RowGroupSize = 500_000,
+    bloom: o.Bloom = None,
+    key_index: o.KeyIndex = None,
+    max_rewrite_fraction: o.MaxRewriteFraction = None,
+    max_rewrite_bytes: o.MaxRewriteBytes = None,
+    transaction: o.TransactionOption = None,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Apply a feed of changes, in whatever order and batches they arrive.
+
+    A change that is older than the row it would change, or than the deletion of its key, has no
+    effect. The dataset need not exist yet. All files change at once, or none does.
+    """
+    session = open_session(as_json, quiet, storage_option, config)
+    reading = (source_format, delimiter, infer_types)
+    job = Job(session, changes, target, engine, control_dir, lock_timeout, *reading)
+    job = replace(job, sequence_by=sequence_by)
+    options: dict[str, Any] = {
+        "apply_as_deletes": apply_as_deletes,
+        "except_column_list": except_column or None,
+        "column_list": column or None,
+        "stored_as_scd_type": int(scd_type.value),
+        "tombstone_retention": tombstone_retention,
+        "partition_by": partition_by or None,
+        "key_index": key_index,
+        "max_rewrite_fraction": max_rewrite_fraction,
+        "max_rewrite_bytes": max_rewrite_bytes,
+        "transaction": transaction,
+        **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+    }
+    _apply(job, dry_run, (target, key, sequence_by), options)
+
+
+def _apply(job: Job, dry_run: bool, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+    if dry_run:
+        limits = (options["max_rewrite_fraction"], options["max_rewrite_bytes"])
+        return _show_plan(
+            job,
+            lambda opened: opened.io.plan_apply_changes(opened.source, *given, **options),
+            limits,
+        )
+    return job.run(
+        lambda opened: opened.io.apply_changes(
+            opened.source, *given, progress=opened.progress, **options
+        ),
+        partial(job.session.show_done, job.session.output.merged),
+    )
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command

@@ -218,8 +218,9 @@ class TextOutput(_Page):
             return
         columns = ["commit>", "time (UTC)", "engine", "what", "key", "rows", "files", "state"]
         has_transactions = any(entry.transaction for entry in entries)
+        has_tombstones = any(entry.tombstones is not None for entry in entries)
         self.table(
-            columns + ["transaction"] * has_transactions,
+            columns + ["transaction"] * has_transactions + ["tombstones>"] * has_tombstones,
             [
                 (
                     entry.number,
@@ -231,6 +232,7 @@ class TextOutput(_Page):
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
                     _state(entry) + (", purged" if entry.purged else ""),
                     *[entry.transaction] * has_transactions,
+                    *[entry.tombstones] * has_tombstones,
                 )
                 for entry in entries
             ],

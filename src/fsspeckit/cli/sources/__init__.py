@@ -6,7 +6,7 @@ with the target's types, as a stream of Arrow batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,8 +14,15 @@ import pyarrow as pa
 
 from fsspeckit.cli.options import Format
 from fsspeckit.cli.sources.convert import Stream, file_stream, stdin_stream
-from fsspeckit.cli.sources.csv import csv_batches, csv_schema, infer_csv
-from fsspeckit.cli.sources.json import infer_json, json_batches, json_schema
+from fsspeckit.cli.sources.csv import csv_batches, csv_names, csv_schema, infer_csv
+from fsspeckit.cli.sources.json import (
+    infer_json,
+    infer_other_columns,
+    json_batches,
+    json_names,
+    json_schema,
+)
+from fsspeckit.core.keys import check_columns
 from fsspeckit.datasets.pipeline import SourcePath, parquet_dataset, with_dataset
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import DATA_SUFFIXES, open_root
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.storage import Root, Storage
 
-__all__ = ["OpenedSource", "SourceOptions", "open_source"]
+__all__ = ["OpenedSource", "SourceOptions", "TextColumns", "open_source"]
 
 _STDIN = "-"
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -56,6 +63,20 @@ class SourceOptions:
 
 
 @dataclass(frozen=True)
+class TextColumns:
+    """Which columns a source of text has, beside those that the target has."""
+
+    known: Callable[[pa.Schema], pa.Schema] = lambda target: target
+    """Returns those with known types, from the columns of the target."""
+
+    others: bool = False
+    """Whether there may be more, whose types are inferred from their values."""
+
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Columns that arguments of the library name and that text must have, by argument."""
+
+
+@dataclass(frozen=True)
 class OpenedSource:
     """A source as the library accepts it."""
 
@@ -78,7 +99,7 @@ def open_source(
     target: Storage,
     options: SourceOptions,
     stack: ExitStack,
-    columns: Callable[[pa.Schema], pa.Schema] = lambda target: target,
+    columns: TextColumns = TextColumns(),  # noqa: B008 - it is frozen
     *,
     infer: bool = False,
 ) -> OpenedSource:
@@ -89,7 +110,7 @@ def open_source(
         target: The dataset whose types text is read with.
         options: How to read.
         stack: Closes what is opened, after the rows have been read.
-        columns: Returns the columns of text from those of the target.
+        columns: Which columns text has.
         infer: Whether to infer the types of text from its values, whatever the target has.
     """
     parts = [part for path in paths for part in _parts(path, options, stack)]
@@ -106,8 +127,35 @@ def open_source(
     schema = None if infer else _target_schema(target)
     if schema is None:
         return _infer_source(parts)
-    wanted = columns(schema)
-    return OpenedSource(_chain([_text_reader(part, wanted) for part in parts]))
+    for argument, name in columns.named.items():
+        for part in parts:
+            check_columns(argument, [name], _names(part))
+    wanted = columns.known(schema)
+    others = _infer_others(parts, wanted) if columns.others else pa.schema([])
+    wanted = pa.schema([*wanted, *others])
+    data = _chain([_text_reader(part, wanted) for part in parts])
+    return OpenedSource(data, others if len(others) else None)
+
+
+def _names(part: _Part) -> list[str]:
+    """Return the columns that a header names, or the first line of JSON."""
+    if part.format is Format.CSV:
+        return csv_names(part.stream, part.delimiter)
+    return json_names(part.stream)
+
+
+def _infer_others(parts: Sequence[_Part], known: pa.Schema) -> pa.Schema:
+    """Return the columns of text that are not known, with types inferred from their values."""
+    found = [
+        infer_csv(part.stream, part.delimiter, known.names).schema
+        if part.format is Format.CSV
+        else infer_other_columns(part.stream, known.names)
+        for part in parts
+    ]
+    try:
+        return pa.unify_schemas(found, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return found[0]  # a file that differs fails when it is read
 
 
 def _target_schema(target: Storage) -> pa.Schema | None:

@@ -24,11 +24,11 @@ from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from fsspeckit.cli.sources.convert import Stream
 
-__all__ = ["csv_batches", "csv_schema", "infer_csv"]
+__all__ = ["csv_batches", "csv_names", "csv_schema", "infer_csv"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_RECORDS = 4096
@@ -40,7 +40,7 @@ csv.field_size_limit(2**31 - 1)
 
 def csv_schema(stream: Stream, delimiter: str, target: pa.Schema) -> pa.Schema:
     """Return the columns of a CSV file with the target's types, in the order of the file."""
-    names = _header(stream, delimiter)
+    names = csv_names(stream, delimiter)
     check_same_columns(names, target.names)
     for name in names:
         check_readable(name, target.field(name).type, nested=False)
@@ -64,22 +64,29 @@ def csv_batches(stream: Stream, delimiter: str, schema: pa.Schema) -> Iterator[p
         _raise_located(stream, delimiter, schema, error)
 
 
-def infer_csv(stream: Stream, delimiter: str) -> pa.Table:
+def infer_csv(stream: Stream, delimiter: str, left_out: Collection[str] = ()) -> pa.Table:
     """Return the rows of a CSV file with types inferred from all values, without losing digits."""
-    names = _header(stream, delimiter)
+    names = csv_names(stream, delimiter)
+    wanted = [name for name in names if name not in left_out]
+    if not wanted:
+        return pa.table({})
     try:
-        table = _read(stream, delimiter)
+        table = _read(stream, delimiter, wanted)
         texts = _rounded(table, stream, delimiter)
-        return _read(stream, delimiter, texts) if texts else table
+        return _read(stream, delimiter, wanted, texts) if texts else table
     except pa.ArrowInvalid as error:
         strings = pa.schema([(name, pa.string()) for name in names])
         _raise_located(stream, delimiter, strings, error)
 
 
-def _read(stream: Stream, delimiter: str, texts: Sequence[str] = ()) -> pa.Table:
+def _read(
+    stream: Stream, delimiter: str, names: Sequence[str], texts: Sequence[str] = ()
+) -> pa.Table:
+    options = _as_texts(texts)
+    options.include_columns = names
     with stream.open() as handle, TrackedFile(handle) as file:
         return arrow_csv.read_csv(
-            file(), parse_options=_parsing(delimiter), convert_options=_as_texts(texts)
+            file(), parse_options=_parsing(delimiter), convert_options=options
         )
 
 
@@ -93,7 +100,7 @@ def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
     ]
     if not large:
         return []
-    texts = _read(stream, delimiter, large)
+    texts = _read(stream, delimiter, large, large)
     return [name for name in large if pc.any(_is_whole(texts[name])).as_py()]
 
 
@@ -134,7 +141,8 @@ def _convert_batch(texts: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _header(stream: Stream, delimiter: str) -> list[str]:
+def csv_names(stream: Stream, delimiter: str) -> list[str]:
+    """Return the columns that the first line names."""
     try:
         names = next(_records(stream, delimiter), (1, []))[1]
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ Numbers are read as integers and decimals, never as floats, so that decimal colu
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from fsspeckit.cli.sources.convert import (
+    Stream,
     TrackedFile,
     check_readable,
     convert_columns,
@@ -24,14 +26,12 @@ from fsspeckit.core.keys import plain_type
 from fsspeckit.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fsspeckit.cli.sources.convert import Stream
+    from collections.abc import Collection, Iterable, Iterator
 
     Line = tuple[int, dict[str, Any]]
     FieldPath = tuple[str | None, ...]  # names of columns and fields; None for items of arrays
 
-__all__ = ["infer_json", "json_batches", "json_schema"]
+__all__ = ["infer_json", "infer_other_columns", "json_batches", "json_names", "json_schema"]
 
 _BATCH_ROWS = 16_384
 _BLOCK_BYTES = 16 * 1024 * 1024
@@ -44,6 +44,41 @@ def json_schema(target: pa.Schema) -> pa.Schema:
     for field in target:
         check_readable(field.name, field.type, nested=True)
     return pa.schema([(field.name, plain_type(field.type)) for field in target])
+
+
+def json_names(stream: Stream) -> list[str]:
+    """Return the names in the first object."""
+    return list(next(_lines(stream), (0, {}))[1])
+
+
+def infer_other_columns(stream: Stream, known: Collection[str]) -> pa.Schema:
+    """Return the columns that are not known, with types inferred from all values.
+
+    Text stays text, also where it looks like a time.
+
+    Raises:
+        SchemaMismatchError: If there are no lines, or the values of a column are of two kinds.
+    """
+    kept, lines = io.BytesIO(), 0
+    for number, row in _lines(stream):
+        rest = {name: value for name, value in row.items() if name not in known}
+        # Errors name a line, so there are as many lines as before.
+        kept.write(b"\n" * (number - 1 - lines))
+        kept.write(json.dumps(rest, default=float).encode() + b"\n")
+        lines = number
+    if not lines:
+        raise SchemaMismatchError(
+            f"{stream.name} is empty, so the columns of the changes are unknown.\n"
+            "Hint: leave out a batch without changes, or pass it as Parquet or as CSV."
+        )
+    found = infer_json(Stream(stream.name, lambda: io.BytesIO(kept.getvalue()))).schema
+    texts = [pa.types.is_timestamp(field.type) for field in found]
+    return pa.schema(
+        [
+            field.with_type(pa.string()) if is_text else field
+            for field, is_text in zip(found, texts, strict=True)
+        ]
+    )
 
 
 def json_batches(stream: Stream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

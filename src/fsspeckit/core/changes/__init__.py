@@ -10,6 +10,7 @@ from fsspeckit.core.changes.feed import (
     DropOvertaken,
     MarkChanges,
     SelectDeletes,
+    feed_schema,
     shared_columns,
 )
 from fsspeckit.core.changes.tombstones import (
@@ -33,6 +34,7 @@ __all__ = [
     "TombstoneLimits",
     "VersionRows",
     "decode_tombstones",
+    "feed_schema",
     "known_tombstones",
     "plan_tombstones",
     "shared_columns",

@@ -60,6 +60,14 @@ def shared_columns(names: Sequence[str], *schemas: pa.Schema) -> list[KeyColumn]
     return columns
 
 
+def feed_schema(stored: pa.Schema, sequence_by: str) -> pa.Schema:
+    """Return the columns that a feed shares with the rows that are stored, with their types."""
+    fields = [field for field in stored if field.name not in (START, END)]
+    if sequence_by not in stored.names and START in stored.names:
+        fields.append(pa.field(sequence_by, stored.field(START).type))
+    return pa.schema(fields)
+
+
 @dataclass(frozen=True)
 class MarkChanges:
     """Keeps the columns of changes that are needed, and marks those that delete."""

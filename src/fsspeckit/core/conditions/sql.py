@@ -106,6 +106,12 @@ class _Dialect(Spark):
 
         STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012 (the parser's own attribute)
 
+    class Parser(Spark.Parser):
+        """Does not log what is then refused: a column that is named like a command."""
+
+        def _warn_unsupported(self) -> None:
+            pass
+
 
 def parse_sql(condition: ConditionText, schema: pa.Schema) -> Predicate:
     """Return the predicate that SQL text describes.
@@ -386,6 +392,9 @@ class _Converter:
 
     def operand(self, node: exp.Expr) -> Operand:
         """Return a side of a comparison: a column, a literal, or None for NULL."""
+        while type(node) is exp.Paren:
+            self._check_arguments(node, "this")
+            node = node.this
         if type(node) in (exp.Column, exp.Dot):
             return self.column(node)
         convert = _LITERALS.get(type(node))

@@ -478,12 +478,15 @@ def _key_and_partition_columns(target: Target) -> list[KeyColumn]:
     return list({c.name: c for c in (*target.key_columns, *target.partition_columns)}.values())
 
 
-def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
+def keys_table(
+    source_keys: Any, key_columns: str | Sequence[str], argument: str = "source_keys"
+) -> pa.Table:
     """Return keys, in any form that a caller may pass them, as a table of key columns.
 
     Args:
         source_keys: Scalars for one key column, tuples for several, or an Arrow array or table.
         key_columns: The names of the key columns.
+        argument: What the caller calls the keys.
 
     Raises:
         InvalidArgumentError: If a key does not have one value for each key column, or a column
@@ -491,7 +494,7 @@ def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
     """
     key_columns = as_names(key_columns)
     check_names("key_columns", key_columns)
-    source_keys = _collected(source_keys)
+    source_keys = _collected(source_keys, argument)
     if isinstance(source_keys, (pa.Table, pa.RecordBatch)):
         check_columns("key_columns", key_columns, source_keys.schema.names)
         columns = [source_keys.column(name) for name in key_columns]
@@ -499,12 +502,14 @@ def keys_table(source_keys: Any, key_columns: str | Sequence[str]) -> pa.Table:
     if isinstance(source_keys, (pa.Array, pa.ChunkedArray)):
         if len(key_columns) != 1:
             raise InvalidArgumentError(
-                f"source_keys is one array, but there are {len(key_columns)} key columns: "
-                f"{list(key_columns)!r}.\nHint: pass a table with these columns."
+                f"{argument} is one array, but there are {len(key_columns)} key columns: "
+                f"{list(key_columns)!r}.\nHint: pass a table with these columns.",
+                argument=argument,
             )
         return pa.table([source_keys], names=list(key_columns))
-    arrays = map(_array, _transposed(source_keys, key_columns), key_columns)
-    return pa.table(list(arrays), names=list(key_columns))
+    columns = zip(_transposed(source_keys, key_columns, argument), key_columns, strict=True)
+    arrays = [_array(values, name, argument) for values, name in columns]
+    return pa.table(arrays, names=list(key_columns))
 
 
 def as_keys(given: Any, key_columns: Sequence[str]) -> Any:
@@ -519,7 +524,7 @@ def as_keys(given: Any, key_columns: Sequence[str]) -> Any:
     if isinstance(given, (pa.Array, pa.ChunkedArray)) or (
         is_list and not any(map(_is_data, given))
     ):
-        return keys_table(given, key_columns)
+        return keys_table(given, key_columns, "keys")
     return given
 
 
@@ -528,7 +533,7 @@ def _is_data(item: object) -> bool:
     return hasattr(item, "__arrow_c_stream__") or isinstance(item, os.PathLike)
 
 
-def _collected(source_keys: Any) -> Any:
+def _collected(source_keys: Any, argument: str) -> Any:
     """Return keys as an Arrow object or a list."""
     if isinstance(source_keys, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)):
         return source_keys
@@ -539,33 +544,36 @@ def _collected(source_keys: Any) -> Any:
     single = isinstance(source_keys, (str, bytes, Mapping))
     if single or not isinstance(source_keys, Iterable):
         raise InvalidArgumentError(
-            "source_keys must be a sequence of keys, an Arrow array or a table, "
-            f"got {type(source_keys).__name__}: {source_keys!r}.\nHint: pass [key] for one key."
+            f"{argument} must be a sequence of keys, an Arrow array or a table, "
+            f"got {type(source_keys).__name__}: {source_keys!r}.\nHint: pass [key] for one key.",
+            argument=argument,
         )
     return list(source_keys)
 
 
-def _transposed(keys: list[Any], key_columns: Sequence[str]) -> list[list[Any]]:
+def _transposed(keys: list[Any], key_columns: Sequence[str], argument: str) -> list[list[Any]]:
     if len(key_columns) == 1:
         return [[key[0] if isinstance(key, tuple) and len(key) == 1 else key for key in keys]]
     for key in keys:
         if not isinstance(key, (tuple, list)) or len(key) != len(key_columns):
             raise InvalidArgumentError(
-                f"each source key must be a tuple of {len(key_columns)} values, one for each of "
-                f"{list(key_columns)!r}, got {key!r}."
+                f"each of the {argument} must be a tuple of {len(key_columns)} values, one for "
+                f"each of {list(key_columns)!r}, got {key!r}.",
+                argument=argument,
             )
     return [list(column) for column in zip(*keys, strict=True)] or [[] for _ in key_columns]
 
 
-def _array(values: list[Any], name: str) -> pa.Array:
-    _check_one_kind(values, name)
+def _array(values: list[Any], name: str, argument: str) -> pa.Array:
+    _check_one_kind(values, name, argument)
     values = [value.bytes if isinstance(value, UUID) else value for value in values]
     try:
         return _inferred(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ArithmeticError, TypeError) as error:
         raise InvalidArgumentError(
-            f"the source_keys of column {name!r} are not values of one type: {error}.\n"
-            "Hint: pass an Arrow array or table, whose types are given."
+            f"the {argument} of column {name!r} are not values of one type: {error}.\n"
+            "Hint: pass an Arrow array or table, whose types are given.",
+            argument=argument,
         ) from error
 
 
@@ -576,18 +584,20 @@ def _inferred(values: list[Any]) -> pa.Array:
         return pa.array([None if value is None else Decimal(value) for value in values])
 
 
-def _check_one_kind(values: list[Any], name: str) -> None:
+def _check_one_kind(values: list[Any], name: str, argument: str) -> None:
     """Refuse mixtures that Arrow would make equal, such as a datetime and its date."""
     kinds = value_kinds(values)
     if (fine := find_truncated_value(values)) is not None:
         raise InvalidArgumentError(
-            f"the source_keys of column {name!r} hold {fine!r}, whose nanoseconds would be lost.\n"
-            "Hint: pass an Arrow array or table, whose types are given."
+            f"the {argument} of column {name!r} hold {fine!r}, whose nanoseconds would be lost.\n"
+            "Hint: pass an Arrow array or table, whose types are given.",
+            argument=argument,
         )
     if len(kinds) > 1:
         raise InvalidArgumentError(
-            f"the source_keys of column {name!r} mix {' and '.join(sorted(kinds))}, "
-            "which are never equal.\nHint: pass values of one kind."
+            f"the {argument} of column {name!r} mix {' and '.join(sorted(kinds))}, "
+            "which are never equal.\nHint: pass values of one kind.",
+            argument=argument,
         )
 
 

@@ -35,7 +35,7 @@ from fsspeckit.core.keys import as_names, check_columns, check_names, family, pl
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.core.planning import plan_files
 from fsspeckit.datasets.engine import SourceT
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import Argument, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import TombstoneChange, Tombstones, read_tombstones
 
 if TYPE_CHECKING:
@@ -88,8 +88,10 @@ class ChangeOptions:
             )
         if column_list is not None and except_column_list is not None:
             raise InvalidArgumentError(
-                "column_list and except_column_list cannot be given together.",
+                "column_list and except_column_list cannot be given together.\n"
+                "Hint: name the columns that are stored, or those that are not.",
                 argument="column_list",
+                mentions=(Argument("except_column_list"),),
             )
         given = {"column_list": column_list, "except_column_list": except_column_list}
         lists: dict[str, Any] = {
@@ -134,9 +136,9 @@ class ChangeOptions:
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
         reserved = (MARK, EVALUATED, START, END)
-        if taken := [name for name in reserved if name in names]:
+        if used := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
-                f"the changes have a column {taken[0]!r}, a name that is used for what is computed "
+                f"the changes have a column {used[0]!r}, a name that is used for what is computed "
                 "from them.\nHint: rename the column."
             )
         wanted = list(names)
@@ -153,6 +155,7 @@ class ChangeOptions:
                 f"the {what} column {missing[0]!r} must be stored: later changes are compared with "
                 "it.\nHint: add it to column_list, or leave it out of except_column_list.",
                 argument="column_list" if self.column_list is not None else "except_column_list",
+                mentions=(*map(Argument, ("column_list", "except_column_list", "sequence_by")),),
             )
         return tuple(wanted)
 
@@ -161,7 +164,7 @@ def _seconds(retention: Any) -> float:
     if not isinstance(retention, timedelta) or retention < timedelta(0):
         raise InvalidArgumentError(
             f"tombstone_retention must be a timedelta that is not negative, got {retention!r}.\n"
-            "Hint: pass datetime.timedelta(days=7), as long as changes can be late.",
+            "Hint: pass datetime.timedelta(days=7), or as long as changes can be late.",
             argument="tombstone_retention",
         )
     return retention.total_seconds()

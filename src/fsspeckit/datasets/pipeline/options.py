@@ -136,7 +136,11 @@ class RewriteLimits:
         most = self.max_rewrite_bytes
         if most is not None and needed > most:
             raise RewriteLimitError.exceeded(
-                "max_rewrite_bytes", f"{most:,} bytes", f"{needed:,} bytes", len(affected)
+                "max_rewrite_bytes",
+                f"{most:,} bytes",
+                f"{needed:,} bytes",
+                len(affected),
+                plan.strategy,
             )
         share = needed / max(1, sum(file.bytes for file in plan.files))
         if self.max_rewrite_fraction is not None and share > self.max_rewrite_fraction:
@@ -145,6 +149,7 @@ class RewriteLimits:
                 f"{self.max_rewrite_fraction:g} of it",
                 f"{share:.3g} of the target's bytes",
                 len(affected),
+                plan.strategy,
             )
 
 

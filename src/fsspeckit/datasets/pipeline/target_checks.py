@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
+from fsspeckit.core.changes import START
 from fsspeckit.core.keys import check_columns, family, plain_type
 from fsspeckit.core.parquet import WriterProperties, properties_of_new_files
 from fsspeckit.core.planning import (
@@ -148,6 +149,11 @@ def check_rules(target: Target, rules: RowRules) -> None:
     if guard is not None and any(
         f.error is None and guard not in f.schema.names for f in target.footers
     ):
+        if START in target.types.names:
+            raise SchemaMismatchError(
+                f"{target.root.display_path!r} has a column {START!r} and no {guard!r}: it keeps "
+                "versions.\nHint: pass stored_as_scd_type=2 to apply_changes, or another path."
+            )
         where = "only in paths" if guard in parts else "not at all"
         raise InvalidArgumentError(
             f"only_newer {guard!r} must be stored in the files of the target, and is {where}.\n"

@@ -275,6 +275,11 @@ class CommitRecord:
         return None
 
     @property
+    def changes_tombstones(self) -> bool:
+        """Whether this very commit changed them."""
+        return self.tombstones is not None and self.tombstones.commit == self.number
+
+    @property
     def added(self) -> tuple[str, ...]:
         """The paths of the new files below the root."""
         return tuple(add.final for add in self.adds)

@@ -265,7 +265,7 @@ def complete(
     for place in renamed_staging(staging_names(names), record.staging):
         storage.backend.discard_tree(storage.control.at(place))
     purge_trash(storage, record.number)
-    if not completion.abandoned:
+    if record.changes_tombstones and not completion.abandoned:
         sweep_tombstones(storage, record)
     return completion
 

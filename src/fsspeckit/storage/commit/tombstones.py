@@ -109,9 +109,7 @@ def write_tombstones(storage: Storage, change: TombstoneChange, number: int) -> 
 
 def sweep_tombstones(storage: Storage, record: CommitRecord) -> None:
     """Remove the files that no record needs after a commit that has changed the tombstones."""
-    if record.tombstones is None or record.tombstones.commit != record.number:
-        return
-    needed = {file.name for file in record.tombstones.files}
+    needed = {file.name for file in record.tombstones.files} if record.tombstones else set()
     for name in storage.backend.names(storage.control.tombstones):
         found = _NAME.match(name)
         is_old = found is not None and int(found[1]) <= record.number and name not in needed
