@@ -10,6 +10,7 @@ batch, in whatever order they arrive, and counts. Of events with one key and one
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.testing.model import ModelResult, merge_rows
@@ -119,7 +120,7 @@ def _value(ranked: tuple[Any, ...]) -> Any:
 
 def _last_of_each(points: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return the greatest sequence of each key."""
-    return {key: sequence for key, sequence in sorted(points, key=lambda point: point[1])}
+    return dict(sorted(points, key=lambda point: point[1]))
 
 
 def _following(points: Iterable[tuple[Any, Any]]) -> dict[tuple[Any, Any], Any]:
@@ -130,5 +131,5 @@ def _following(points: Iterable[tuple[Any, Any]]) -> dict[tuple[Any, Any], Any]:
     return {
         (key, this): after
         for key, sequences in by_key.items()
-        for this, after in zip(sequences, sequences[1:], strict=False)
+        for this, after in pairwise(sequences)
     }

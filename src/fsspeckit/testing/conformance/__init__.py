@@ -25,6 +25,7 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "feeds",
         "files",
         "keys",
         "merging",
@@ -48,6 +49,13 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.feeds import (  # noqa: E402
+    FeedColumnTests,
+    FeedCommitTests,
+    FeedRefusalTests,
+    FeedTests,
+    VersionTests,
+)
 from fsspeckit.testing.conformance.files import (  # noqa: E402
     FileShapeTests,
     HandsOffTests,
@@ -97,6 +105,11 @@ class EngineTests(
     DeleteWhenTests,
     OnlyNewerTests,
     PurgeTests,
+    FeedTests,
+    VersionTests,
+    FeedColumnTests,
+    FeedCommitTests,
+    FeedRefusalTests,
     ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,
