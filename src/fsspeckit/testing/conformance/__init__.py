@@ -25,6 +25,7 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "feed_sequences",
         "feeds",
         "files",
         "keys",
@@ -49,6 +50,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
 from fsspeckit.testing.conformance.feeds import (  # noqa: E402
     FeedColumnTests,
     FeedCommitTests,
@@ -133,6 +135,7 @@ class EngineTests(
     ObjectStoreTests,
     CrashTests,
     GeneratedTests,
+    FeedSequenceTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 
