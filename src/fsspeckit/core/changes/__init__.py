@@ -12,8 +12,6 @@ from fsspeckit.core.changes.feed import (
     shared_columns,
 )
 from fsspeckit.core.changes.tombstones import (
-    DEFAULT_TOMBSTONE_LIMITS,
-    TombstoneLimits,
     decode_tombstones,
     known_tombstones,
     plan_tombstones,
@@ -21,14 +19,12 @@ from fsspeckit.core.changes.tombstones import (
 from fsspeckit.core.changes.versions import VersionRows
 
 __all__ = [
-    "DEFAULT_TOMBSTONE_LIMITS",
     "END",
     "MARK",
     "START",
     "DropOvertaken",
     "MarkChanges",
     "SelectDeletes",
-    "TombstoneLimits",
     "VersionRows",
     "decode_tombstones",
     "known_tombstones",
