@@ -384,6 +384,16 @@ class CorruptRecordError(FsspeckitError, RuntimeError):
         )
 
     @classmethod
+    def of_tombstones(cls, path: str, reason: str) -> CorruptRecordError:
+        """Return the error for deleted keys that cannot be read."""
+        return cls(
+            f"{path!r}, with the keys that a change feed has deleted, {reason}. Nothing was "
+            "changed.\nHint: restore it from a backup. Without it a late change could bring a "
+            "deleted row back. If none can be late, pass tombstone_retention=timedelta(0) once, "
+            "which forgets all deleted keys."
+        )
+
+    @classmethod
     def newer(cls, path: str, version: object, known: int) -> CorruptRecordError:
         """Return the error for a record of a newer version of this library."""
         error = cls(

@@ -83,7 +83,8 @@ def assert_tidy(root: str) -> None:
     control = storage.control.path
     if not os.path.isdir(control):
         return
-    assert set(os.listdir(control)) <= {"commits", "lock", "trash"}, os.listdir(control)
+    found = set(os.listdir(control))
+    assert found <= {"commits", "lock", "tombstones", "trash"}, found
     names = set(storage.backend.names(storage.control.commits))
     records = {name for name in names if not name.endswith(".done.json")}
     assert names == records | {name.replace(".json", ".done.json") for name in records}

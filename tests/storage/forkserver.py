@@ -72,6 +72,7 @@ def act(request: dict[str, Any]) -> None:
     if request["action"] == "commit":
         if request.get("transaction"):
             options["transaction"] = Transaction(*request["transaction"])
+        options["tombstones"] = request.get("tombstones")
         run_commit(KNOWN[request["scenario"]], request["root"], **options)
     elif request["action"] == "rewrite":
         rewrite(request["root"], request["version"], below=request.get("below"), **options)

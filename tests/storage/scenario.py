@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import time
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,11 @@ from fsspeckit.storage import (
     Stage,
     StagedFile,
     Storage,
+    TombstoneChange,
     Transaction,
     commit,
     open_storage,
+    read_tombstones,
     staging,
     take_snapshot,
 )
@@ -37,6 +40,7 @@ Row = tuple[int, str]
 State = list[Row]
 """All rows, sorted; a doubled row is there twice."""
 
+WEEK = 7 * 86400.0
 FACTS = CommitFacts("pyarrow", "upsert", ("id",), {"updated": 8, "inserted": 4})
 
 
@@ -194,14 +198,38 @@ def run_commit(
     root: str,
     version: str = "new",
     transaction: Transaction | None = None,
+    tombstones: str | None = None,
     **options: Any,
 ) -> CommitOutcome:
-    """Take the whole way of a change: snapshot, staging, commit."""
+    """Take the whole way of a change: snapshot, staging, commit.
+
+    ``tombstones`` are put in the place of those that there are.
+    """
     storage = open_storage(root, **options)
     snapshot = take_snapshot(storage)
     with staging(storage) as stage:
         change = stage_change(scenario, storage, stage, version)
+        if tombstones is not None:
+            change = replace(change, tombstones=tombstone_change(storage, tombstones))
         return commit(storage, snapshot, stage, change, FACTS, transaction=transaction)
+
+
+def tombstone_change(storage: Storage, content: str, *, keep: bool = False) -> TombstoneChange:
+    """Plan a new file of tombstones beside those that there are, or in their place."""
+    base, _ = read_tombstones(storage, WEEK)
+    kept = base.files if keep else ()
+    return TombstoneChange(base, kept, WEEK, content.encode(), 1, time.time())
+
+
+def read_contents(storage: Storage) -> list[str]:
+    """The content of every file of tombstones; fails if one is lost or damaged."""
+    return [(data or b"").decode() for data in read_tombstones(storage, WEEK)[1]]
+
+
+def assert_swept(storage: Storage) -> None:
+    """Only the files of tombstones are there that the last record names."""
+    named = sorted(file.name for file in read_tombstones(storage, WEEK)[0].files)
+    assert sorted(storage.backend.names(storage.control.tombstones)) == named
 
 
 def rewrite(

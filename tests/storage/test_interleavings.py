@@ -16,12 +16,14 @@ import time
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pytest
 from tests.storage.figures import count
+from tests.storage.scenario import WEEK, read_contents
 from tests.storage.turns import Turns, step_listings, stepped
 
 from fsspeckit.errors import CommitPendingError, ConcurrentModificationError
@@ -32,10 +34,12 @@ from fsspeckit.storage import (
     Stage,
     StagedFile,
     Storage,
+    TombstoneChange,
     Transaction,
     commit,
     list_files,
     open_storage,
+    read_tombstones,
     recover_storage,
     staging,
     take_snapshot,
@@ -189,6 +193,33 @@ def add_name(
                 outcomes[name] = "refused"
 
 
+def add_tombstone(storage: Storage, name: str, outcomes: dict[str, str]) -> None:
+    """Add a name to the list that is in the tombstones; no file of the dataset changes."""
+
+    def change() -> FileChanges:
+        base, data = read_tombstones(storage, WEEK)
+        names = [known for content in data for known in json.loads(content or b"[]")]
+        content = json.dumps([*names, name]).encode()
+        return FileChanges(tombstones=TombstoneChange(base, (), WEEK, content, 1, time.time()))
+
+    def replan(current: Snapshot, difference: Difference) -> FileChanges:
+        return change()
+
+    snapshot = take_snapshot(storage)
+    with staging(storage) as stage:
+        try:
+            commit(storage, snapshot, stage, change(), replan=replan, retries=50)
+            outcomes[name] = "done"
+        except CommitPendingError:
+            outcomes[name] = "pending"
+        except ConcurrentModificationError:
+            outcomes[name] = "refused"
+
+
+def tombstone_names(storage: Storage) -> list[str]:
+    return [name for content in read_contents(storage) for name in json.loads(content)]
+
+
 class Experiment:
     """Runs writers in an order of their calls, and checks what they leave."""
 
@@ -207,19 +238,21 @@ class Experiment:
         order: list[str],
         lock_timeout: float = 30.0,
         transaction: Transaction | None = None,
+        buries: bool = False,
     ) -> int:
-        """Run an order; gives the number of calls."""
+        """Run an order of writers of files, or of tombstones; gives the number of calls."""
         storage = self._store.open(f"x{next(self._numbers)}")
         begin(storage)
         turns = self._turns = Turns(order)
         mine = stepped(storage, turns, lock_timeout)
         outcomes: dict[str, str] = {}
         local = storage.root.is_local
+        act = add_tombstone if buries else partial(add_name, transaction=transaction)
         try:
             with syscalls.observed(turns) if local else nullcontext():
                 turns.run(
                     **{
-                        name: (lambda name=name: add_name(mine, name, outcomes, transaction))
+                        name: (lambda name=name: act(mine, name, outcomes))
                         for name in WRITERS[:writers]
                     }
                 )
@@ -227,20 +260,21 @@ class Experiment:
             self._turns = None
         if turns.errors:
             raise turns.errors[0]
-        self._check(storage, outcomes)
+        self._check(storage, outcomes, tombstone_names(storage) if buries else None)
         if transaction is not None:
             assert [*outcomes.values()].count("skipped") == writers - 1, "applied once"
         self._store.clear(storage)
         return turns.calls
 
-    def _check(self, storage: Storage, outcomes: dict[str, str]) -> None:
+    def _check(self, storage: Storage, outcomes: dict[str, str], buried: list[str] | None) -> None:
         done = sorted(name for name in outcomes if outcomes[name] in ("done", "pending"))
         if "pending" in outcomes.values():
             recover_storage(storage)
         for _ in range(2):  # as they leave it, and after a recovery that has nothing to do
             listing = list_files(storage.root)
             assert len(listing.files) == 1, [file.path for file in listing.files]
-            assert sorted(read_names(storage, take_snapshot(storage))) == done
+            names = read_names(storage, take_snapshot(storage))
+            assert sorted(names if buried is None else buried) == done
             assert not recover_storage(storage).completed
 
 
@@ -311,6 +345,19 @@ def test_writers_of_one_transaction(experiment: Experiment, store: Store, writer
         order = bursts(Random(seed), writers)
         experiment.run(writers, order, transaction=Transaction("feed", 1))
         count(f"{writers} writers of one transaction, {store.name}", tried=1, losses=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writers", [2, 3])
+def test_writers_of_tombstones(experiment: Experiment, store: Store, writers: int) -> None:
+    """None of them loses what another has added, though no file says that it was there."""
+    calls = experiment.run(1, [], buries=True)
+    steps = range(1, calls + 12)
+    orders = list(itertools.product(*[steps] * writers))
+    number = store.two if writers == 2 else store.three
+    for order in chosen(orders, number // 2, min(store.longer, 20)):
+        experiment.run(writers, order_of(*order), buries=True)
+        count(f"{writers} writers of tombstones, {store.name}", tried=1, losses=0)
 
 
 WITHOUT_LOCKS = ["memory", "disk without locks", *long_object_stores()]

@@ -65,6 +65,7 @@ from fsspeckit.storage.storage import (
     PublishMode,
     Retention,
     Storage,
+    TombstoneLimits,
     TransactionLimits,
     open_storage,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "Storage",
     "TombstoneChange",
     "TombstoneFile",
+    "TombstoneLimits",
     "Tombstones",
     "Transaction",
     "TransactionLimits",

@@ -288,6 +288,14 @@ class TransactionLimits:
     """How long an application is known that commits nothing more."""
 
 
+@dataclass(frozen=True, slots=True)
+class TombstoneLimits:
+    """How many deleted keys a dataset remembers."""
+
+    max_rows: int = 10_000_000
+    """More are refused, because forgetting one could bring a deleted row back."""
+
+
 @dataclass(frozen=True, repr=False)
 class Storage:
     """One dataset, with everything that storage needs to know about it."""
@@ -315,6 +323,9 @@ class Storage:
 
     transaction_limits: TransactionLimits = TransactionLimits()
     """How long transactions are known."""
+
+    tombstone_limits: TombstoneLimits = TombstoneLimits()
+    """How many deleted keys are remembered."""
 
     default_control: str | None = None
     """The default control directory, if another one is used."""

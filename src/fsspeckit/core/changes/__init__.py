@@ -14,8 +14,6 @@ from fsspeckit.core.changes.feed import (
     shared_columns,
 )
 from fsspeckit.core.changes.tombstones import (
-    DEFAULT_TOMBSTONE_LIMITS,
-    TombstoneLimits,
     decode_tombstones,
     known_tombstones,
     plan_tombstones,
@@ -23,7 +21,6 @@ from fsspeckit.core.changes.tombstones import (
 from fsspeckit.core.changes.versions import VersionRows
 
 __all__ = [
-    "DEFAULT_TOMBSTONE_LIMITS",
     "END",
     "EVALUATED",
     "MARK",
@@ -31,7 +28,6 @@ __all__ = [
     "DropOvertaken",
     "MarkChanges",
     "SelectDeletes",
-    "TombstoneLimits",
     "VersionRows",
     "decode_tombstones",
     "feed_schema",

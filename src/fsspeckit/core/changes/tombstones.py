@@ -7,7 +7,6 @@ few of them. A file is dropped when the newest tombstone in it is too old.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,18 +21,7 @@ from fsspeckit.storage import TombstoneChange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fsspeckit.storage import TombstoneFile, Tombstones
-
-
-@dataclass(frozen=True)
-class TombstoneLimits:
-    """How many deleted keys a dataset remembers."""
-
-    max_rows: int = 10_000_000
-    """More are refused, because forgetting one could bring a deleted row back."""
-
-
-DEFAULT_TOMBSTONE_LIMITS = TombstoneLimits()
+    from fsspeckit.storage import TombstoneFile, TombstoneLimits, Tombstones
 
 
 def decode_tombstones(data: bytes) -> pa.Table:
@@ -51,14 +39,14 @@ def _encode(table: pa.Table) -> bytes:
 
 
 def known_tombstones(
-    tables: Sequence[pa.Table], keys: Sequence[str], oldest: float
+    tables: Sequence[pa.Table | None], keys: Sequence[str], oldest: float
 ) -> pa.Table | None:
     """Return the tombstones with these keys that are young enough; None if there are none."""
     wanted = [*keys, SEQUENCE]
     fitting = [
         table.filter(pc.greater_equal(table.column(DELETED_AT), oldest)).select(wanted)
         for table in tables
-        if set(table.column_names) == {*wanted, DELETED_AT}
+        if table is not None and set(table.column_names) == {*wanted, DELETED_AT}
     ]
     fitting = [table for table in fitting if table.num_rows]
     if not fitting:
@@ -70,20 +58,20 @@ def known_tombstones(
 
 def plan_tombstones(
     base: Tombstones,
-    tables: Sequence[pa.Table],
+    tables: Sequence[pa.Table | None],
     deletes: pa.Table | None,
     *,
     keys: Sequence[str],
     only_last: bool,
     seconds: float,
     now: float,
-    limits: TombstoneLimits = DEFAULT_TOMBSTONE_LIMITS,
+    limits: TombstoneLimits,
 ) -> TombstoneChange:
     """Return what a commit does to the tombstones.
 
     Args:
         base: Those that there are.
-        tables: The content of their files.
+        tables: The content of their files; None for those that are too old.
         deletes: Keys and sequences of new deletions.
         keys: The key columns.
         only_last: Whether only the last deletion of a key is remembered.
@@ -98,7 +86,7 @@ def plan_tombstones(
     kept = [
         (file, table)
         for file, table in zip(base.files, tables, strict=True)
-        if file.newest >= oldest
+        if table is not None and file.newest >= oldest
     ]
     known = known_tombstones([table for _, table in kept], keys, oldest)
     new = None if deletes is None else _unknown(deletes, known, tuple(keys), only_last)

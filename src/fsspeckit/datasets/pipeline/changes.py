@@ -192,7 +192,7 @@ class ChangeFeed(Generic[SourceT]):
         self._columns: tuple[str, ...] = ()
         self._deletes: pa.Table | None = None
         self._base = Tombstones()
-        self._tables: list[pa.Table] = []
+        self._tables: list[pa.Table | None] = []
         self.late = 0
         """The changes of the last attempt that the deletion of their key has overtaken."""
 
@@ -236,9 +236,10 @@ class ChangeFeed(Generic[SourceT]):
         """
         self.late = 0
         self._base, data = read_tombstones(self._storage, self._changes.tombstone_seconds)
-        self._tables = list(map(decode_tombstones, data))
+        self._tables = [None if one is None else decode_tombstones(one) for one in data]
         oldest = time.time() - self._changes.tombstone_seconds
         known = known_tombstones(self._tables, self._changes.keys, oldest)
+        self.late = 0
         if self._changes.keeps_versions:
             return self._versions(snapshot, read_target, known)
         if known is None:
@@ -258,6 +259,7 @@ class ChangeFeed(Generic[SourceT]):
             only_last=not self._changes.keeps_versions,
             seconds=self._changes.tombstone_seconds,
             now=time.time(),
+            limits=self._storage.tombstone_limits,
         )
 
     def _versions(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,10 +63,11 @@ class TombstoneChange:
         return self.data is None and self.kept == self.base.files
 
 
-def read_tombstones(storage: Storage, seconds: float) -> tuple[Tombstones, list[bytes]]:
+def read_tombstones(storage: Storage, seconds: float) -> tuple[Tombstones, list[bytes | None]]:
     """Return the tombstones that are committed now, and the content of each file.
 
-    ``seconds`` is how long the caller wants to keep them.
+    ``seconds`` is how long the caller wants to keep them. What is older is not read, and None: so
+    a file that is lost does not stop feeds for ever.
 
     Raises:
         CorruptRecordError: If a file is lost or damaged; without it deleted rows could come back.
@@ -74,20 +76,25 @@ def read_tombstones(storage: Storage, seconds: float) -> tuple[Tombstones, list[
         state = RecordedState(storage, pending_numbers(storage)[0])
         found = state.tombstones(seconds) or Tombstones()
         try:
-            return found, [_read(storage, file) for file in found.files]
-        except FileNotFoundError as error:
+            oldest = time.time() - seconds
+            return found, [
+                _read(storage, file) if file.newest >= oldest else None for file in found.files
+            ]
+        except CorruptRecordError:
             # A later commit may have removed it, and then says which files there are now.
             now = RecordedState(storage, pending_numbers(storage)[0]).tombstones(seconds)
             if now == found:
-                path = storage.control.at("tombstones", found.files[0].name)
-                raise CorruptRecordError.damaged(path, "tombstones are lost") from error
+                raise
 
 
 def _read(storage: Storage, file: TombstoneFile) -> bytes:
     path = storage.control.at("tombstones", file.name)
-    data = storage.backend.read(path)
+    try:
+        data = storage.backend.read(path)
+    except FileNotFoundError as error:
+        raise CorruptRecordError.of_tombstones(path, "is lost") from error
     if _checksum(data) != file.checksum:
-        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
+        raise CorruptRecordError.of_tombstones(path, "does not fit its checksum")
     return data
 
 

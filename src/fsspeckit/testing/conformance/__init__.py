@@ -25,6 +25,8 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "feed_sequences",
+        "feeds",
         "files",
         "keys",
         "merging",
@@ -48,6 +50,14 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
+from fsspeckit.testing.conformance.feeds import (  # noqa: E402
+    FeedColumnTests,
+    FeedCommitTests,
+    FeedRefusalTests,
+    FeedTests,
+    VersionTests,
+)
 from fsspeckit.testing.conformance.files import (  # noqa: E402
     FileShapeTests,
     HandsOffTests,
@@ -97,6 +107,11 @@ class EngineTests(
     DeleteWhenTests,
     OnlyNewerTests,
     PurgeTests,
+    FeedTests,
+    VersionTests,
+    FeedColumnTests,
+    FeedCommitTests,
+    FeedRefusalTests,
     ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,
@@ -121,6 +136,7 @@ class EngineTests(
     ObjectStoreTests,
     CrashTests,
     GeneratedTests,
+    FeedSequenceTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 
