@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
 
 from fsspeckit.core.conditions.literals import (
     ConditionText,
@@ -106,7 +107,7 @@ class _Dialect(Spark):
 
         STRING_ESCAPES = ["'", "\\"]  # noqa: RUF012 (the parser's own attribute)
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         """Does not log what is then refused: a column that is named like a command."""
 
         def _warn_unsupported(self) -> None:

@@ -507,8 +507,8 @@ def keys_table(
                 argument=argument,
             )
         return pa.table([source_keys], names=list(key_columns))
-    columns = zip(_transposed(source_keys, key_columns, argument), key_columns, strict=True)
-    arrays = [_array(values, name, argument) for values, name in columns]
+    lists = zip(_transposed(source_keys, key_columns, argument), key_columns, strict=True)
+    arrays = [_array(values, name, argument) for values, name in lists]
     return pa.table(arrays, names=list(key_columns))
 
 

@@ -119,10 +119,13 @@ class TombstoneFile:
     """Its name in the control directory's ``tombstones``; it begins with the commit's number."""
 
     rows: int
+    """How many keys it has."""
+
     newest: float
     """When the newest of them was deleted, in seconds since 1970."""
 
     checksum: str
+    """Of its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ class Tombstones:
     """The keys that change feeds have deleted, as records carry them."""
 
     files: tuple[TombstoneFile, ...] = ()
+    """Those that hold them, the oldest first."""
+
     seconds: float = 0.0
     """How long each is kept."""
 
@@ -501,8 +506,7 @@ class RecordedState:
 
     def _is_void(self, record: CommitRecord) -> bool:
         """Whether a record has a transaction or tombstones of its own, but was abandoned."""
-        changed = record.tombstones is not None and record.tombstones.commit == record.number
-        if record.transaction is None and not changed:
+        if record.transaction is None and not record.changes_tombstones:
             return False
         completion = read_completion(self._storage, record.number)
         return completion is not None and completion.abandoned
