@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import fsspeckit
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.datasets.pipeline import MergeOptions, run_merge
 from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
-from fsspeckit.storage import open_storage
+from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage import TombstoneLimits, open_storage
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from fsspeckit.core.incremental import MergeResult
 
 
 def _rows(*ids: int, v: str = "old") -> pa.Table:
@@ -171,3 +176,24 @@ def test_files_are_synced_once_while_others_are_rewritten(tmp_path: Path) -> Non
         io.merge(_rows(1, 3, 5, 7, 9, v="new"), path, "upsert", ["id"], progress=follow)
     assert len(synced) == len({file for _, file in synced}) == 5
     assert [when for when, _ in synced].count("rewrite") == 4
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_more_deleted_keys_than_the_limit_are_refused(tmp_path: Path, scd_type: int) -> None:
+    path = str(tmp_path / "data")
+    storage = replace(open_storage(path), tombstone_limits=TombstoneLimits(max_rows=2))
+
+    def delete(*ids: int) -> MergeResult:
+        feed = pa.table({"id": ids, "seq": [1] * len(ids), "gone": [True] * len(ids)})
+        options = MergeOptions.of_changes(
+            keys="id", sequence_by="seq", apply_as_deletes="gone", stored_as_scd_type=scd_type
+        )
+        return run_merge(ArrowEngine(), storage, feed, options)
+
+    assert delete(1, 2).source_count == 2
+    before = fsspeckit.history(path)
+    with pytest.raises(InvalidArgumentError, match=r"3 deleted keys.*\nHint: pass a shorter"):
+        delete(3)
+    assert fsspeckit.history(path) == before
+    assert not list(tmp_path.rglob(".staging_*"))
+    assert delete(1, 2).source_count == 2

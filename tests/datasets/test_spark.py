@@ -36,6 +36,7 @@ class SparkTests(EngineTests):
     engine_name = "spark"
     supports_memory_filesystem = False
     reads_at_once = False
+    feed_sequences = (6, 60)
 
     @pytest.fixture(autouse=True)
     def _fewer_examples(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,23 +16,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.datasets.transaction_job import Job
+from tests.datasets.transaction_job import FEEDS, JOBS, Job, events_of
 
 import fsspeckit
 from fsspeckit import Transaction
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.testing.feed_model import feed_rows
 
 REPOSITORY = Path(__file__).parents[2]
-JOBS = 4
 SECONDS = 60.0 if os.environ.get("TORTURE") else 2.0
 
 
 class Jobs:
     """Four jobs that write the same dataset."""
 
-    def __init__(self, root: Path, checkpoints: Path) -> None:
-        self._root, self._checkpoints = root, checkpoints
+    def __init__(self, root: Path, checkpoints: Path, scd_type: int | None) -> None:
+        self._root, self._checkpoints, self._scd_type = root, checkpoints, scd_type
         checkpoints.mkdir()
         self._started = [0.0] * JOBS
         self._jobs = [self._start(number) for number in range(JOBS)]
@@ -40,7 +40,7 @@ class Jobs:
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
         self._started[number] = time.time()
-        job = Job(str(self._root), str(self._checkpoints), f"job{number}")
+        job = Job(str(self._root), str(self._checkpoints), f"job{number}", self._scd_type)
         command = [sys.executable, "-m", "tests.datasets.transaction_job", json.dumps(asdict(job))]
         return subprocess.Popen(command, cwd=REPOSITORY)
 
@@ -66,9 +66,9 @@ class Jobs:
         assert [job.wait(120) for job in self._jobs] == [0] * JOBS
 
 
-def run_jobs(root: Path, checkpoints: Path) -> int:
+def run_jobs(root: Path, checkpoints: Path, scd_type: int | None = None) -> int:
     """Run the jobs for some time, and kill one of them again and again; gives how often."""
-    jobs, random = Jobs(root, checkpoints), Random(7)
+    jobs, random = Jobs(root, checkpoints, scd_type), Random(7)
     jobs.wait_until_at_work()
     end = time.time() + SECONDS
     while time.time() < end:
@@ -79,6 +79,18 @@ def run_jobs(root: Path, checkpoints: Path) -> int:
     return jobs.kills
 
 
+def batches_of(root: Path) -> list[Transaction]:
+    """The batches on record: each of them once, and of no feed is one left out."""
+    commits = Counter(entry.transaction for entry in fsspeckit.history(str(root)))
+    assert set(commits.values()) == {1}
+    batches = [batch for batch in commits if batch]
+    assert {batch.application for batch in batches} == set(FEEDS)
+    for feed in FEEDS:
+        versions = sorted(batch.version for batch in batches if batch.application == feed)
+        assert versions == list(range(len(versions)))
+    return batches
+
+
 @pytest.mark.slow
 def test_four_jobs_that_are_killed_apply_each_batch_once(tmp_path: Path) -> None:
     """Every batch up to the last one is there; of those with a row, the row is there once."""
@@ -87,16 +99,28 @@ def test_four_jobs_that_are_killed_apply_each_batch_once(tmp_path: Path) -> None
     rows = PyarrowDatasetIO().read_dataset(str(root)).to_pylist()
     applied = Counter((row["feed"], row["version"]) for row in rows)
     assert set(applied.values()) == {1}
-    commits = Counter(entry.transaction for entry in fsspeckit.history(str(root)))
-    assert set(commits.values()) == {1}
-    feeds = {batch.application for batch in commits if batch}
-    assert feeds == {"shared", *(f"own-job{number}" for number in range(JOBS))}
-    for feed in feeds:
-        versions = sorted(batch.version for batch in commits if batch and batch.application == feed)
-        assert versions == list(range(len(versions)))
-        with_rows = sorted(version for name, version in applied if name == feed)
-        assert with_rows == [version for version in versions if version % 5 != 4]
-    sys.stdout.write(f"{len(commits)} batches of {len(feeds)} feeds, {kills} kills\n")
+    batches = batches_of(root)
+    with_rows = [(b.application, b.version) for b in batches if b.version % 5 != 4]
+    assert sorted(applied) == sorted(with_rows)
+    sys.stdout.write(f"{len(batches)} batches of {len(FEEDS)} feeds, {kills} kills\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_four_jobs_that_are_killed_apply_the_same_and_other_changes(
+    tmp_path: Path, scd_type: int
+) -> None:
+    """Inserts, updates and deletes of the same keys: the rows are those of all feeds together."""
+    root, checkpoints = tmp_path / "data", tmp_path / "checkpoints"
+    kills = run_jobs(root, checkpoints, scd_type)
+    batches = batches_of(root)
+    events = [event for batch in batches for event in events_of(batch).to_pylist()]
+    expected = feed_rows(events, ["id"], "seq", "gone", scd_type)
+    assert not fsspeckit.recover(str(root)).completed
+    rows = PyarrowDatasetIO().read_dataset(str(root)).to_pylist()
+    assert Counter(map(repr, rows)) == Counter(map(repr, expected))
+    assert any(event["gone"] for event in events)
+    sys.stdout.write(f"type {scd_type}: {len(batches)} batches of changes, {kills} kills\n")
 
 
 @pytest.mark.parametrize("wrong", [("feed", 1), "feed:1", {"application": "feed"}])

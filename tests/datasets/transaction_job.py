@@ -13,12 +13,17 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit import Transaction
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+JOBS = 4
+FEEDS = ("shared", *(f"own-job{number}" for number in range(JOBS)))
+"""One feed that all jobs apply, and one of each of them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Job:
     root: str
     checkpoints: str
     name: str
+    scd_type: int | None = None
+    """How changes are stored; None to append rows instead."""
 
     def run(self) -> None:
         """Apply batches of a feed that all jobs share, and of one of its own, in turns."""
@@ -38,19 +45,60 @@ class Job:
                 turn += 1
 
     def apply(self, io: PyarrowDatasetIO, feed: str) -> None:
-        """Apply the next batch; applied twice, its rows would be there twice."""
+        """Apply the next batch and write down how far this job is."""
         place = Path(self.checkpoints, f"{self.name}-{feed}")
         version = int(place.read_text()) if place.exists() else 0
         transaction = Transaction(feed, version)
+        if self.scd_type is None:
+            self.append(io, transaction)
+        else:
+            self.change(io, transaction)
+        new = place.with_suffix(f".{os.getpid()}")
+        new.write_text(str(version + 1))
+        new.replace(place)
+
+    def append(self, io: PyarrowDatasetIO, transaction: Transaction) -> None:
+        """Append a row; applied twice, it would be there twice."""
+        feed, version = transaction.application, transaction.version
         rows = pa.table({"feed": [feed], "version": [version], "job": [self.name]})
         if version % 5 == 4:  # without effect, but on record
             keys: Any = ["feed", "version"]
             io.merge(rows.slice(0, 0), self.root, "upsert", keys, transaction=transaction)
         else:
             io.write_dataset(rows, self.root, transaction=transaction)
-        new = place.with_suffix(f".{os.getpid()}")
-        new.write_text(str(version + 1))
-        new.replace(place)
+
+    def change(self, io: PyarrowDatasetIO, transaction: Transaction) -> None:
+        """Insert, update and delete rows that every other job changes, too."""
+        kind: Any = self.scd_type
+        io.apply_changes(
+            events_of(transaction),
+            self.root,
+            "id",
+            "seq",
+            "gone",
+            except_column_list="gone",
+            stored_as_scd_type=kind,
+            transaction=transaction,
+        )
+
+
+def events_of(batch: Transaction) -> pa.Table:
+    """The events of a batch, the same in every job: some are late, and a third of them delete."""
+    random = Random(str(batch))
+    number = FEEDS.index(batch.application)
+    ids = random.sample(range(20), 4)
+    # No other feed has the same sequence, and batches of a feed are not in order.
+    seq = (batch.version ^ 5) * len(FEEDS) + number
+    gone = [random.random() < 1 / 3 for _ in ids]
+    values = [None if deletes else f"{batch}" for deletes in gone]
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "v": pa.array(values, pa.string()),
+            "seq": pa.array([seq] * len(ids), pa.int64()),
+            "gone": pa.array(gone, pa.bool_()),
+        }
+    )
 
 
 if __name__ == "__main__":

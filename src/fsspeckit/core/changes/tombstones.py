@@ -7,6 +7,7 @@ few of them. A file is dropped when the newest tombstone in it is too old.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,8 +94,13 @@ def plan_tombstones(
     if new is None or not new.num_rows:
         return TombstoneChange(base, tuple(file for file, _ in kept), seconds)
     times = pa.repeat(pa.scalar(now, pa.float64()), new.num_rows)
-    joined = _joined(kept, new.append_column(DELETED_AT, times), tuple(keys), only_last, oldest)
+    rules = _JoinRules(tuple(keys) if only_last else (*keys, SEQUENCE), oldest)
+    joined = rules.join(kept, new.append_column(DELETED_AT, times), 2)
     total = joined.num_rows + sum(file.rows for file, _ in kept)
+    if total > limits.max_rows:
+        # Some of them may have expired, or be of a key that was deleted again.
+        joined = rules.join(kept, joined, limits.max_rows)
+        total = joined.num_rows + sum(file.rows for file, _ in kept)
     if total > limits.max_rows:
         raise InvalidArgumentError(
             f"{total:,} deleted keys would have to be remembered for {seconds / 86400:g} days, "
@@ -145,17 +151,24 @@ def _last_of_each(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table.take(pa.array(np.sort(winners)))
 
 
-def _joined(
-    kept: list[tuple[TombstoneFile, pa.Table]],
-    new: pa.Table,
-    keys: tuple[str, ...],
-    only_last: bool,
-    oldest: float,
-) -> pa.Table:
-    """Join new tombstones with files that are not much larger; these leave ``kept``."""
-    joined = new
-    while kept and kept[-1][0].rows <= 2 * joined.num_rows and kept[-1][1].schema == new.schema:
-        _, table = kept.pop()
-        young = table.filter(pc.greater_equal(table.column(DELETED_AT), oldest))
-        joined = pa.concat_tables([young, joined])
-    return _last_of_each(joined, keys if only_last else (*keys, SEQUENCE))
+@dataclass(frozen=True)
+class _JoinRules:
+    keys: tuple[str, ...]
+    """The columns of which the last tombstone is kept."""
+
+    oldest: float
+    """The time before which they have expired."""
+
+    def join(
+        self, kept: list[tuple[TombstoneFile, pa.Table]], new: pa.Table, times: int
+    ) -> pa.Table:
+        """Join new tombstones with files up to so many times as large; these leave ``kept``."""
+        joined = new
+        while kept and kept[-1][0].rows <= times * joined.num_rows:
+            table = kept[-1][1]
+            if table.schema != new.schema:
+                break
+            kept.pop()
+            young = table.filter(pc.greater_equal(table.column(DELETED_AT), self.oldest))
+            joined = pa.concat_tables([young, joined])
+        return _last_of_each(joined, self.keys)
