@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset as ds
 
 from fsspeckit import errors
+from fsspeckit.core.changes import TombstoneLimits
+from fsspeckit.core.keys import key_column
+from fsspeckit.datasets.pipeline import changes as feeds
+from fsspeckit.datasets.pipeline.merge import lazy_staging
+from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,11 +119,8 @@ def lines(table: pa.Table) -> list[str]:
     return sorted(map(str, zip(*plain, strict=True)))
 
 
-def rows_at(path: Path) -> list[str]:
-    parts = pa.schema([("part", pa.int32())])
-    from pyarrow import dataset as ds
-
-    partitioning = ds.partitioning(parts, flavor="hive")
+def rows_at(path: str) -> list[str]:
+    partitioning = ds.partitioning(pa.schema([("part", pa.int32())]), flavor="hive")
     return lines(ds.dataset(path, partitioning=partitioning).to_table())
 
 
@@ -132,23 +138,87 @@ HOW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "tier", "actions"),
+    [
+        (1, "driver", 0),
+        (2, "driver", 0),
+        (1, "broadcast", 5),
+        (2, "broadcast", 7),
+        (1, "shuffle", 7),
+        (2, "shuffle", 10),
+    ],
+)
 def test_a_feed_in_any_order_gives_what_its_sequence_says(
-    spark: SparkSession, tmp_path: Path, kind: int, tier: str
+    spark: SparkSession, tmp_path: Path, kind: int, tier: str, actions: int
 ) -> None:
-    """Batches arrive in any order, and some changes twice."""
-    io = open_io(spark, TIERS[tier])
+    """Some changes arrive twice; a feed of which nothing is new changes nothing."""
+    driver, io = open_io(spark, {}), open_io(spark, TIERS[tier])
     path, changes = str(tmp_path / "data"), some_changes(kind)
-    batches = [changes[60:], changes[:70]]
-    model = last_versions if kind == 1 else all_versions
-    for batch in batches:
-        io.apply_changes(feed_of(batch), path, **HOW, stored_as_scd_type=kind, partition_by="part")
-    assert rows_at(path) == stored(model(changes))
+    how = {**HOW, "stored_as_scd_type": kind, "partition_by": "part"}
+    driver.apply_changes(feed_of(changes[60:]), path, **how)
+    io.jobs.prepare()
     before = io.jobs.actions
-    again = io.apply_changes(feed_of(changes[:60]), path, **HOW, stored_as_scd_type=kind)
+    io.apply_changes(feed_of(changes[:70]), path, **how)
+    taken = io.jobs.actions - before
+    assert rows_at(path) == stored((last_versions if kind == 1 else all_versions)(changes))
+    again = driver.apply_changes(feed_of(changes), path, **how)
     assert (again.rewritten_files, again.inserted_files) == ([], [])
-    print("ACTIONS", kind, tier, io.jobs.actions - before)
+    assert taken == actions
+
+
+def test_rows_keep_their_order_and_those_of_a_key_meet(spark: SparkSession, tmp_path: Path) -> None:
+    from fsspeckit.datasets.spark import SparkLimits
+    from fsspeckit.datasets.spark.engine import SparkEngine
+
+    io = open_io(spark, {})
+    engine = SparkEngine(io.jobs, limits=SparkLimits(**TIERS["shuffle"]))
+    rng = random.Random(3)
+    left = pa.table({"k": [rng.randrange(40) for _ in range(100)], "n": range(100)})
+    right = pa.table({"k": pa.array([rng.randrange(40) for _ in range(100)], pa.int16())})
+    with lazy_staging(open_storage(str(tmp_path / "data"))) as stage:
+        sources = [engine.take(table, stage, None) for table in (left, right)]
+        assert sources[0].has_order
+        doubled = engine.transform(sources[0], Doubled(), stage)
+        assert doubled.columns(["n"]).column("n").to_pylist() == list(range(0, 200, 2))
+        assert doubled.has_order
+        keys = [key_column("k", pa.int64())]
+        joined = engine.combine(*sources, CountKeys(), keys, stage)
+        found = joined.columns(["k", "left", "right"]).to_pylist()
+    counts = [Counter(table.column("k").to_pylist()) for table in (left, right)]
+    expected = [
+        {"k": k, "left": counts[0][k], "right": counts[1][k]} for k in {*counts[0], *counts[1]}
+    ]
+    assert sorted(found, key=lambda row: row["k"]) == sorted(expected, key=lambda row: row["k"])
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Doubles a column; a part of the rows at a time."""
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        return rows.set_column(1, "n", pc.multiply(rows.column("n"), 2))
+
+
+@dataclass(frozen=True)
+class CountKeys:
+    """Counts the rows of each key on both sides."""
+
+    def __call__(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        counts = [Counter(side.column("k").to_pylist()) for side in (left, right)]
+        keys = sorted({*counts[0], *counts[1]})
+        columns = [keys, *([one[k] for k in keys] for one in counts)]
+        arrays = [pa.array(column, pa.int64()) for column in columns]
+        return pa.table(arrays, names=["k", "left", "right"])
+
+
+def test_more_deletions_than_can_be_remembered_are_not_collected(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "DEFAULT_TOMBSTONE_LIMITS", TombstoneLimits(max_rows=1))
+    feed = feed_of([change(n, n, deletes=True) for n in range(2)])
+    with pytest.raises(errors.InvalidArgumentError, match="delete 2 times, and at most 1"):
+        open_io(spark, {}).apply_changes(feed, str(tmp_path / "data"), **HOW)
 
 
 @pytest.fixture(params=["spark", "spark_connect"])
