@@ -82,10 +82,10 @@ docs: $(INSTALLED) ## Build the documentation into site/
 	@$(PYTHON) -m scripts.cli_reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: setup $(PEERS)/.installed $(PEERS)-spark/.installed ## Measure every page of docs/benchmarks/ again: two hours; call it again to continue
+bench: setup $(PEERS)/.installed $(PEERS)-spark/.installed ## Measure every page of docs/benchmarks/ again: one hour; call it again to continue
 	@$(PYTHON) -m benchmarks.every_page $(ARGS)
 
-bench-quick: $(INSTALLED) $(PEERS)/.installed ## Print how far local peers are from us, in ten minutes; writes no page
+bench-quick: $(INSTALLED) $(PEERS)/.installed ## Print how far local peers are from us, in under ten minutes; writes no page
 	@$(PYTHON) -m benchmarks.peers --quick $(ARGS)
 
 bench-peers: $(INSTALLED) $(PEERS)/.installed ## Run the same merges on every local peer, in an environment of its own

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.harness import Report
+from benchmarks.harness import LIMIT_MISSED, Report
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def main(
     dimensions: Mapping[str, Callable[[int], Table]] = DIMENSIONS,
     max_exponent: float = MAX_EXPONENT,
 ) -> int:
-    """Measure every dimension, write the page, and return 1 if one grows too fast."""
+    """Measure every dimension, write the page, and return `LIMIT_MISSED` if one grows too fast."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_growth", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of each size; the minimum counts")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="parts of names")
@@ -154,7 +154,7 @@ def main(
         report.write()
     for line in (*fast, *slow):
         print(line, file=sys.stderr)
-    return 1 if fast or slow else 0
+    return LIMIT_MISSED if fast or slow else 0
 
 
 def _grow(

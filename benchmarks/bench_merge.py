@@ -59,7 +59,8 @@ class Workbench:
         """Start from the original files again."""
         shutil.rmtree(self.path, ignore_errors=True)
         shutil.rmtree(self.path.parent / f".{self.path.name}.fsspeckit", ignore_errors=True)
-        shutil.copytree(self.original, self.path)
+        # No merge changes a file in place.
+        shutil.copytree(self.original, self.path, copy_function=os.link)
         os.sync()
 
     def add(self, number: int, keys: pa.Array) -> Path:

@@ -182,14 +182,14 @@ _LARGE_CHANGES = 40_000
 
 
 def _large(gigabytes: float) -> None:
-    """One upsert into many large files, half of which it changes."""
+    """One upsert into many large files, a quarter of which it changes."""
     from tests.datasets.spark_cluster import standalone_cluster
 
     report = Report(
         "spark-large",
         "A large merge on Spark",
         "An upsert of a data frame in no order, on a standalone cluster of a master and two "
-        "workers of one core each. Half of the files are changed. Memory is the most that was "
+        "workers of one core each. A quarter of the files is changed. Memory is the most that was "
         "resident, as the kernel reports it (VmHWM).",
         module="bench_spark",
     )
@@ -266,7 +266,7 @@ def _merge_large(report: Report, url: str, path: Path, files: int) -> None:
         .config("spark.sql.shuffle.partitions", "8")
         .getOrCreate()
     )
-    changed = files // 2
+    changed = files // 4
     total = changed * _LARGE_CHANGES
     # Every key once, in no order: the factor is a prime larger than the number of rows.
     keys = f"((id * 1000000007) % {total}) * {_LARGE_ROWS // _LARGE_CHANGES}"

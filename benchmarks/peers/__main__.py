@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
             Path(scratch),
             given.rounds,
             given.limit,
-            sweep_rounds=given.sweep_rounds,
+            other_rounds=given.other_rounds,
             seconds_each=given.seconds_each,
         )
         bench = Bench(settings, results)
@@ -100,8 +100,9 @@ def _quick(given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=given.scratch) as scratch:
         results = Results(Path(scratch) / "quick.json", given.rows)
         results.titles = {workload.name: workload.title for workload in workloads}
-        limits = {"rounds": min(3, given.rounds), "limit": min(15, given.limit)}
-        bench = Bench(Settings(Path(scratch), **limits, seconds_each=8), results)
+        rounds, limit = min(2, given.rounds), min(15, given.limit)
+        settings = Settings(Path(scratch), rounds, limit, other_rounds=1, seconds_each=8)
+        bench = Bench(settings, results)
         bench.run_local(bench.install_check(entries), workloads)
     print("\n".join(["", current_state().line, "", *report.quick_lines(results, entries)]))
 
@@ -112,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--spark", action="store_true", help="the systems on Spark instead of the local ones")
     add("--rows", type=int, default=DEFAULT_ROWS, help="of the tables (default: %(default)s)")
     add("--rounds", type=int, default=5, help="of each merge (default: %(default)s)")
-    add("--sweep-rounds", type=int, default=3, help="of each merge of the sweep, at most")
+    add("--other-rounds", type=int, default=3, help="of merges that no target depends on")
     add("--seconds-each", type=float, default=20, help="after which a system gets no more rounds")
     add("--limit", type=float, default=60, help="seconds that a merge may take, with its check")
     add("--quick", action="store_true", help="print the ratios of the most important peers")

@@ -80,7 +80,7 @@ def write(results: Results, directory: Path) -> None:
     title = "Merges on Spark against peers" if spark else "Merges against peers"
     lines = [f"# {title}", "", *_state(results), _SPARK_TEXT if spark else _LOCAL_TEXT]
     lines += [f"Tables of {results.rows:,} rows, unless a title says otherwise.", ""]
-    lines += _targets(results, entries, named, swept, spark=spark)
+    lines += _targets(results, entries, spark=spark)
     lines += _absent(results, entries)
     lines += _overview("Overview", results, entries, named)
     lines += _pictures(results, directory, named, swept)
@@ -107,22 +107,26 @@ def _state(results: Results) -> Iterator[str]:
         yield from (results.state, "")
 
 
-def _targets(
-    results: Results,
-    entries: Sequence[Entry],
-    named: list[str],
-    swept: list[str],
-    *,
-    spark: bool,
-) -> Iterator[str]:
+def _targets(results: Results, entries: Sequence[Entry], *, spark: bool) -> Iterator[str]:
     yield from ("## Targets", "")
-    wanted = targets.spark_targets(named) if spark else targets.local_targets()
+    wanted = targets.SPARK_TARGETS if spark else targets.LOCAL_TARGETS
+    if spark:
+        yield targets.small_told(results, _local_results(results))
     yield from (targets.told(target, results, entries) for target in wanted)
-    yield from targets.sweep_told(results, swept) if spark else targets.memory_told(results)
+    if not spark:
+        yield from targets.memory_told(results)
     yield ""
     if paid := targets.payback(results):
         yield "Merge-on-read peers write less where 1 % of the rows change, and pay when they are"
         yield from ("read:", "", *paid, "")
+
+
+def _local_results(results: Results) -> Results | None:
+    """What the local systems took for the same rows on the same code, if that was measured."""
+    path = results.path.with_name("peers.json")
+    local = load(path) if path.exists() else None
+    same = local is not None and (local.state, local.rows) == (results.state, results.rows)
+    return local if same else None
 
 
 def _absent(results: Results, entries: Sequence[Entry]) -> Iterator[str]:

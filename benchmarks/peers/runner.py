@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.peers import targets
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.environments import environment_of, problem_of
 from benchmarks.peers.results import Run
@@ -42,6 +43,8 @@ SMALL = Workload(
 
 _MAKING = 900.0
 """Seconds that a table may take to make."""
+
+_ROUNDS_OF_SLOW = 2
 
 
 class WorkerError(Exception):
@@ -166,14 +169,16 @@ class Settings:
     warm_ups: int = 3
     """How many merges into a tiny table a session begins with."""
 
-    sweep_rounds: int = 3
+    other_rounds: int = 3
+    """Of merges that no target depends on."""
+
     seconds_each: float = math.inf
     """A system that has merged for so long gets no further rounds of a workload."""
 
-    def rounds_of(self, workload: Workload) -> int:
-        """How often a workload is merged by each system."""
-        is_swept = workload.name.startswith("sweep-")
-        return min(self.rounds, self.sweep_rounds) if is_swept else self.rounds
+    def rounds_of(self, entry: Entry, workload: Workload) -> int:
+        """How often a system merges a workload."""
+        decides = targets.decides(entry, workload.name)
+        return self.rounds if decides else min(self.rounds, self.other_rounds)
 
 
 class Bench:
@@ -284,14 +289,18 @@ class Bench:
             return 0  # once is enough to know that it fails, or that it takes too long
         if sum(run.seconds for run in runs) > self._settings.seconds_each:
             return 0
-        return max(0, self._settings.rounds_of(workload) - len(runs))
+        rounds = self._settings.rounds_of(entry, workload)
+        found = targets.ratio(self._results, workload.name, entry)
+        if found is not None and found.value > targets.SLOW:
+            rounds = min(rounds, _ROUNDS_OF_SLOW)
+        return max(0, rounds - len(runs))
 
     def _turns(self, entries: Sequence[Entry], workload: Workload) -> Iterator[tuple[Entry, int]]:
-        rounds = self._settings.rounds_of(workload)
-        for number in range(rounds):
+        for number in range(self._settings.rounds):
             for entry in entries:
+                done = len(self._results.of(workload.name, entry.name))
                 # Asked each time: a failure ends the turns of a system.
-                if self._left(entry, workload) >= rounds - number:
+                if done <= number and self._left(entry, workload):
                     yield entry, number
 
     def _merge_once(self, entry: Entry, workload: Workload) -> Run:

@@ -205,10 +205,39 @@ def test_a_slow_system_gets_no_further_rounds(tmp_path: Path) -> None:
     assert left == {"cp": 0, "polars": 4}
 
 
-def test_the_sweep_has_rounds_of_its_own(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, rounds=5, sweep_rounds=2)
-    rounds = [settings.rounds_of(w) for w in (WORKLOADS["spread"], sweep(ROWS)[0])]
-    assert rounds == [5, 2]
+def test_merges_that_no_target_depends_on_have_rounds_of_their_own(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=5, other_rounds=2)
+    swept = sweep(ROWS)[0].name
+    expected = {
+        ("spread", "fsspeckit-no-fsync"): 5,
+        ("spread", "polars"): 5,
+        ("spread", "lance"): 2,
+        ("one-row", "lance"): 5,
+        ("one-row", "cp"): 2,
+        ("one-row", "fsspeckit-key-index"): 2,
+        ("uuid-100", "fsspeckit-key-index"): 5,
+        ("one-row", "spark-fsspeckit"): 5,
+        (swept, "fsspeckit-pyarrow"): 2,
+    }
+    found = {
+        (workload, system): settings.rounds_of(ENTRIES[system], WORKLOADS[workload])
+        for workload, system in expected
+    }
+    assert found == expected
+
+
+def test_a_system_that_is_far_behind_gets_a_second_round_and_no_third(tmp_path: Path) -> None:
+    results = measured(tmp_path, fsspeckit_pyarrow=1.0, delta_rs=9.0, polars=11.0)
+    bench = Bench(Settings(tmp_path, rounds=5), results)
+    systems = [ENTRIES[name] for name in ("fsspeckit-pyarrow", "delta-rs", "polars")]
+    turns = []
+    for entry, number in bench._turns(systems, WORKLOADS["spread"]):
+        turns.append((number, entry.name))
+        seconds = results.of("spread", entry.name)[0].seconds
+        results.runs.append(Run("spread", entry.name, "ok", seconds))
+    assert [number for number, name in turns if name == "polars"] == [1]
+    assert [number for number, name in turns if name == "delta-rs"] == [1, 2, 3, 4]
+    assert turns[:3] == [(1, entry.name) for entry in systems]
 
 
 def test_environments_are_found() -> None:
@@ -298,12 +327,16 @@ def _page(results: Results, directory: Path) -> str:
 
 
 def test_a_page_says_what_held_and_what_was_missed(tmp_path: Path) -> None:
-    results = measured(tmp_path, fsspeckit_duckdb=1.0, fsspeckit_pyarrow=4.0, delta_rs=2.5)
-    results.runs.append(Run("spread", "pyiceberg", "over", 300.0, error="took more than 300 s"))
+    results = measured(tmp_path, fsspeckit_duckdb=1.0, fsspeckit_pyarrow=4.0, delta_rs=1.5)
+    results.runs.append(Run("spread", "fsspeckit-no-fsync", "ok", 0.5))
+    results.runs.append(Run("bulk", "fsspeckit-pyarrow", "ok", 1.0))
+    results.runs.append(Run("bulk", "delta-rs", "over", 300.0, error="took more than 300 s"))
     results.absent["polars"] = "ModuleNotFoundError"
     page = _page(results, tmp_path)
-    assert "- 1 %: delta-rs took 2.50x our time; target at least 3x: **missed** by 0.50x" in page
-    assert "- 1 %: PyIceberg took more than 300.00x our time; target at least 8x: held" in page
+    told = "- 1 %: delta-rs took 1.50x our time; target at least 2x: **missed** by 0.50x; 3.00x"
+    assert f"{told} without our fsync\n" in page
+    told = "- 28 %: delta-rs took more than 300.00x our time; target at least 1.5x: held\n"
+    assert told in page
     assert "- Polars, whole rewrite: ModuleNotFoundError" in page
     assert "Hudi" not in page  # it is a peer on Spark
     assert "PyArrow, on all workloads but the one of 28 %: at most 400 MB" in page
@@ -364,12 +397,60 @@ def test_after_how_many_reads_it_is_paid_back(
     assert said in line
 
 
-def test_the_sweep_on_spark_is_estimated_by_its_nearest_case(tmp_path: Path) -> None:
-    cases = {"sweep-a": (1.0, 2.0), "sweep-b": (2.0, 1.5), "sweep-c": (1.0, 3.0)}
-    results = Results(tmp_path / "spark-peers.json", ROWS, {name: name[-1] for name in cases})
-    for name, (ours, theirs) in cases.items():
-        results.runs.append(Run(name, "spark-fsspeckit", "ok", ours))
-        results.runs.append(Run(name, "spark-iceberg", "ok", theirs))
-    (line,) = targets.sweep_told(results, list(cases))
-    told = "(b): Iceberg took 0.75x our time; target at least 1x: **missed** by 0.25x"
-    assert line == f"- The sweep, the nearest of 3 cases {told}"
+@pytest.mark.parametrize(
+    ("ours", "state", "said"),
+    [
+        (1.4, "one", "1.40x the time of the PyArrow engine; target at most 1.5x: held"),
+        (
+            2.0,
+            "one",
+            "2.00x the time of the PyArrow engine; target at most 1.5x: **missed** by 0.50x",
+        ),
+        (1.4, "two", "not measured beside the PyArrow engine on the same code"),
+    ],
+)
+def test_a_small_merge_on_spark_is_compared_with_pyarrow(
+    ours: float, state: str, said: str, tmp_path: Path
+) -> None:
+    local = Results(tmp_path / "peers.json", ROWS, state="one")
+    local.runs.append(Run("one-row", "fsspeckit-pyarrow", "ok", 1.0))
+    local.save()
+    spark = Results(tmp_path / "spark-peers.json", ROWS, {"one-row": "One row"}, state=state)
+    spark.runs.append(Run("one-row", "spark-fsspeckit", "ok", ours))
+    report.write(spark, tmp_path)
+    assert f"- One row: {said}\n" in (tmp_path / "spark-peers.md").read_text()
+
+
+def test_targets_on_spark(tmp_path: Path) -> None:
+    titles = {"bulk": "28 %", "files-10000": "10,000 files"}
+    results = Results(tmp_path / "spark-peers.json", ROWS, titles)
+    for workload in titles:
+        for number, name in enumerate(("fsspeckit", "iceberg", "overwrite", "delta"), start=2):
+            results.runs.append(Run(workload, f"spark-{name}", "ok", number / 2))
+    report.write(results, tmp_path)
+    page = (tmp_path / "spark-peers.md").read_text()
+    assert "- 28 %: Iceberg took 1.50x our time; target at least 1.5x: held\n" in page
+    told = "- 28 %: Spark, join and overwrite took 2.00x our time; target at least 1.5x: held\n"
+    assert told in page
+    told = "- 10,000 files: Delta Lake took 2.50x our time; target at least 3x: **missed** by 0.50x"
+    assert told in page
+    assert page.count("target at ") == 3
+
+
+def test_local_targets() -> None:
+    found = {
+        (target.workload, ",".join(target.peers) or "all", target.ours or ""): target.at_least
+        for target in targets.LOCAL_TARGETS
+    }
+    assert found == {
+        ("one-row", "all", ""): 0.9,
+        ("clustered-100", "all", ""): 0.7,
+        ("uuid-100", "all", ""): 0.9,
+        ("uuid-100", "all", "fsspeckit-key-index"): 3,
+        ("newest-partition", "all", ""): 0.9,
+        ("spread", "polars", ""): 1,
+        ("spread", "delta-rs", ""): 2,
+        ("bulk", "polars", ""): 0.8,
+        ("bulk", "delta-rs", ""): 1.5,
+        ("insert-only", "all", ""): 1.5,
+    }

@@ -70,6 +70,18 @@ def test_numbers_are_found_on_whichever_side_is_searched(
     assert list(zip(positions.tolist(), rows.tolist(), strict=True)) == found
 
 
+@pytest.mark.parametrize("bits", [3, 59, 60, 61, 63, 64])
+def test_rows_are_put_in_the_order_of_their_keys(bits: int) -> None:
+    least = -(2**63)
+    source = [least + 2**bits - 1, least + 5, least, least + 5]
+    index = KeyIndex(pa.table({"a": pa.array(source, pa.int64())}))
+    assert index.order is not None
+    assert index.order.tolist() == [2, 1, 3, 0]
+    assert index.lookup(pa.table({"a": source})).tolist() == [0, 1, 2, 1]
+    ordered = KeyIndex(pa.table({"a": sorted(source)}))
+    assert ordered.order is None
+
+
 @given(KEYS.flatmap(two_sides), st.integers(1, 3))
 def test_lookup_finds_the_first_row_as_a_dict_does(
     sides: tuple[pa.Table, pa.Table], chunk: int

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 DuplicatePolicy = Literal["error", "first", "last"]
 
 _MAX_SAMPLES = 5
+_SIGNED_BITS = 63
 
 
 class KeyIndex:
@@ -71,6 +72,11 @@ class KeyIndex:
     def is_unique(self) -> bool:
         """Whether no key occurs twice."""
         return self._index.is_unique
+
+    @property
+    def order(self) -> Numbers | None:
+        """The rows in the order of their keys; None if they are in order, or not single numbers."""
+        return self._index.order
 
     @cached_property
     def groups(self) -> Numbers:
@@ -95,10 +101,13 @@ class _NumberIndex:
     def __init__(self, numbers: Numbers) -> None:
         self._order: NDArray[np.unsignedinteger[Any]] | None = None
         if (numbers[:-1] > numbers[1:]).any():
-            order = np.argsort(numbers, kind="stable")
+            numbers, order = _in_order(numbers)
             self._order = order.astype(np.min_scalar_type(len(numbers)))
-            numbers = numbers[order]
         self._ordered = numbers
+
+    @property
+    def order(self) -> Numbers | None:
+        return None if self._order is None else self._order.astype(np.int64)
 
     @property
     def is_unique(self) -> bool:
@@ -139,6 +148,8 @@ class _NumberIndex:
 
 class _TupleIndex:
     """Keys of any columns, reduced to one integer each."""
+
+    order = None
 
     def __init__(self, keys: pa.Table) -> None:
         self._columns = [_Ranks(keys.column(name)) for name in keys.column_names]
@@ -209,6 +220,18 @@ class _Ranks:
         clipped = np.minimum(index, len(self._ordered) - 1)
         same = np.asarray(pc.equal(self._ordered.take(pa.array(clipped)), values))
         return np.where(same, clipped, -1)
+
+
+def _in_order(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the numbers in order, and the row of each; of equal numbers the first row first."""
+    bits, least = len(numbers).bit_length(), int(numbers.min())
+    if (int(numbers.max()) - least).bit_length() + bits > _SIGNED_BITS:
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order
+    # Both in one integer: numpy sorts values in half of the time that it takes to sort rows.
+    pairs = ((numbers - least) << bits) + np.arange(len(numbers))
+    pairs.sort()
+    return (pairs >> bits) + least, pairs & ((1 << bits) - 1)
 
 
 def _between(ordered: Numbers, values: Numbers) -> tuple[int, Numbers]:

@@ -212,7 +212,7 @@ class IndexedKeys(SourceKeys):
     """None where an engine joins keys itself."""
 
     chosen: Rows | None = None
-    """The number of each such row in the source; None if all rows take part."""
+    """The number of each such row in the source; None if all rows take part, in their order."""
 
     delete_when: str | None = None
     """The column of ``keys`` that marks deletions, if there is one."""
@@ -267,6 +267,8 @@ def index_keys(table: pa.Table, target: Target, request: MergeOptions) -> Indexe
     key_names = list(request.key_columns)
     index = KeyIndex(found.select(key_names))
     rows = chosen_rows(table, request, None if index.is_unique else index.groups)
+    if rows is None:
+        rows = index.order  # for pruning, which would sort the keys again
     if rows is None:
         return IndexedKeys(found, index, delete_when=marks)
     found = found.take(pa.array(rows))

@@ -361,7 +361,7 @@ class _Axis:
 
 def _sorted(values: Numbers) -> Numbers:
     """Sort values; dense ones by counting them, which is faster than comparing."""
-    if not len(values):
+    if not len(values) or (values[:-1] <= values[1:]).all():
         return values
     low, high = int(values.min()), int(values.max())
     if high - low >= len(values):
