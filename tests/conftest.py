@@ -72,18 +72,26 @@ def _measuring() -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Do not measure the coverage of generated cases, which differs in every run.
+    """Do not measure the coverage of generated and of repeated cases.
 
-    Tracing also made many of them much slower.
+    What generated cases cover differs in every run. What runs the same code again and again covers
+    nothing more, and tracing doubles the time of most tests.
     """
     coverage = _measuring()
-    if not coverage or item.get_closest_marker("hypothesis") is None:
+    if not coverage or _is_measured(item):
         return (yield)
     coverage.stop()
     try:
         return (yield)
     finally:
         coverage.start()
+
+
+def _is_measured(item: pytest.Item) -> bool:
+    """Whether a test counts for the coverage; of the conformance suite, the first cases do."""
+    if item.get_closest_marker("hypothesis") or item.get_closest_marker("untraced"):
+        return False
+    return _engine_of(item) is None or not _is_further_case(item)
 
 
 _BESIDE_SPARK = (

@@ -51,6 +51,8 @@ from fsspeckit.testing.conformance.stores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+pytestmark = pytest.mark.untraced
+
 TORTURE = bool(os.environ.get("TORTURE"))
 TO_THE_END = 600
 WRITERS = ("ann", "bob", "cem")

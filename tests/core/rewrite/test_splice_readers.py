@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.untraced
+
 ROWS, GROUP = 6000, 2048
 _RANDOM = np.random.default_rng(7)
 TABLE = pa.table(

@@ -190,18 +190,23 @@ class Store:
 
     def read(self, name: str, schema: pa.Schema) -> pa.Table:
         """Read a file as a table of ``schema``; columns that it does not hold are in its path."""
-        # The default unit turns dates outside the range of nanoseconds into others, silently.
-        fine = any(has_nanoseconds(f.type) for f in schema)
-        source = pa.BufferReader(self.filesystem.cat_file(self.at(name)))
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
-            stored = file.read()
-        columns = [
-            cast_values(stored[f.name], f.type)
-            if f.name in stored.column_names
-            else _path_column(name, f, stored.num_rows)
-            for f in schema
-        ]
-        return pa.Table.from_arrays(columns, schema=schema)
+        return read_rows(name, self.filesystem.cat_file(self.at(name)), schema)
+
+
+def read_rows(name: str, data: bytes, schema: pa.Schema) -> pa.Table:
+    """Read the bytes of a file; columns that it does not hold are in its path."""
+    # The default unit turns dates outside the range of nanoseconds into others, silently.
+    fine = any(has_nanoseconds(f.type) for f in schema)
+    source = pa.BufferReader(data)
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
+        stored = file.read()
+    columns = [
+        cast_values(stored[f.name], f.type)
+        if f.name in stored.column_names
+        else _path_column(name, f, stored.num_rows)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def data_files(names: Iterable[str]) -> list[str]:
