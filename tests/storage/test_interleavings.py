@@ -51,8 +51,6 @@ from fsspeckit.testing.conformance.stores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-pytestmark = pytest.mark.untraced
-
 TORTURE = bool(os.environ.get("TORTURE"))
 TO_THE_END = 600
 WRITERS = ("ann", "bob", "cem")
@@ -93,8 +91,16 @@ def remove_local(storage: Storage) -> None:
     shutil.rmtree(os.path.dirname(storage.root.path))
 
 
+def untraced(*kinds: str) -> list[Any]:
+    """Stores on which the same calls are made as on the others."""
+    return [pytest.param(kind, marks=pytest.mark.untraced) for kind in kinds]
+
+
 @pytest.fixture(
-    params=["memory", "disk", "disk without locks", "plain publish", *long_object_stores()]
+    params=[
+        *("memory", "disk"),
+        *untraced("disk without locks", "plain publish", *long_object_stores()),
+    ]
 )
 def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
     kind: str = request.param
@@ -315,7 +321,7 @@ def test_writers_of_one_transaction(experiment: Experiment, store: Store, writer
         count(f"{writers} writers of one transaction, {store.name}", tried=1, losses=0)
 
 
-WITHOUT_LOCKS = ["memory", "disk without locks", *long_object_stores()]
+WITHOUT_LOCKS = ["memory", *untraced("disk without locks", *long_object_stores())]
 
 
 @pytest.mark.slow

@@ -66,10 +66,13 @@ def both_object_stores() -> tuple[str, ...]:
     return OBJECT_STORES if TORTURE else ("moto", *long_object_stores())
 
 
+# What such a case runs beyond the same case on a disk, tests of object stores run, too.
+_REPEATED = (pytest.mark.slow, pytest.mark.untraced)
+
+
 def every_store() -> list[Any]:
     """The stores of the store suite, as parameters of a test."""
-    slow = [pytest.param(kind, marks=pytest.mark.slow) for kind in long_object_stores()]
-    return [*STORES, *slow]
+    return [*STORES, *(pytest.param(kind, marks=_REPEATED) for kind in long_object_stores())]
 
 
 def every_store_and_strategy(
@@ -84,7 +87,7 @@ def every_store_and_strategy(
     cases: list[Any] = [(store, strategy) for strategy in strategies for store in STORES]
     for store in long_object_stores():
         for strategy in strategies if TORTURE else (on_object_stores,):
-            cases.append(pytest.param(store, strategy, marks=pytest.mark.slow))
+            cases.append(pytest.param(store, strategy, marks=_REPEATED))
     return pytest.mark.parametrize(("store", "strategy"), cases, indirect=["store"])
 
 
