@@ -28,7 +28,9 @@ def start(marks: str, options: list[str], output: int | None) -> subprocess.Pope
     measured = [sys.executable, "-m", "coverage", "run", "--parallel-mode", "-m", "pytest"]
     cache = f"cache_dir=.pytest_cache/{marks.replace(' ', '-')}"
     command = [*measured, "-m", marks, "-o", cache, *options]
-    return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+    # Without bytecode each of the hundreds of processes that tests start would compile the package.
+    kept = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(command, cwd=ROOT, env=kept, stdout=output, stderr=output)
 
 
 def run(options: list[str]) -> list[str]:

@@ -72,18 +72,30 @@ def _measuring() -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Do not measure the coverage of generated cases, which differs in every run.
+    """Do not measure the coverage of generated and of repeated cases.
 
-    Tracing also made many of them much slower.
+    What generated cases cover differs in every run. What runs the same code again and again covers
+    nothing more, and tracing doubles the time of most tests.
     """
     coverage = _measuring()
-    if not coverage or item.get_closest_marker("hypothesis") is None:
+    if not coverage or _is_measured(item):
         return (yield)
     coverage.stop()
     try:
         return (yield)
     finally:
         coverage.start()
+
+
+def _is_measured(item: pytest.Item) -> bool:
+    """Whether a test counts for the coverage.
+
+    Further cases of the conformance suite count on the first engine only: on the others they pass
+    through the same code of the pipeline, the core and the storage.
+    """
+    if item.get_closest_marker("hypothesis") or item.get_closest_marker("untraced"):
+        return False
+    return _engine_of(item) in (None, ENGINES[0]) or not _is_further_case(item)
 
 
 _BESIDE_SPARK = (
@@ -99,8 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A class with ``first_case_only`` runs one case of each test, so that the tests of Spark, on both
     kinds of session, do not take too long. FSSPECKIT_EXAMPLES=2, or more, runs every case.
     """
+    aside = {
+        path for path in {item.path for item in items} if any(map(path.is_relative_to, _ASIDE))
+    }
     for item in items:
-        if any(item.path.is_relative_to(directory) for directory in _ASIDE):
+        if item.path in aside:
             item.add_marker(pytest.mark.aside)
     engines: list[str] = config.getoption("--engine")
     first_case: bool = config.getoption("--first-case")

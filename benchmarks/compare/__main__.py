@@ -87,9 +87,12 @@ Taken = dict[str, list[float]]
 class Comparison:
     """The datasets and both checkouts, by ``before`` and ``after``."""
 
-    def __init__(self, scratch: Path, checkouts: dict[str, Checkout]) -> None:
+    def __init__(
+        self, scratch: Path, checkouts: dict[str, Checkout], *, dry_run: bool = False
+    ) -> None:
         self._scratch = scratch
         self._checkouts = checkouts
+        self._dry_run = dry_run
 
     def run(self, shape: Shape, rounds: int) -> dict[str, Taken]:
         """Warm up, then measure in turns; return lists of seconds and of CPU seconds."""
@@ -101,14 +104,15 @@ class Comparison:
         digests: dict[str, Digest] = {}
         last = 0.0
         for name, checkout in self._checkouts.items():
-            for _ in range(_WARM_UPS):
+            for _ in range(1 if self._dry_run else _WARM_UPS):
                 place = self._fresh(original)
                 last = checkout.run(_task(shape, place, source))["seconds"]
             rows = ds.dataset(place, partitioning="hive").to_table()
             digests[name] = digest_of(rows, table.schema)
         if len(set(digests.values())) != 1:
             raise SystemExit(f"{shape.name}: the rows differ: {digests}")
-        for number in range(rounds if last > _SHORT_SECONDS else 3 * rounds):
+        is_short = last <= _SHORT_SECONDS and not self._dry_run
+        for number in range(3 * rounds if is_short else rounds):
             for name in sorted(self._checkouts, reverse=number % 2 == 0):
                 place = self._fresh(original)
                 found = self._checkouts[name].run(_task(shape, place, source))
@@ -127,7 +131,8 @@ class Comparison:
         work = self._scratch / "work"
         shutil.rmtree(work, ignore_errors=True)
         link_tree(original, work / "table")
-        os.sync()  # what others have left to write must not wait for our fsync
+        if not self._dry_run:
+            os.sync()  # what others have left to write must not wait for our fsync
         return work / "table"
 
 
@@ -175,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     shapes = [shape for shape in all_shapes(given.rows) if shape.spark or not given.spark]
     if given.only:
         shapes = [s for s in shapes if any(fnmatch.fnmatch(s.name, one) for one in given.only)]
-    rounds = given.rounds or (3 if given.spark else 5)
+    rounds = 1 if given.dry_run else given.rounds or (3 if given.spark else 5)
     directories = {"before": given.before, "after": given.after}
     lines = _head(directories, engine, rounds)
     print("\n".join(lines), flush=True)
@@ -187,7 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, path in directories.items():
             checkouts[name] = Checkout(path, engine)
             stack.callback(checkouts[name].close)
-        comparison = Comparison(Path(scratch), checkouts)
+        comparison = Comparison(Path(scratch), checkouts, dry_run=given.dry_run)
         for shape in shapes:
             lines.append(_line(shape, comparison.run(shape, rounds), engine))
             print(lines[-1], flush=True)
@@ -207,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--spark", action="store_true", help="on Spark, local[2], instead of PyArrow")
     add("--rows", type=int, default=DEFAULT_ROWS, help="of most datasets (default: %(default)s)")
     add("--rounds", type=int, help="of each shape (default: 5, and 3 on Spark)")
+    add("--dry-run", action="store_true", help="run each shape twice: to check it, not to measure")
     add("--only", nargs="+", default=[], metavar="NAME", help=f"by name or pattern: {names}")
     add("--scratch", type=Path, default=ROOT / "build", help="where datasets are made")
     add("--out", type=Path, default=ROOT / "build" / "compare.md", help="where the table goes")

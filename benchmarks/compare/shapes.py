@@ -47,9 +47,12 @@ def all_shapes(rows: int = DEFAULT_ROWS) -> list[Shape]:
     """Every shape, for so many rows in 16 files."""
     named = {workload.name: workload for workload in named_workloads(rows)}
     plain = named["one-row"].layout
-    many, small = (WriterProperties(f"files-{n}", max(n, rows // 4), n) for n in (1_000, 200))
+    # As many only of a dataset that is large enough to be measured.
+    many, small = (
+        WriterProperties(f"files-{n}", max(n, rows // 4), min(n, rows // 80)) for n in (1_000, 200)
+    )
     return [
-        _plan("plan-1000-files", "Plan of 10 keys, 1,000 files", many, 10),
+        _plan("plan-1000-files", f"Plan of 10 keys, {many.files:,} files", many, 10),
         _plan("plan-one-key", "Plan of 1 key, 16 files", plain, 1),
         _merge(named["one-row"], "One row", spark=True),
         _row_groups(plain),
@@ -110,7 +113,7 @@ def _small_files(layout: WriterProperties) -> Shape:
     codes = np.array([layout.codes(number)[0] for number in range(layout.files)])
     return Shape(
         "files-200",
-        "One row in each of 200 small files",
+        f"One row in each of {layout.files} small files",
         layout.name,
         lambda directory: _write(layout, directory),
         lambda: rows_of(layout, codes, 1),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.interfaces import DatasetHandler
     from fsspeckit.testing.conformance import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.untraced]
 
 # Each dataset is merged into by several strategies: making it up takes longer than a merge.
 STRATEGIES_EACH = 3

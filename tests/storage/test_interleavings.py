@@ -95,8 +95,16 @@ def remove_local(storage: Storage) -> None:
     shutil.rmtree(os.path.dirname(storage.root.path))
 
 
+def untraced(*kinds: str) -> list[Any]:
+    """Stores on which the same calls are made as on the others."""
+    return [pytest.param(kind, marks=pytest.mark.untraced) for kind in kinds]
+
+
 @pytest.fixture(
-    params=["memory", "disk", "disk without locks", "plain publish", *long_object_stores()]
+    params=[
+        *("memory", "disk"),
+        *untraced("disk without locks", "plain publish", *long_object_stores()),
+    ]
 )
 def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
     kind: str = request.param
@@ -360,7 +368,7 @@ def test_writers_of_tombstones(experiment: Experiment, store: Store, writers: in
         count(f"{writers} writers of tombstones, {store.name}", tried=1, losses=0)
 
 
-WITHOUT_LOCKS = ["memory", "disk without locks", *long_object_stores()]
+WITHOUT_LOCKS = ["memory", *untraced("disk without locks", *long_object_stores())]
 
 
 @pytest.mark.slow

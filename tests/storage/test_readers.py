@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer
 
 STEP = 1 if os.environ.get("TORTURE") else 5
-SECONDS = 120 if os.environ.get("TORTURE") else 20
+SECONDS = 120 if os.environ.get("TORTURE") else 10
 
 
 TWO_STEPS = {"pyarrow": 2, "duckdb": 3}
@@ -145,7 +145,7 @@ def test_some_readers_look_at_names_after_they_have_listed_them(
     root = fresh(FLAT, str(tmp_path / "x"))
     log = tmp_path / "calls"
     code = f"import tests.storage.reader as r; print(sorted(r.READERS[{engine!r}]({root!r})))"
-    delay = f"inject=getdents64:delay_exit=5s:when={reading}"
+    delay = f"inject=getdents64:delay_exit=2s:when={reading}"
     hold = ["-P", root, "-e", "trace=getdents64", "-e", delay]
     command = ["strace", "-f", "-o", str(log), *hold, sys.executable, "-c", code]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as reader:

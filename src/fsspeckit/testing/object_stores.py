@@ -89,15 +89,7 @@ class ObjectStore:
 
     def client(self, service: str = "s3") -> Any:
         """A client of the SDK, for what fsspec cannot do."""
-        import botocore.session
-
-        return botocore.session.get_session().create_client(
-            service,
-            endpoint_url=self.url,
-            region_name=REGION,
-            aws_access_key_id=self.credentials["key"],
-            aws_secret_access_key=self.credentials["secret"],
-        )
+        return _client(service, self.url, self.credentials["key"], self.credentials["secret"])
 
     def make_bucket(self, *, versioned: bool = False) -> str:
         """Create a bucket with a name of its own."""
@@ -122,6 +114,19 @@ class ObjectStore:
             "secret": granted["SecretAccessKey"],
             "token": granted["SessionToken"],
         }
+
+
+@cache  # to make one takes as long as a merge
+def _client(service: str, url: str, key: str, secret: str) -> Any:
+    import botocore.session
+
+    return botocore.session.get_session().create_client(
+        service,
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+    )
 
 
 def policy(bucket: str, *prefixes: str) -> dict[str, Any]:
@@ -325,13 +330,19 @@ def minio_program() -> Path:
     return Path(home) / "fsspeckit" / f"minio-{MINIO_VERSION}"
 
 
+def memory_disk() -> str | None:
+    """A disk in memory, where fsync costs nothing; None where there is none."""
+    path = "/dev/shm"
+    return path if os.path.isdir(path) and os.access(path, os.W_OK) else None
+
+
 @cache
 def minio() -> ObjectStore | None:
     """Give MinIO, started once for this process; None where it is not built."""
     program = minio_program()
     if not program.exists():
         return None
-    directory = tempfile.mkdtemp(prefix="minio-")
+    directory = tempfile.mkdtemp(prefix="minio-", dir=memory_disk())
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -47,7 +47,7 @@ def parquet_footer(**options: Any) -> bytes:
 
 FOOTER = parquet_footer(
     write_page_index=True,
-    bloom_filter_options={"number": True},
+    bloom_filter_options={"number": {"ndv": 2}},
     sorting_columns=[pq.SortingColumn(0)],
 )
 

@@ -23,7 +23,7 @@ from fsspeckit.errors import (
 )
 from fsspeckit.storage import history
 from fsspeckit.testing.conformance.merging import EVERY_STORE, three_files
-from fsspeckit.testing.conformance.stores import data_files
+from fsspeckit.testing.conformance.stores import data_files, every_store_and_strategy
 from fsspeckit.testing.conformance.target import Target, numbers
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeleteTests", "DeleteWhenTests", "DeleteWhereTests", "OnlyNewerTests", "PurgeTests"]
 
-CHANGING = pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
+_CHANGING = ("update", "upsert", "full_merge", "deduplicate")
+CHANGING = pytest.mark.parametrize("strategy", _CHANGING)
 
 
 def keys(*ids: int | None) -> pa.Table:
@@ -305,8 +306,7 @@ class DeleteWhereTests:
 class DeleteWhenTests:
     """Rows of the source that delete."""
 
-    @EVERY_STORE
-    @CHANGING
+    @every_store_and_strategy(_CHANGING)
     def test_rows_that_delete_beside_rows_that_change(self, target: Target, strategy: str) -> None:
         three_files(target)
         source = marked([2, 4, 9, 10, 7], [True, False, True, False, True])

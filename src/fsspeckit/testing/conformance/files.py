@@ -21,8 +21,9 @@ from fsspeckit import errors
 from fsspeckit.core.parquet import INT, decode
 from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
 from fsspeckit.testing.conformance.partitions import EVERY_WRITER
-from fsspeckit.testing.conformance.stores import data_files
+from fsspeckit.testing.conformance.stores import data_files, every_store_and_strategy
 from fsspeckit.testing.conformance.target import Target, as_table, numbers
+from fsspeckit.testing.model import STRATEGIES
 from fsspeckit.testing.writers import WRITERS, WriteOptions, drop_statistics
 
 if TYPE_CHECKING:
@@ -274,8 +275,7 @@ class FileShapeTests:
 class HandsOffTests:
     """What is not data is not touched; what a merge would make wrong is refused."""
 
-    @EVERY_STORE
-    @EVERY_STRATEGY
+    @every_store_and_strategy(STRATEGIES, "full_merge")
     def test_foreign_files_are_untouched(self, target: Target, strategy: str) -> None:
         three_files(target)
         for name, data in FOREIGN.items():

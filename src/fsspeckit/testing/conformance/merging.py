@@ -21,7 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.errors import InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import history, recover
-from fsspeckit.testing.conformance.stores import data_files, every_store
+from fsspeckit.testing.conformance.stores import data_files, every_store, every_store_and_strategy
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
 from fsspeckit.testing.model import STRATEGIES
 
@@ -208,8 +208,7 @@ class FullMergeTests:
 class EdgeTests:
     """Targets that are not there, and sources without rows."""
 
-    @EVERY_STORE
-    @pytest.mark.parametrize("strategy", ["insert", "upsert", "full_merge", "deduplicate"])
+    @every_store_and_strategy(["insert", "upsert", "full_merge", "deduplicate"])
     def test_missing_target_is_created(self, target: Target, strategy: str) -> None:
         result = target.merge(numbers(1, 2), strategy)
         assert (result.target_count_before, result.target_count_after) == (0, 2)
@@ -218,8 +217,7 @@ class EdgeTests:
     def test_update_of_a_missing_target_is_refused(self, target: Target) -> None:
         target.refuses(ValueError, numbers(1), "update", match="non-existent target")
 
-    @EVERY_STORE
-    @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "deduplicate"])
+    @every_store_and_strategy(["insert", "update", "upsert", "deduplicate"])
     def test_empty_source_changes_nothing(self, target: Target, strategy: str) -> None:
         three_files(target)
         result = target.merge(numbers(), strategy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fsspeckit.storage import history, recover
-from fsspeckit.testing.conformance.stores import OBJECT_STORES, bucket_store, object_store
+from fsspeckit.testing.conformance.stores import both_object_stores, bucket_store, object_store
 from fsspeckit.testing.conformance.target import Target, numbers
 from fsspeckit.testing.object_stores import moto
 
@@ -22,7 +22,7 @@ __all__ = ["ObjectStoreTests"]
 
 # Not marked as a class: the tests of an engine inherit from it, and all of them would be slow.
 EVERY_OBJECT_STORE = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in OBJECT_STORES]
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in both_object_stores()]
 )
 _LISTING = ("ListObjectsV2",)
 _OBJECTS = ("HeadObject", "GetObject", "PutObject", "CopyObject", "DeleteObject")

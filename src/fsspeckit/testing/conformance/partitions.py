@@ -13,7 +13,7 @@ import pytest
 from fsspeckit.errors import InvalidArgumentError, PartitionMoveError, RewriteLimitError
 from fsspeckit.storage import history
 from fsspeckit.testing.conformance.merging import EVERY_STORE
-from fsspeckit.testing.conformance.stores import data_files, hive
+from fsspeckit.testing.conformance.stores import data_files, every_store_and_strategy, hive
 from fsspeckit.testing.writers import WRITERS, write_hive
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ class PartitionTests:
 class GuardTests:
     """Keys that would move to another partition."""
 
-    @EVERY_STORE
-    @pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
+    @every_store_and_strategy(["update", "upsert", "full_merge", "deduplicate"])
     def test_reject_partition_movement_on_update(self, target: Target, strategy: str) -> None:
         write_days(target, days([1], 1), days([2], 2))
         target.refuses(

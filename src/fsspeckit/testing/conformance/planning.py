@@ -14,9 +14,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from fsspeckit.errors import StalePlanError
-from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
+from fsspeckit.testing.conformance.merging import EVERY_STORE, three_files
 from fsspeckit.testing.conformance.partitions import days, write_days
+from fsspeckit.testing.conformance.stores import every_store_and_strategy
 from fsspeckit.testing.conformance.target import line, numbers
+from fsspeckit.testing.model import STRATEGIES
 from fsspeckit.testing.writers import WRITERS
 
 if TYPE_CHECKING:
@@ -178,8 +180,7 @@ class PlanningTests:
         target.merge(numbers(7, 50, v="two"), "upsert")
         target.merge(numbers(7, 13, 60, v="three"), "upsert", key_index=False)
 
-    @EVERY_STORE
-    @EVERY_STRATEGY
+    @every_store_and_strategy(STRATEGIES)
     def test_affected_files_are_an_upper_bound_of_the_rewritten(
         self, target: Target, strategy: str
     ) -> None:

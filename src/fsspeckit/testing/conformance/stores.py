@@ -29,7 +29,7 @@ from fsspeckit.core.arrow_compat import cast_values, has_nanoseconds
 from fsspeckit.testing import object_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from fsspec import AbstractFileSystem
@@ -58,10 +58,37 @@ def long_object_stores() -> tuple[str, ...]:
     return OBJECT_STORES if TORTURE else (one,)
 
 
+def both_object_stores() -> tuple[str, ...]:
+    """The object stores of tests that are about what differs between AWS and MinIO.
+
+    moto that answers as MinIO does adds nothing to MinIO itself, where that is built.
+    """
+    return OBJECT_STORES if TORTURE else ("moto", *long_object_stores())
+
+
+# What such a case runs beyond the same case on a disk, tests of object stores run, too.
+_REPEATED = (pytest.mark.slow, pytest.mark.untraced)
+
+
 def every_store() -> list[Any]:
     """The stores of the store suite, as parameters of a test."""
-    slow = [pytest.param(kind, marks=pytest.mark.slow) for kind in long_object_stores()]
-    return [*STORES, *slow]
+    return [*STORES, *(pytest.param(kind, marks=_REPEATED) for kind in long_object_stores())]
+
+
+def every_store_and_strategy(
+    strategies: Collection[str], on_object_stores: str = "upsert"
+) -> pytest.MarkDecorator:
+    """Every strategy on every store, as parameters of a test; on an object store only one.
+
+    A strategy decides about rows and a store keeps files, and neither knows of the other. An
+    object store takes ten times as long as a disk, so it runs every strategy only where tests may
+    take minutes.
+    """
+    cases: list[Any] = [(store, strategy) for strategy in strategies for store in STORES]
+    for store in long_object_stores():
+        for strategy in strategies if TORTURE else (on_object_stores,):
+            cases.append(pytest.param(store, strategy, marks=_REPEATED))
+    return pytest.mark.parametrize(("store", "strategy"), cases, indirect=["store"])
 
 
 _SUFFIXES = (".parquet", ".pq", ".parq")
@@ -134,9 +161,11 @@ class Store:
         self.filesystem.invalidate_cache()
         return {
             path.removeprefix(prefix): Entry(
-                self.filesystem.cat_file(path), self.filesystem.modified(path)
+                self.filesystem.cat_file(path),
+                # A listing of an object store has it already.
+                info.get("LastModified") or self.filesystem.modified(path),
             )
-            for path in self.filesystem.find(prefix.rstrip("/"))
+            for path, info in self.filesystem.find(prefix.rstrip("/"), detail=True).items()
         }
 
     def leftovers(self) -> list[str]:
@@ -164,18 +193,23 @@ class Store:
 
     def read(self, name: str, schema: pa.Schema) -> pa.Table:
         """Read a file as a table of ``schema``; columns that it does not hold are in its path."""
-        # The default unit turns dates outside the range of nanoseconds into others, silently.
-        fine = any(has_nanoseconds(f.type) for f in schema)
-        source = pa.BufferReader(self.filesystem.cat_file(self.at(name)))
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
-            stored = file.read()
-        columns = [
-            cast_values(stored[f.name], f.type)
-            if f.name in stored.column_names
-            else _path_column(name, f, stored.num_rows)
-            for f in schema
-        ]
-        return pa.Table.from_arrays(columns, schema=schema)
+        return read_rows(name, self.filesystem.cat_file(self.at(name)), schema)
+
+
+def read_rows(name: str, data: bytes, schema: pa.Schema) -> pa.Table:
+    """Read the bytes of a file; columns that it does not hold are in its path."""
+    # The default unit turns dates outside the range of nanoseconds into others, silently.
+    fine = any(has_nanoseconds(f.type) for f in schema)
+    source = pa.BufferReader(data)
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="ns" if fine else "us") as file:
+        stored = file.read()
+    columns = [
+        cast_values(stored[f.name], f.type)
+        if f.name in stored.column_names
+        else _path_column(name, f, stored.num_rows)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def data_files(names: Iterable[str]) -> list[str]:
@@ -261,10 +295,8 @@ def open_store(kind: str) -> Iterator[Store]:
         if MemoryFileSystem().exists(name):
             MemoryFileSystem().rm(name, recursive=True)
         return
-    # A disk in memory, where there is one: fsync costs nothing there, and exchanging works.
-    memory = "/dev/shm"
-    usable = os.path.isdir(memory) and os.access(memory, os.W_OK)
-    directory = os.path.realpath(tempfile.mkdtemp(dir=memory if usable else None))
+    # Exchanging works on a disk in memory, too.
+    directory = os.path.realpath(tempfile.mkdtemp(dir=object_stores.memory_disk()))
     try:
         yield _local_store(kind, directory)
     finally:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.arrow_compat import cast_table, physical_types, with_int96_as
-from fsspeckit.testing.conformance.stores import data_files, partition_names
+from fsspeckit.testing.conformance.stores import data_files, partition_names, read_rows
 from fsspeckit.testing.model import merge_rows
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ class Target:
 
     def files(self, schema: pa.Schema) -> dict[str, list[Row]]:
         """The rows of each data file."""
-        names = data_files(self.store.tree())
-        return {name: self.store.read(name, schema).to_pylist() for name in names}
+        return _rows_of_files(self.store.tree(), schema)
 
     def rows(self, schema: pa.Schema) -> Counter[str]:
         """All rows on disk."""
@@ -160,9 +159,9 @@ class Target:
         schema = self.schema(source)
         rows = cast_table(source.select(schema.names), schema).to_pylist()
         schema = self._stored(schema, strategy, options)
-        expected = expect(self.files(schema), rows, strategy, keys, options)
-        leftovers = self.store.leftovers()  # of plans that the test still has
         before = self.store.tree()
+        expected = expect(_rows_of_files(before, schema), rows, strategy, keys, options)
+        leftovers = self.store.leftovers()  # of plans that the test still has
         given = source if data is None else data
         result: MergeResult = (
             self.io.execute(self.plan(given, strategy, keys, **options))
@@ -171,8 +170,9 @@ class Target:
         )
         assert (result.strategy, result.source_count) == (strategy, source.num_rows)
         self._check_counts(result, expected)
-        self._check_files(result, expected, before, schema)
-        self._check_repeated(source, strategy, keys, options)
+        after = self.store.tree()
+        self._check_files(result, expected, before, after, schema)
+        self._check_repeated(source, strategy, keys, options, after)
         assert set(self.store.leftovers()) <= set(leftovers)
         return result
 
@@ -194,9 +194,13 @@ class Target:
         assert sum(file.row_count for file in result.files) == result.target_count_after
 
     def _check_files(
-        self, result: MergeResult, expected: Expected, before: Tree, schema: pa.Schema
+        self,
+        result: MergeResult,
+        expected: Expected,
+        before: Tree,
+        after: Tree,
+        schema: pa.Schema,
     ) -> None:
-        after = self.store.tree()
         found = data_files(after)
         named = {
             "rewritten": [self.store.relative(path) for path in result.rewritten_files],
@@ -209,29 +213,25 @@ class Target:
         assert not before.keys() & set(new), "a name was used again"
         gone = set(data_files(before)) - expected.preserved
         _check_untouched(before, after, gone, checksums=bool(self.store.local))
-        assert Counter(self._lines(name, schema) for name in named["rewritten"]) == (
-            expected.rewritten
-        )
-        arrived = [row for name in named["inserted"] for row in self._lines(name, schema)]
+        stored = {name: lines(read_rows(name, after[name].data, schema)) for name in new}
+        assert Counter(stored[name] for name in named["rewritten"]) == expected.rewritten
+        arrived = [row for name in named["inserted"] for row in stored[name]]
         assert Counter(arrived) == expected.inserted
         assert sorted(
             (self.store.relative(file.path), file.operation, file.row_count, file.size_bytes)
             for file in result.files
         ) == sorted(
-            (name, operation, self.store.footer(name).num_rows, len(after[name].data))
+            (name, operation, _footer(after[name].data).num_rows, len(after[name].data))
             for operation, names in named.items()
             for name in names
         )
-        self._check_schemas(new, before)
+        self._check_schemas(new, before, after)
 
-    def _lines(self, name: str, schema: pa.Schema) -> tuple[str, ...]:
-        return lines(self.store.read(name, schema))
-
-    def _check_schemas(self, new: Iterable[str], before: Tree) -> None:
+    def _check_schemas(self, new: Iterable[str], before: Tree, after: Tree) -> None:
         """New files have columns, order, types and nullability of those that were there."""
         old = [self._meant(before[name].data) for name in data_files(before)]
         for name in new if old else ():
-            schema = self._meant(self.store.filesystem.cat_file(self.store.at(name)))
+            schema = self._meant(after[name].data)
             assert any(schema.equals(one) for one in old), f"{name!r} has {schema}, not {old[0]}"
 
     @staticmethod
@@ -242,9 +242,13 @@ class Target:
             return with_int96_as(file.schema_arrow, physical, pa.timestamp("us", "UTC"))
 
     def _check_repeated(
-        self, source: pa.Table, strategy: str, keys: Sequence[str], options: Mapping[str, Any]
+        self,
+        source: pa.Table,
+        strategy: str,
+        keys: Sequence[str],
+        options: Mapping[str, Any],
+        before: Tree,
     ) -> None:
-        before = self.store.tree()
         options = {**options, "transaction": None}  # merged again, not skipped
         again = self.io.merge(source, self.store.path, strategy, keys, **options)
         assert (again.rewritten_files, again.inserted_files) == ([], [])
@@ -287,6 +291,14 @@ class Target:
     def decisions(self, plan: MergePlan) -> dict[str, str]:
         """What a plan says about each file."""
         return {self.store.relative(file.path): file.decision for file in plan.files}
+
+
+def _rows_of_files(tree: Tree, schema: pa.Schema) -> dict[str, list[Row]]:
+    return {name: read_rows(name, tree[name].data, schema).to_pylist() for name in data_files(tree)}
+
+
+def _footer(data: bytes) -> pq.FileMetaData:
+    return pq.read_metadata(pa.BufferReader(data))
 
 
 def _check_untouched(before: Tree, after: Tree, gone: set[str], *, checksums: bool) -> None:

@@ -13,10 +13,16 @@ import pytest
 
 from fsspeckit.errors import StalePlanError, TransactionResetError
 from fsspeckit.storage import Transaction, history
-from fsspeckit.testing.conformance.merging import EVERY_STORE, EVERY_STRATEGY, three_files
+from fsspeckit.testing.conformance.merging import EVERY_STORE, three_files
 from fsspeckit.testing.conformance.objects import EVERY_OBJECT_STORE
-from fsspeckit.testing.conformance.stores import bucket_store, data_files, object_store
+from fsspeckit.testing.conformance.stores import (
+    bucket_store,
+    data_files,
+    every_store_and_strategy,
+    object_store,
+)
 from fsspeckit.testing.conformance.target import Target, lines, numbers
+from fsspeckit.testing.model import STRATEGIES
 from fsspeckit.testing.transaction_model import ModelDataset
 
 if TYPE_CHECKING:
@@ -110,8 +116,7 @@ def merge_while_another_does(
 class TransactionTests:
     """Repeated, reordered, raced: each batch is applied once."""
 
-    @EVERY_STORE
-    @EVERY_STRATEGY
+    @every_store_and_strategy(STRATEGIES)
     def test_a_batch_is_applied_once(self, target: Target, strategy: str) -> None:
         three_files(target)
         source = pa.concat_tables([numbers(2, 9, v="new"), numbers(4), numbers(8, v="new")])
