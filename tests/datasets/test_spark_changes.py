@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,10 @@ import pytest
 from pyarrow import dataset as ds
 
 from fsspeckit import errors
-from fsspeckit.core.changes import TombstoneLimits
 from fsspeckit.core.keys import key_column
-from fsspeckit.datasets.pipeline import changes as feeds
+from fsspeckit.datasets.pipeline import MergeOptions, run_merge
 from fsspeckit.datasets.pipeline.merge import lazy_staging
-from fsspeckit.storage import open_storage
+from fsspeckit.storage import TombstoneLimits, open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,13 +176,13 @@ def test_rows_keep_their_order_and_those_of_a_key_meet(spark: SparkSession, tmp_
     left = pa.table({"k": [rng.randrange(40) for _ in range(100)], "n": range(100)})
     right = pa.table({"k": pa.array([rng.randrange(40) for _ in range(100)], pa.int16())})
     with lazy_staging(open_storage(str(tmp_path / "data"))) as stage:
-        sources = [engine.take(table, stage, None) for table in (left, right)]
-        assert sources[0].has_order
-        doubled = engine.transform(sources[0], Doubled(), stage)
+        first, second = (engine.take(table, stage, None) for table in (left, right))
+        assert first.has_order
+        doubled = engine.transform(first, Doubled(), stage)
         assert doubled.columns(["n"]).column("n").to_pylist() == list(range(0, 200, 2))
         assert doubled.has_order
         keys = [key_column("k", pa.int64())]
-        joined = engine.combine(*sources, CountKeys(), keys, stage)
+        joined = engine.combine(first, second, CountKeys(), keys, stage)
         found = joined.columns(["k", "left", "right"]).to_pylist()
     counts = [Counter(table.column("k").to_pylist()) for table in (left, right)]
     expected = [
@@ -213,12 +212,13 @@ class CountKeys:
 
 
 def test_more_deletions_than_can_be_remembered_are_not_collected(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(feeds, "DEFAULT_TOMBSTONE_LIMITS", TombstoneLimits(max_rows=1))
     feed = feed_of([change(n, n, deletes=True) for n in range(2)])
+    storage = open_storage(str(tmp_path / "data"))
+    storage = replace(storage, tombstone_limits=TombstoneLimits(max_rows=1))
     with pytest.raises(errors.InvalidArgumentError, match="delete 2 times, and at most 1"):
-        open_io(spark, {}).apply_changes(feed, str(tmp_path / "data"), **HOW)
+        run_merge(open_io(spark, {})._engine, storage, feed, MergeOptions.of_changes(**HOW))
 
 
 @pytest.fixture(params=["spark", "spark_connect"])

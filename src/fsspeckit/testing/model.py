@@ -39,7 +39,7 @@ class ModelResult:
     deleted: int
     late: int
     not_found: int
-    moved: int
+    moved: int = 0
 
 
 def merge_rows(  # noqa: PLR0913

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic
 import pyarrow as pa
 
 from fsspeckit.core.changes import (
-    DEFAULT_TOMBSTONE_LIMITS,
     END,
     EVALUATED,
     MARK,
@@ -225,7 +224,8 @@ class ChangeFeed(Generic[SourceT]):
         if deletes is not None:
             select = SelectDeletes(changes.keys, changes.sequence_by)
             found = self._engine.transform(self._marked, select, self._stage, self._report)
-            _check_deletes(found.num_rows, self._changes.tombstone_seconds)
+            most = self._storage.tombstone_limits.max_rows
+            _check_deletes(found.num_rows, most, self._changes.tombstone_seconds)
             self._deletes = found.columns(found.schema.names)
         return self._marked
 
@@ -239,7 +239,6 @@ class ChangeFeed(Generic[SourceT]):
         self._tables = [None if one is None else decode_tombstones(one) for one in data]
         oldest = time.time() - self._changes.tombstone_seconds
         known = known_tombstones(self._tables, self._changes.keys, oldest)
-        self.late = 0
         if self._changes.keeps_versions:
             return self._versions(snapshot, read_target, known)
         if known is None:
@@ -300,13 +299,12 @@ class ChangeFeed(Generic[SourceT]):
         )
 
 
-def _check_deletes(count: int, seconds: float) -> None:
+def _check_deletes(count: int, most: int, seconds: float) -> None:
     """Refuse more deletions than can be remembered, before one process reads them all.
 
     Raises:
         InvalidArgumentError: If there are too many.
     """
-    most = DEFAULT_TOMBSTONE_LIMITS.max_rows
     if count > most:
         raise InvalidArgumentError(
             f"the changes delete {count:,} times, and at most {most:,} deletions can be remembered "
