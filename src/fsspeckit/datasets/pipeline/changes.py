@@ -134,9 +134,9 @@ class ChangeOptions:
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
         reserved = (MARK, EVALUATED, START, END)
-        if taken := [name for name in reserved if name in names]:
+        if existing := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
-                f"the changes have a column {taken[0]!r}, a name that is used for what is computed "
+                f"the changes have a column {existing[0]!r}, a name that is used for what is computed "
                 "from them.\nHint: rename the column."
             )
         wanted = list(names)
