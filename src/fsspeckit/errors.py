@@ -133,6 +133,14 @@ class NullKeyError(FsspeckitError, ValueError):
             'Hint: drop those rows, or pass null_keys="match" to make NULL equal NULL.'
         )
 
+    @classmethod
+    def of_changes(cls, counts: dict[str, int]) -> NullKeyError:
+        """Return the error for the keys of a change feed, which are never NULL."""
+        columns = ", ".join(f"{name!r} has {count:,}" for name, count in counts.items())
+        return cls(
+            f"NULL values in the keys of the changes: {columns}.\nHint: leave those changes out."
+        )
+
 
 class DuplicateKeyError(FsspeckitError, ValueError):
     """The source holds a key more than once and ``duplicate_keys`` is ``"error"``."""

@@ -6,6 +6,7 @@ import gc
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import fsspeckit
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.datasets.pipeline import MergeOptions, run_merge
+from fsspeckit.datasets.pipeline.merge import Phases
 from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import TombstoneLimits, open_storage
@@ -155,6 +157,33 @@ def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) ->
         pa.set_memory_pool(default)
     assert result.updated == 10
     assert 0 < watched.max_memory() < rows.nbytes / 4
+
+
+def test_the_counts_of_a_feed_belong_to_their_phase_and_never_decrease(tmp_path: Path) -> None:
+    """Stored versions are matched while the feed is planned."""
+    io, events = PyarrowDatasetIO(), list[tuple[str, int, int]]()
+    path, how = str(tmp_path / "data"), {"keys": "id", "sequence_by": "seq"}
+    for seq in range(3):
+        feed = pa.table({"id": [1, 2], "seq": [seq, seq]})
+        events.clear()
+        io.apply_changes(
+            feed, path, **how, stored_as_scd_type=2, progress=lambda *event: events.append(event)
+        )
+    phases = [phase for phase, _ in groupby(events, lambda event: event[0])]
+    assert phases == ["stage", "plan", "match", "rewrite", "insert", "commit"]
+    counts = [(done, total) for phase, done, total in events if phase == "plan"]
+    assert counts == [(0, 1), (1, 2), (2, 2), (1, 1)]
+
+
+def test_counts_that_begin_again_are_added_up() -> None:
+    events = list[tuple[str, int, int]]()
+    phases = Phases(lambda *event: events.append(event))
+    with phases.timed("stage"):
+        for counted in ((0, 2), (2, 2), (0, 3), (1, 3), (3, 3), (0, 1), (1, 1)):
+            phases.report("stage", *counted)
+    assert [event[1:] for event in events] == [
+        *((0, 1), (0, 2), (2, 2), (2, 5), (3, 5), (5, 5), (5, 6), (6, 6), (1, 1))
+    ]
 
 
 def test_files_are_synced_once_while_others_are_rewritten(tmp_path: Path) -> None:

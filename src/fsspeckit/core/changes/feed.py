@@ -22,7 +22,7 @@ from fsspeckit.core.keys import (
     key_column,
     plain_values,
 )
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import InvalidArgumentError, NullKeyError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,7 @@ class MarkChanges:
     """Keeps the columns of changes that are needed, and marks those that delete."""
 
     columns: tuple[str, ...]
+    keys: tuple[str, ...]
     sequence_by: str
     deletes: Condition | None
     """Selects the changes that delete; None if none does, and then none is marked."""
@@ -82,9 +83,12 @@ class MarkChanges:
 
         Raises:
             InvalidArgumentError: If a change has no sequence.
+            NullKeyError: If a key is NULL.
         """
-        sequence = changes.column(self.sequence_by)
-        if nulls := sum(plain_values(chunk).null_count for chunk in sequence.chunks):
+        counts = {name: _null_count(changes.column(name)) for name in self.keys}
+        if found := {name: count for name, count in counts.items() if count}:
+            raise NullKeyError.of_changes(found)
+        if nulls := _null_count(changes.column(self.sequence_by)):
             raise InvalidArgumentError(
                 f"sequence_by {self.sequence_by!r} is NULL in {nulls:,} changes: their place in "
                 "the feed is not known.\nHint: leave them out, or give them a sequence.",
@@ -94,6 +98,11 @@ class MarkChanges:
         if self.deletes is None:
             return kept
         return kept.append_column(pa.field(MARK, pa.bool_(), False), self.deletes.mask(changes))
+
+
+def _null_count(column: pa.ChunkedArray) -> int:
+    # Decoded, because NULL may be a value of a dictionary.
+    return sum(plain_values(chunk).null_count for chunk in column.chunks)
 
 
 @dataclass(frozen=True)

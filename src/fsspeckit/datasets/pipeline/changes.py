@@ -219,7 +219,7 @@ class ChangeFeed(Generic[SourceT]):
         if changes.apply_as_deletes is not None:
             deletes = Condition.of(changes.apply_as_deletes, schema, "apply_as_deletes")
         extra = () if changes.sequence_by in self._columns else (changes.sequence_by,)
-        mark = MarkChanges((*self._columns, *extra), changes.sequence_by, deletes)
+        mark = MarkChanges((*self._columns, *extra), changes.keys, changes.sequence_by, deletes)
         self._marked = self._engine.transform(source, mark, self._stage, self._report)
         if deletes is not None:
             select = SelectDeletes(changes.keys, changes.sequence_by)

@@ -41,7 +41,7 @@ from fsspeckit.datasets.pipeline.target_checks import (
     plain_basename,
     read_checked_target,
 )
-from fsspeckit.display import show_progress
+from fsspeckit.display import report_nothing, show_progress
 from fsspeckit.errors import (
     Argument,
     ConcurrentModificationError,
@@ -847,19 +847,33 @@ class Phases:
     """Reports the phases of one call, and measures how long each takes.
 
     ``report`` gets phase, done and total: 0 of 1 at the beginning of a phase, 1 of 1 at its end,
-    and what engines report in between.
+    and what engines report in between. A phase may ask an engine several times, each of which
+    counts from the beginning: these counts are added up, so that neither number decreases.
     """
 
     def __init__(self, report: Progress) -> None:
-        self.report = report
+        self._show = report
+        # An engine does not count what nobody wants to know.
+        self.report = report if report is report_nothing else self._report
         self.seconds: dict[str, float] = {}
+        self._phase = ""
+        self._before = 0
+        self._last = (0, 0)
+
+    def _report(self, phase: str, done: int, total: int) -> None:
+        """Report what an engine has counted, in whatever phase it believes to be."""
+        if done < self._last[0] or total < self._last[1]:
+            self._before += self._last[1]
+        self._last = (done, total)
+        self._show(self._phase or phase, self._before + done, self._before + total)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Measure a phase, and report its start and end; one that fails has no end."""
-        self.report(phase, 0, 1)
+        self._phase, self._before, self._last = phase, 0, (0, 0)
+        self._show(phase, 0, 1)
         start = time.perf_counter()
         yield
         spent = time.perf_counter() - start
         self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
-        self.report(phase, 1, 1)
+        self._show(phase, 1, 1)

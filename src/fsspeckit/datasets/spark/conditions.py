@@ -87,9 +87,9 @@ def _evaluated(jobs: Jobs, data: Any, column: Column) -> DataFrame:
             argument=argument,
         )
     _check_session(jobs, column, argument)
-    if taken := [name for name in data.columns if name.lower() == EVALUATED]:
+    if existing := [name for name in data.columns if name.lower() == EVALUATED]:
         raise InvalidArgumentError(
-            f"the changes have a column {taken[0]!r}, a name that is used for what is computed "
+            f"the changes have a column {existing[0]!r}, a name that is used for what is computed "
             "from them.\nHint: rename the column."
         )
     try:
