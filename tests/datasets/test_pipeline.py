@@ -162,12 +162,17 @@ def test_a_merge_holds_a_few_row_groups_and_never_the_dataset(tmp_path: Path) ->
 def test_the_counts_of_a_feed_belong_to_their_phase_and_never_decrease(tmp_path: Path) -> None:
     """Stored versions are matched while the feed is planned."""
     io, events = PyarrowDatasetIO(), list[tuple[str, int, int]]()
-    path, how = str(tmp_path / "data"), {"keys": "id", "sequence_by": "seq"}
+    path = str(tmp_path / "data")
     for seq in range(3):
         feed = pa.table({"id": [1, 2], "seq": [seq, seq]})
         events.clear()
         io.apply_changes(
-            feed, path, **how, stored_as_scd_type=2, progress=lambda *event: events.append(event)
+            feed,
+            path,
+            "id",
+            "seq",
+            stored_as_scd_type=2,
+            progress=lambda *event: events.append(event),
         )
     phases = [phase for phase, _ in groupby(events, lambda event: event[0])]
     assert phases == ["stage", "plan", "match", "rewrite", "insert", "commit"]
