@@ -58,6 +58,7 @@ class ModelFeed:
     sequence: str
     is_delete: str
     scd_type: int = 1
+    partition_change: str = "refuse"
     rows: list[Row] | None = None
     """None for a dataset that does not exist."""
 
@@ -88,6 +89,7 @@ class ModelFeed:
             "upsert",
             self.keys,
             partition_columns=partition_columns,
+            partition_change=self.partition_change,
             order_by=[self.sequence, self.is_delete],
             only_newer=self.sequence,
             delete_when=self.is_delete,

@@ -72,7 +72,8 @@ class Feed:
         **options: Any,
     ) -> None:
         self.target = target
-        self.model = ModelFeed(keys, sequence, "gone", scd_type)
+        change = options.get("partition_change", "refuse")
+        self.model = ModelFeed(keys, sequence, "gone", scd_type, change)
         self.parts: Sequence[str] = options.get("partition_by", ())
         self._options: dict[str, Any] = {
             "apply_as_deletes": "gone",
@@ -528,6 +529,23 @@ class FeedColumnTests:
         feed.apply(events("1+2", "2-2").append_column("p", pa.array(["a", None], pa.string())))
         feed.apply(events("2+1").append_column("p", pa.array(["c"])))
 
+    @pytest.mark.parametrize("last", ["1+5", "1-5"])
+    def test_a_key_moves_between_partitions_in_any_order(self, target: Target, last: str) -> None:
+        feed = Feed(target, partition_by=["p"], partition_change="move")
+        batches = [
+            ("1+2", "a"),
+            ("1+1", "b"),
+            (last, "c"),
+            ("1+4", "d"),
+            ("2+1", "a"),
+            ("2+3", "b"),
+        ]
+        moved = [
+            feed.apply(events(text).append_column("p", pa.array([part]))).moved
+            for text, part in batches
+        ]
+        assert moved == [0, 0, int(last == "1+5"), 0, 0, 1]
+
 
 class FeedCommitTests:
     """What a batch commits, and for how long deletions are remembered."""
@@ -721,7 +739,7 @@ class FeedRefusalTests:
         feed = Feed(target, scd_type)
         feed.apply(events("1+1", "2-1"))
         table = events(text).set_column(0, "id", pa.nulls(1, pa.int64()))
-        feed.refuses(NullKeyError, table)
+        feed.refuses(NullKeyError, table, "keys of the changes: 'id' has 1.*\nHint: leave")
 
     def test_versions_in_a_dataset_without_them_are_refused(self, feed: Feed) -> None:
         feed.refuses(SchemaMismatchError, events("1+2"), "keeps no versions", stored_as_scd_type=2)
