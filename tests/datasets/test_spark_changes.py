@@ -177,13 +177,13 @@ def test_rows_keep_their_order_and_those_of_a_key_meet(spark: SparkSession, tmp_
     left = pa.table({"k": [rng.randrange(40) for _ in range(100)], "n": range(100)})
     right = pa.table({"k": pa.array([rng.randrange(40) for _ in range(100)], pa.int16())})
     with lazy_staging(open_storage(str(tmp_path / "data"))) as stage:
-        sources = [engine.take(table, stage, None) for table in (left, right)]
-        assert sources[0].has_order
-        doubled = engine.transform(sources[0], Doubled(), stage)
+        first, second = (engine.take(table, stage, None) for table in (left, right))
+        assert first.has_order
+        doubled = engine.transform(first, Doubled(), stage)
         assert doubled.columns(["n"]).column("n").to_pylist() == list(range(0, 200, 2))
         assert doubled.has_order
         keys = [key_column("k", pa.int64())]
-        joined = engine.combine(*sources, CountKeys(), keys, stage)
+        joined = engine.combine(first, second, CountKeys(), keys, stage)
         found = joined.columns(["k", "left", "right"]).to_pylist()
     counts = [Counter(table.column("k").to_pylist()) for table in (left, right)]
     expected = [
