@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -163,17 +163,14 @@ def test_the_counts_of_a_feed_belong_to_their_phase_and_never_decrease(tmp_path:
     """Stored versions are matched while the feed is planned."""
     io, events = PyarrowDatasetIO(), list[tuple[str, int, int]]()
     path = str(tmp_path / "data")
+
+    def report(*event: Any) -> None:
+        events.append(event)
+
     for seq in range(3):
         feed = pa.table({"id": [1, 2], "seq": [seq, seq]})
         events.clear()
-        io.apply_changes(
-            feed,
-            path,
-            "id",
-            "seq",
-            stored_as_scd_type=2,
-            progress=lambda *event: events.append(event),
-        )
+        io.apply_changes(feed, path, "id", "seq", stored_as_scd_type=2, progress=report)
     phases = [phase for phase, _ in groupby(events, lambda event: event[0])]
     assert phases == ["stage", "plan", "match", "rewrite", "insert", "commit"]
     counts = [(done, total) for phase, done, total in events if phase == "plan"]

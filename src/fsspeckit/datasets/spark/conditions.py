@@ -263,6 +263,8 @@ def select_rows(
     tasks: PhaseTasks,
 ) -> list[FoundRows]:
     """Let Spark filter the rows of the target; ``work`` has the row groups of each task."""
+    if not work:
+        return []
     fields = [pa.field(column.name, column.type) for column in condition.predicate.columns()]
     frame = _frame_schema(pa.schema(fields))
     rows = jobs.map_items_to_rows(ReadRows(target, arrow_schema(frame)), work, frame)

@@ -190,8 +190,8 @@ class SparkEngine:
     ) -> SparkSource:
         """Call the function in the driver if the source is small, else in tasks."""
         if self._is_small(source):
-            held = self._driver.transform(source.local, task, stage)
-            return SparkSource(stage, held=held, has_order=source.has_order)
+            local = self._driver.transform(source.local, task, stage)
+            return SparkSource(stage, held=local, has_order=source.has_order)
         tasks = PhaseTasks("stage", progress)
         rows = transform_source(self._jobs, self._limits, stage, source.rows, task, tasks)
         return SparkSource(stage, rows, has_order=source.has_order)
@@ -207,8 +207,8 @@ class SparkEngine:
     ) -> SparkSource:
         """Call the function in the driver if both are small, else in tasks by key."""
         if self._is_small(left, right):
-            held = self._driver.combine(left.local, right.local, task, keys, stage)
-            return SparkSource(stage, held=held, has_order=left.has_order)
+            local = self._driver.combine(left.local, right.local, task, keys, stage)
+            return SparkSource(stage, held=local, has_order=left.has_order)
         rows = combine_sources(
             self._jobs,
             self._limits,
@@ -232,8 +232,8 @@ class SparkEngine:
         """Read the rows, in the tier of the match."""
         found = matches.positions
         if not isinstance(found, _TaskPositions):
-            held = self._driver.matched_rows(source.local, target, matches, schema, stage)
-            return SparkSource(stage, held=held)
+            local = self._driver.matched_rows(source.local, target, matches, schema, stage)
+            return SparkSource(stage, held=local)
         rows = read_matched_rows(
             self._jobs,
             self._limits,
