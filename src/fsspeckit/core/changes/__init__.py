@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsspeckit.core.changes.feed import (
     END,
     MARK,
+    RESERVED,
     START,
     DropOvertaken,
     MarkChanges,
@@ -21,6 +22,7 @@ from fsspeckit.core.changes.versions import VersionRows
 __all__ = [
     "END",
     "MARK",
+    "RESERVED",
     "START",
     "DropOvertaken",
     "MarkChanges",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.changes import (
     END,
-    MARK,
+    RESERVED,
     START,
     DropOvertaken,
     MarkChanges,
@@ -126,11 +126,10 @@ class ChangeOptions:
         """
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
-        reserved = (MARK, START, END)
-        if conflicts := [name for name in reserved if name in names]:
+        if conflicts := [name for name in RESERVED if name in names]:
             raise InvalidArgumentError(
-                f"the changes have a column {conflicts[0]!r}, a name that is used for what is computed "
-                "from them.\nHint: rename the column."
+                f"the changes have a column {conflicts[0]!r}, a name that is used for what is "
+                "computed from them.\nHint: rename the column."
             )
         wanted = list(names)
         if self.column_list is not None:

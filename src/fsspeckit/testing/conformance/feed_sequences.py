@@ -236,7 +236,7 @@ class _Run:
 
     def _check_tombstones(self) -> None:
         """The next commit that deletes removes what killed ones have left."""
-        options = {"apply_as_deletes": "gone", "except_column_list": "gone"}
+        options: dict[str, Any] = {"apply_as_deletes": "gone", "except_column_list": "gone"}
         row = {"id": 99, "seq": 99, "gone": True, "p": "a"}
         last = pa.Table.from_pylist([row], self._feed.table(0).schema)
         options["stored_as_scd_type"] = self._model.scd_type
