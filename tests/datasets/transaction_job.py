@@ -48,7 +48,8 @@ class Job:
         """Apply the next batch and write down how far this job is."""
         place = Path(self.checkpoints, f"{self.name}-{feed}")
         version = int(place.read_text()) if place.exists() else 0
-        transaction = Transaction(feed, version)
+        # Of one run: a job that is far behind the others must be skipped, not refused.
+        transaction = Transaction(feed, version, "run")
         if self.scd_type is None:
             self.append(io, transaction)
         else:

@@ -43,6 +43,9 @@ START, END = "__START_AT", "__END_AT"
 SEQUENCE, DELETED_AT = "__fsspeckit_sequence", "__fsspeckit_deleted_at"
 """The columns of tombstones beside the keys: the sequence of the deletion, and when it came."""
 
+RESERVED = (MARK, EVALUATED, START, END, SEQUENCE, DELETED_AT)
+"""Names that no column of a feed may have."""
+
 
 def shared_columns(names: Sequence[str], *schemas: pa.Schema) -> list[KeyColumn]:
     """Return how columns are compared that several tables have.
@@ -50,14 +53,19 @@ def shared_columns(names: Sequence[str], *schemas: pa.Schema) -> list[KeyColumn]
     Raises:
         SchemaMismatchError: If the types of a column are never equal.
     """
-    columns = []
-    for name in names:
-        types = [schema.field(name).type for schema in schemas]
-        try:
-            columns.append(key_column(name, reduce(common_type, types)))
-        except SchemaMismatchError as error:
-            raise SchemaMismatchError(f"column {name!r}: {error}") from error
-    return columns
+    return [shared_column(name, *(schema.field(name).type for schema in schemas)) for name in names]
+
+
+def shared_column(name: str, *types: pa.DataType) -> KeyColumn:
+    """Return how a column is compared that has several types.
+
+    Raises:
+        SchemaMismatchError: If values of these types are never equal.
+    """
+    try:
+        return key_column(name, reduce(common_type, types))
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"column {name!r}: {error}") from error
 
 
 def feed_schema(stored: pa.Schema, sequence_by: str) -> pa.Schema:
@@ -140,7 +148,7 @@ class DropOvertaken:
         """Return the others."""
         columns = tuple(shared_columns(self.keys, changes.schema, self.tombstones.schema))
         kinds = (changes.schema.field(self.sequence_by).type, self.tombstones.field(SEQUENCE).type)
-        sequence = key_column(self.sequence_by, common_type(*kinds))
+        sequence = shared_column(self.sequence_by, *kinds)
         if not changes.num_rows:
             return changes
         index, last = self._last(columns, sequence)

@@ -9,7 +9,6 @@ falls into it. Whatever the order in which changes arrive, the ends are the same
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.core.arrow_compat import take_rows
-from fsspeckit.core.changes.feed import END, MARK, SEQUENCE, START, shared_columns
-from fsspeckit.core.keys import KeyIndex, canonical_keys, common_type, key_column
+from fsspeckit.core.changes.feed import (
+    END,
+    MARK,
+    SEQUENCE,
+    START,
+    shared_column,
+    shared_columns,
+)
+from fsspeckit.core.keys import KeyIndex, canonical_keys
 from fsspeckit.core.schema_conform import conform_table
 
 if TYPE_CHECKING:
@@ -117,7 +123,7 @@ class _Points:
         ]
         if remembered is not None:
             sequences.append(remembered.column(SEQUENCE))
-        column = key_column(rules.sequence_by, reduce(common_type, (s.type for s in sequences)))
+        column = shared_column(rules.sequence_by, *(one.type for one in sequences))
         canonical = pa.concat_arrays(
             [chunk for one in sequences for chunk in column.canonical(one).chunks]
         )

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.changes import (
     END,
-    EVALUATED,
-    MARK,
+    RESERVED,
     START,
     DropOvertaken,
     MarkChanges,
@@ -134,8 +133,7 @@ class ChangeOptions:
         names = [name for name in names if name not in self.unstored]
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
-        reserved = (MARK, EVALUATED, START, END)
-        if used := [name for name in reserved if name in names]:
+        if used := [name for name in RESERVED if name in names]:
             raise InvalidArgumentError(
                 f"the changes have a column {used[0]!r}, a name that is used for what is computed "
                 "from them.\nHint: rename the column."

@@ -725,7 +725,7 @@ class FeedRefusalTests:
         table = events("1+2").set_column(2, "seq", pa.array(values))
         Feed(target).refuses(InvalidArgumentError, table, "sequence_by 'seq'.*has no order")
 
-    @pytest.mark.parametrize("name", [START, END])
+    @pytest.mark.parametrize("name", [START, END, "__fsspeckit_delete", "__fsspeckit_sequence"])
     @BOTH_TYPES
     def test_names_of_computed_columns_are_refused(
         self, target: Target, scd_type: int, name: str
@@ -756,7 +756,7 @@ class FeedRefusalTests:
         for texts in ("1+2", "2+2", "2-2"):
             table = events(*texts.split())
             table = table.set_column(2, "seq", table["seq"].cast(pa.string()))
-            feed.refuses(ValueError, table)
+            feed.refuses(ValueError, table, "'seq'|__START_AT")
 
     @BOTH_TYPES
     def test_a_key_of_another_kind_is_refused(self, target: Target, scd_type: int) -> None:
