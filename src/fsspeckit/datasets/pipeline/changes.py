@@ -136,8 +136,8 @@ class ChangeOptions:
         reserved = (MARK, EVALUATED, START, END)
         if existing := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
-                f"the changes have a column {existing[0]!r}, a name that is used for what is computed "
-                "from them.\nHint: rename the column."
+                f"the changes have a column {existing[0]!r}, a name that is used for what is "
+                "computed from them.\nHint: rename the column."
             )
         wanted = list(names)
         if self.column_list is not None:
