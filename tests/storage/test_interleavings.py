@@ -382,3 +382,15 @@ def test_writers_that_take_each_other_for_dead(
     for seed in range(store.two * (min(store.longer, 20) if TORTURE else 1)):
         experiment.run(writers, bursts(Random(seed), writers), lock_timeout=0.0)
         count(f"{writers} writers take each other for dead, {store.name}", tried=1, losses=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", WITHOUT_LOCKS, indirect=True)
+def test_writers_of_tombstones_that_take_each_other_for_dead(
+    experiment: Experiment, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of them completes and sweeps is not what another still needs."""
+    monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
+    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+        experiment.run(3, bursts(Random(seed), 3), lock_timeout=0.0, buries=True)
+        count(f"writers of tombstones take each other for dead, {store.name}", tried=1, losses=0)
