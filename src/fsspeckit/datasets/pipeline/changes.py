@@ -33,6 +33,7 @@ from fsspeckit.core.conditions import Condition
 from fsspeckit.core.keys import as_names, check_columns, check_names, family, plain_type
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.core.planning import plan_files
+from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.datasets.engine import SourceT
 from fsspeckit.errors import Argument, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import TombstoneChange, Tombstones, read_tombstones
@@ -328,4 +329,6 @@ def _stored_schema(target: Target, schema: pa.Schema) -> pa.Schema:
             "Hint: pass stored_as_scd_type=1, or the path of a new dataset."
         )
     known = {*target.types.names} - parts
-    return pa.schema([target.types.field(f.name) if f.name in known else f for f in schema])
+    found = pa.schema([target.types.field(f.name) if f.name in known else f for f in schema])
+    typed = pa.schema([(part.name, part.type) for part in target.partition_columns])
+    return resolve_null_types(found, typed)
