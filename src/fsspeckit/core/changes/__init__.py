@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fsspeckit.core.changes.feed import (
+    DELETED_AT,
     END,
     EVALUATED,
     MARK,
+    SEQUENCE,
     START,
     DropOvertaken,
     MarkChanges,
@@ -21,9 +23,11 @@ from fsspeckit.core.changes.tombstones import (
 from fsspeckit.core.changes.versions import VersionRows
 
 __all__ = [
+    "DELETED_AT",
     "END",
     "EVALUATED",
     "MARK",
+    "SEQUENCE",
     "START",
     "DropOvertaken",
     "MarkChanges",

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic
 import pyarrow as pa
 
 from fsspeckit.core.changes import (
+    DELETED_AT,
     END,
     EVALUATED,
     MARK,
+    SEQUENCE,
     START,
     DropOvertaken,
     MarkChanges,
@@ -30,7 +32,14 @@ from fsspeckit.core.changes import (
     shared_columns,
 )
 from fsspeckit.core.conditions import Condition
-from fsspeckit.core.keys import as_names, check_columns, check_names, family, plain_type
+from fsspeckit.core.keys import (
+    are_comparable,
+    as_names,
+    check_columns,
+    check_names,
+    family,
+    plain_type,
+)
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.core.planning import plan_files
 from fsspeckit.core.schema_conform import resolve_null_types
@@ -100,7 +109,9 @@ class ChangeOptions:
         for name, one in lists.items():
             if one is not None:
                 check_names(name, one)
-        kind = {"1": 1, "2": 2}.get(stored_as_scd_type, stored_as_scd_type)
+        kind = stored_as_scd_type
+        if isinstance(kind, str):
+            kind = {"1": 1, "2": 2}.get(kind)
         if isinstance(kind, bool) or kind not in _TYPES:
             raise InvalidArgumentError(
                 f"stored_as_scd_type must be 1 or 2, got {stored_as_scd_type!r}.\n"
@@ -135,7 +146,7 @@ class ChangeOptions:
         names = [name for name in names if name not in self.unstored]
         check_columns("keys", self.keys, names)
         check_columns("sequence_by", [self.sequence_by], names)
-        reserved = (MARK, EVALUATED, START, END)
+        reserved = (MARK, EVALUATED, START, END, SEQUENCE, DELETED_AT)
         if used := [name for name in reserved if name in names]:
             raise InvalidArgumentError(
                 f"the changes have a column {used[0]!r}, a name that is used for what is computed "
@@ -240,6 +251,8 @@ class ChangeFeed(Generic[SourceT]):
         self._tables = [None if one is None else decode_tombstones(one) for one in data]
         oldest = time.time() - self._changes.tombstone_seconds
         known = known_tombstones(self._tables, self._changes.keys, oldest)
+        if known is not None:
+            _check_comparable(self._changes, self._marked.schema, known.schema)
         if self._changes.keeps_versions:
             return self._versions(snapshot, read_target, known)
         if known is None:
@@ -298,6 +311,24 @@ class ChangeFeed(Generic[SourceT]):
         return self._engine.matched_rows(
             self._marked, target, matches, schema, self._stage, self._report
         )
+
+
+def _check_comparable(changes: ChangeOptions, feed: pa.Schema, known: pa.Schema) -> None:
+    """Refuse a feed whose types are not those of the keys that are remembered.
+
+    Raises:
+        SchemaMismatchError: If a key column, or the sequence, has another kind of type.
+    """
+    named = {**{name: name for name in changes.keys}, changes.sequence_by: SEQUENCE}
+    for name, theirs in named.items():
+        kinds = feed.field(name).type, known.field(theirs).type
+        if not are_comparable(*map(plain_type, kinds)):
+            raise SchemaMismatchError(
+                f"column {name!r} is {kinds[0]} in the changes and {kinds[1]} in the deletions "
+                "that are remembered; their values are never equal.\nHint: convert the column of "
+                "the changes; or, if the dataset was written anew, pass "
+                "tombstone_retention=timedelta(0) once, which forgets all deleted keys."
+            )
 
 
 def _check_deletes(count: int, most: int, seconds: float) -> None:
