@@ -54,6 +54,20 @@ class Graveyard:
         return sorted(zip(table["id"].to_pylist(), table[SEQUENCE].to_pylist(), strict=True))
 
 
+def test_nothing_is_written_that_is_not_kept() -> None:
+    change = plan_tombstones(
+        Tombstones(),
+        [],
+        deletions((1, 1)),
+        keys=["id"],
+        only_last=True,
+        seconds=0.0,
+        now=NOW,
+        limits=TombstoneLimits(),
+    )
+    assert change.is_none
+
+
 def test_files_are_joined_so_that_few_are_left() -> None:
     yard = Graveyard()
     for key in range(200):

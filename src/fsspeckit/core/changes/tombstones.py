@@ -90,6 +90,8 @@ def plan_tombstones(
         if table is not None and file.newest >= oldest
     ]
     known = known_tombstones([table for _, table in kept], keys, oldest)
+    if not seconds:
+        deletes = None  # they would have expired before anybody reads them
     new = None if deletes is None else _unknown(deletes, known, tuple(keys), only_last)
     if new is None or not new.num_rows:
         return TombstoneChange(base, tuple(file for file, _ in kept), seconds)

@@ -133,7 +133,7 @@ def read_target(
         detected = tuple(partition_columns)
     footers = tuple(read(root, files, dict.fromkeys((*key_columns, *detected))))
     texts = tuple(parse_hive_partition_path(path) for path in relative)
-    parts = tuple(key_column(name, _source_type(name, schema, pa.string())) for name in detected)
+    parts = tuple(_partition_column(name, footers, schema) for name in detected)
     return Target(
         root,
         footers,
@@ -203,6 +203,18 @@ def _key_column(
             f"the key column {name!r} has types in the target's files that cannot be compared "
             f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
         ) from error
+
+
+def _partition_column(
+    name: str, footers: Sequence[FileFooter], schema: pa.Schema | None
+) -> KeyColumn:
+    """Return a partition column with the type of the source, which paths do not tell."""
+    kind = _source_type(name, schema, pa.string())
+    if pa.types.is_null(kind):
+        # Nothing but NULL, as in a feed that only deletes: any type will do that paths can have.
+        stored = (footer.leaves[name].type for footer in footers if name in footer.leaves)
+        kind = next((one for one in stored if not pa.types.is_null(one)), pa.string())
+    return key_column(name, kind)
 
 
 def _source_type(name: str, schema: pa.Schema | None, default: pa.DataType = _NULL) -> pa.DataType:

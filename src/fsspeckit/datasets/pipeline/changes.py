@@ -18,6 +18,7 @@ import pyarrow as pa
 from fsspeckit.core.changes import (
     END,
     RESERVED,
+    SEQUENCE,
     START,
     DropOvertaken,
     MarkChanges,
@@ -29,9 +30,17 @@ from fsspeckit.core.changes import (
     shared_columns,
 )
 from fsspeckit.core.conditions import Condition
-from fsspeckit.core.keys import as_names, check_columns, check_names, family, plain_type
+from fsspeckit.core.keys import (
+    are_comparable,
+    as_names,
+    check_columns,
+    check_names,
+    family,
+    plain_type,
+)
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.core.planning import plan_files
+from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.datasets.engine import SourceT
 from fsspeckit.errors import Argument, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import TombstoneChange, Tombstones, read_tombstones
@@ -98,7 +107,9 @@ class ChangeOptions:
         for name, one in lists.items():
             if one is not None:
                 check_names(name, one)
-        kind = {"1": 1, "2": 2}.get(stored_as_scd_type, stored_as_scd_type)
+        kind = stored_as_scd_type
+        if isinstance(kind, str):
+            kind = {"1": 1, "2": 2}.get(kind)
         if isinstance(kind, bool) or kind not in _TYPES:
             raise InvalidArgumentError(
                 f"stored_as_scd_type must be 1 or 2, got {stored_as_scd_type!r}.\n"
@@ -237,6 +248,8 @@ class ChangeFeed(Generic[SourceT]):
         self._tables = [None if one is None else decode_tombstones(one) for one in data]
         oldest = time.time() - self._changes.tombstone_seconds
         known = known_tombstones(self._tables, self._changes.keys, oldest)
+        if known is not None:
+            _check_comparable(self._changes, self._marked.schema, known.schema)
         if self._changes.keeps_versions:
             return self._versions(snapshot, read_target, known)
         if known is None:
@@ -297,6 +310,24 @@ class ChangeFeed(Generic[SourceT]):
         )
 
 
+def _check_comparable(changes: ChangeOptions, feed: pa.Schema, known: pa.Schema) -> None:
+    """Refuse a feed whose types are not those of the keys that are remembered.
+
+    Raises:
+        SchemaMismatchError: If a key column, or the sequence, has another kind of type.
+    """
+    named = {**{name: name for name in changes.keys}, changes.sequence_by: SEQUENCE}
+    for name, theirs in named.items():
+        kinds = feed.field(name).type, known.field(theirs).type
+        if not are_comparable(*map(plain_type, kinds)):
+            raise SchemaMismatchError(
+                f"column {name!r} is {kinds[0]} in the changes and {kinds[1]} in the deletions "
+                "that are remembered; their values are never equal.\nHint: convert the column of "
+                "the changes; or, if the dataset is a new one, pass "
+                "tombstone_retention=timedelta(0) once, which forgets all deleted keys."
+            )
+
+
 def _check_deletes(count: int, most: int, seconds: float) -> None:
     """Refuse more deletions than can be remembered, before one process reads them all.
 
@@ -326,4 +357,6 @@ def _stored_schema(target: Target, schema: pa.Schema) -> pa.Schema:
             "Hint: pass stored_as_scd_type=1, or the path of a new dataset."
         )
     known = {*target.types.names} - parts
-    return pa.schema([target.types.field(f.name) if f.name in known else f for f in schema])
+    found = pa.schema([target.types.field(f.name) if f.name in known else f for f in schema])
+    typed = pa.schema([(part.name, part.type) for part in target.partition_columns])
+    return resolve_null_types(found, typed)

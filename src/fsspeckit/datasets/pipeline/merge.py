@@ -484,7 +484,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def _check_source(self, target: Target) -> None:
         """Refuse a source that does not fit the target; to delete, its keys are all it needs."""
         if not self._options.only_keys:
-            check_rules(target, self._options.rules)
+            guard = "only_newer" if self._options.changes is None else "sequence_by"
+            check_rules(target, self._options.rules, guard)
             check_fits(self._stored_schema(target), target)
 
     def _rewrite(self, matches: Matches[PositionsT]) -> None:

@@ -136,8 +136,11 @@ def check_deciding_columns(source: pa.Schema, rules: RowRules) -> None:
             )
 
 
-def check_rules(target: Target, rules: RowRules) -> None:
-    """Refuse a column that decides about rows, if the files of the target do not allow it."""
+def check_rules(target: Target, rules: RowRules, guard_argument: str = "only_newer") -> None:
+    """Refuse a column that decides about rows, if the files of the target do not allow it.
+
+    ``guard_argument`` is what the caller calls the column that says which row is newer.
+    """
     parts = [part.name for part in target.partition_columns]
     marks, guard = rules.delete_when, rules.only_newer
     if marks is not None and marks in (*parts, *target.types.names):
@@ -146,8 +149,10 @@ def check_rules(target: Target, rules: RowRules) -> None:
             "Hint: rename the column of the source that marks deletions.",
             argument="delete_when",
         )
-    if guard is not None and any(
-        f.error is None and guard not in f.schema.names for f in target.footers
+    # New files do not store partition columns, so the next merge could not compare them.
+    is_missing = not target.footers and guard in parts
+    if guard is not None and (
+        is_missing or any(f.error is None and guard not in f.schema.names for f in target.footers)
     ):
         if START in target.types.names:
             raise SchemaMismatchError(
@@ -156,9 +161,10 @@ def check_rules(target: Target, rules: RowRules) -> None:
             )
         where = "only in paths" if guard in parts else "not at all"
         raise InvalidArgumentError(
-            f"only_newer {guard!r} must be stored in the files of the target, and is {where}.\n"
-            "Hint: name a column that every row of the target has.",
-            argument="only_newer",
+            f"{guard_argument} {guard!r} must be stored in the files of the target, and is "
+            f"{where}.\nHint: name a column that every row of the target has, and that is not a "
+            "partition column.",
+            argument=guard_argument,
         )
 
 

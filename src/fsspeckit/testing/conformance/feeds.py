@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from fsspeckit.core.arrow_compat import cast_table
+from fsspeckit.core.changes import RESERVED
 from fsspeckit.errors import (
     InvalidArgumentError,
     NullKeyError,
@@ -546,6 +547,18 @@ class FeedColumnTests:
         ]
         assert moved == [0, 0, int(last == "1+5"), 0, 0, 1]
 
+    @BOTH_TYPES
+    @pytest.mark.parametrize("values", [["a", "b"], [7, 8]], ids=["text", "numbers"])
+    def test_deletes_whose_partition_column_has_no_type(
+        self, target: Target, scd_type: int, values: list[Any]
+    ) -> None:
+        feed = Feed(target, scd_type, partition_by=["p"])
+        feed.apply(events("1+1", "2+1").append_column("p", pa.array(values)))
+        known = pa.array([None, None], pa.array(values).type)
+        feed.expect(events("1-2", "3-2").append_column("p", known))
+        feed.call(events("1-2", "3-2").append_column("p", pa.nulls(2)))
+        feed.apply(events("1+1", "2+2").append_column("p", pa.array(values)))
+
 
 class FeedCommitTests:
     """What a batch commits, and for how long deletions are remembered."""
@@ -691,6 +704,7 @@ class FeedRefusalTests:
             ({"stored_as_scd_type": "two"}, "stored_as_scd_type"),
             ({"stored_as_scd_type": True}, "stored_as_scd_type"),
             ({"stored_as_scd_type": None}, "stored_as_scd_type"),
+            ({"stored_as_scd_type": [1]}, "stored_as_scd_type"),
             ({"except_column_list": ["id"]}, "key column 'id' must be stored"),
             ({"except_column_list": ["seq"]}, "sequence_by column 'seq' must be stored"),
             ({"except_column_list": ["nothing"]}, "nothing"),
@@ -725,7 +739,7 @@ class FeedRefusalTests:
         table = events("1+2").set_column(2, "seq", pa.array(values))
         Feed(target).refuses(InvalidArgumentError, table, "sequence_by 'seq'.*has no order")
 
-    @pytest.mark.parametrize("name", [START, END, "__fsspeckit_delete", "__fsspeckit_sequence"])
+    @pytest.mark.parametrize("name", RESERVED)
     @BOTH_TYPES
     def test_names_of_computed_columns_are_refused(
         self, target: Target, scd_type: int, name: str
@@ -766,6 +780,23 @@ class FeedRefusalTests:
             table = events(*texts.split())
             table = table.set_column(0, "id", table["id"].cast(pa.string()))
             feed.refuses(ValueError, table)
+
+    @BOTH_TYPES
+    @pytest.mark.parametrize("name", ["id", "seq"])
+    def test_types_of_remembered_deletions_can_be_left_behind(
+        self, target: Target, scd_type: int, name: str
+    ) -> None:
+        old = Feed(target, scd_type)
+        old.apply(events("2-1"))
+        table = events("2+0", "3-1")
+        number = table.column_names.index(name)
+        table = table.set_column(number, name, table[name].cast(pa.string()))
+        old.refuses(SchemaMismatchError, table, "remembered(.|\n)*tombstone_retention")
+        Feed(target, scd_type).apply(table, tombstone_retention=NOTHING_KEPT)
+
+    def test_a_sequence_that_only_paths_would_have_is_refused(self, target: Target) -> None:
+        feed = Feed(target, partition_by=["seq"])
+        feed.refuses(InvalidArgumentError, events("1+1"), "sequence_by 'seq'.*only in paths")
 
     @BOTH_TYPES
     def test_a_key_without_an_order_is_refused(self, target: Target, scd_type: int) -> None:
