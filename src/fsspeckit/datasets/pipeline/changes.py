@@ -326,7 +326,7 @@ def _check_comparable(changes: ChangeOptions, feed: pa.Schema, known: pa.Schema)
             raise SchemaMismatchError(
                 f"column {name!r} is {kinds[0]} in the changes and {kinds[1]} in the deletions "
                 "that are remembered; their values are never equal.\nHint: convert the column of "
-                "the changes; or, if the dataset was written anew, pass "
+                "the changes; or, if the dataset was overwritten, pass "
                 "tombstone_retention=timedelta(0) once, which forgets all deleted keys."
             )
 
