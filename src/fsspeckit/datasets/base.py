@@ -347,7 +347,8 @@ class DatasetIO:
 
         Args:
             changes: The changes, as ``data`` of :meth:`merge`. Each has a key, a sequence, and the
-                values of all columns that are stored; one that deletes needs only the first two.
+                values of all columns that are stored; in one that deletes, other values than the
+                first two have no effect and may be NULL.
             path: The dataset's directory, path or URL. It is created if it does not exist.
             keys: The columns that identify a row.
             sequence_by: The column that orders the changes of a key. Its values must differ; of

@@ -94,8 +94,9 @@ class HistoryEntry(Displayed):
         batch = f", transaction {self.transaction}" if self.transaction else ""
         batch += ", purged" if self.purged else ""
         if self.tombstones is not None and self.tombstone_seconds is not None:
-            days = self.tombstone_seconds / 86400
-            batch += f", {counted(self.tombstones, 'tombstone')} for {days:g} days"
+            days, rest = divmod(self.tombstone_seconds, 86400)
+            kept = f"{self.tombstone_seconds:g} s" if rest else f"{days:g} days"
+            batch += f", {counted(self.tombstones, 'tombstone')} for {kept}"
         return f"{self.strategy}{keys}{batch}"
 
     @property
