@@ -65,17 +65,26 @@ class Jobs:
         (self._checkpoints / "stop").touch()
         assert [job.wait(120) for job in self._jobs] == [0] * JOBS
 
+    def end(self) -> None:
+        """End what is left of them: jobs of a test that fails would go on for ever."""
+        for job in self._jobs:
+            job.kill()
+            job.wait()
+
 
 def run_jobs(root: Path, checkpoints: Path, scd_type: int | None = None) -> int:
     """Run the jobs for some time, and kill one of them again and again; gives how often."""
     jobs, random = Jobs(root, checkpoints, scd_type), Random(7)
-    jobs.wait_until_at_work()
-    end = time.time() + SECONDS
-    while time.time() < end:
-        time.sleep(random.uniform(0.1, 0.5))
-        jobs.kill_one(random.randrange(JOBS))
+    try:
         jobs.wait_until_at_work()
-    jobs.stop()
+        end = time.time() + SECONDS
+        while time.time() < end:
+            time.sleep(random.uniform(0.1, 0.5))
+            jobs.kill_one(random.randrange(JOBS))
+            jobs.wait_until_at_work()
+        jobs.stop()
+    finally:
+        jobs.end()
     return jobs.kills
 
 
