@@ -56,11 +56,13 @@ def io() -> PyarrowDatasetIO:
 
 def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
+        "apply_changes",
         "close",
         "delete",
         "execute",
         "merge",
         "merge_parquet_dataset",
+        "plan_apply_changes",
         "plan_delete",
         "plan_merge",
         "read_dataset",
