@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
-from fsspeckit.storage import Change, CommitFacts, commit, open_storage, staging, take_snapshot
+from fsspeckit.storage import CommitFacts, FileChanges, commit, open_storage, staging, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class Committing:
             file = stage.new_file(like=victim)
             with open(file.path, "wb") as target:
                 target.write(self._data)
-            change = Change([replace(file, rows=100, size=len(self._data))], [victim])
+            change = FileChanges([replace(file, rows=100, size=len(self._data))], [victim])
             outcome = commit(storage, snapshot, stage, change, CommitFacts("none", "benchmark"))
         assert outcome.published == self._expected, outcome.notes
         self._used = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import re
 from typing import TYPE_CHECKING
 
@@ -84,3 +85,8 @@ def test_steps_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"\*Measured on commit [0-9a-f]{10} of \d{4}-", lines[0])
     assert [line.split(":")[0] for line in lines[1:]] == ["spark", "spark-peers", "spark-large"]
+
+
+@pytest.mark.parametrize("module", sorted({step.module for step in STEPS}))
+def test_the_module_of_every_page_can_be_imported(module: str) -> None:
+    importlib.import_module(f"benchmarks.{module}")
