@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Report, measure, median
 
@@ -15,7 +16,7 @@ _COMMAND = str(Path(sys.executable).parent / "fsspeckit")
 def main() -> None:
     """Measure and write the page."""
     report = Report("cli", "The command line", "A fresh process for every round.")
-    completion = {"_FSSPECKIT_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    completion: dict[str, Any] = {"_FSSPECKIT_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     seconds = measure(
         {
             "python": lambda: _run(sys.executable, "-c", "pass"),

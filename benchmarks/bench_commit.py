@@ -66,7 +66,7 @@ class Committing:
         """Take the snapshot that a plan would be made on, if the last one is used up."""
         if (
             self._snapshot.number
-            != len(self._storage.disk.names(self._storage.control.commits)) / 2
+            != len(self._storage.backend.names(self._storage.control.commits)) / 2
         ):
             self._snapshot = take_snapshot(self._storage)
 

@@ -35,6 +35,10 @@ class _Fsspeckit:
         return self._io.read_dataset(str(place / "table"))
 
 
+def _do_nothing(descriptor: int) -> None:
+    pass
+
+
 class _NoFsync(_Fsspeckit):
     """Merges while ``os.fsync`` does nothing.
 
@@ -42,8 +46,7 @@ class _NoFsync(_Fsspeckit):
     """
 
     def merge(self, place: Path, source: pa.Table, strategy: Strategy) -> Phases:
-        nothing = {"fsync": lambda descriptor: None, "fdatasync": lambda descriptor: None}
-        with patch.multiple(os, **nothing):
+        with patch.multiple(os, fsync=_do_nothing, fdatasync=_do_nothing):
             return super().merge(place, source, strategy)
 
 
