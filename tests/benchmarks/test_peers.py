@@ -19,7 +19,7 @@ from benchmarks.peers.__main__ import _command, main
 from benchmarks.peers.digest import Digest, digest_of
 from benchmarks.peers.registry import ENTRIES, LOCAL
 from benchmarks.peers.results import Results, Run, load
-from benchmarks.peers.runner import ROOT, TINY, Bench, Settings
+from benchmarks.peers.runner import ROOT, TINY, Bench, Progress, Settings
 from benchmarks.peers.tables import WriterProperties, rows_of, schema_of, write_files
 from benchmarks.peers.worker import Worker
 from benchmarks.peers.workloads import Workload, named_workloads, sweep
@@ -454,3 +454,15 @@ def test_local_targets() -> None:
         ("bulk", "delta-rs", ""): 1.5,
         ("insert-only", "all", ""): 1.5,
     }
+
+
+def test_a_system_that_was_too_slow_may_get_another_round(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workload, entry = WORKLOADS["one-row"], LOCAL[0]
+    run = Run(workload.name, entry.name, "ok", seconds=1.0)
+    progress = Progress([(workload.name, entry.name)] * 5)
+    for rounds_left in (0, 3):
+        with progress.timing(workload, entry):
+            progress.tell(run, rounds_left)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["[5/5]", "[6/6]"]
