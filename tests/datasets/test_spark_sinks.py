@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink, SparkDatasetIO, SparkLimits
+from fsspeckit.datasets.spark.queries import StartedQueries
+from fsspeckit.datasets.spark.sinks import log_to_server
 
 spark_test = [pytest.mark.spark, pytest.mark.slow]
 SECONDS = 120
@@ -372,6 +375,90 @@ class TestApplyChangesSink:
 
 
 # What needs no session
+
+
+@dataclass
+class Plan:
+    """A data frame or a query with a plan, as far as a sink looks at it."""
+
+    plan: str
+    id: str = ""
+
+    @property
+    def runId(self) -> str:  # noqa: N802 - the name of Spark
+        return f"run of {self.id}"
+
+    def explain(self, extended: bool) -> None:
+        print(self.plan if extended else "")  # noqa: T201 - as Spark does
+
+
+@dataclass
+class Session:
+    """A session that has started queries."""
+
+    active: list[Plan]
+
+    @property
+    def streams(self) -> Session:
+        return self
+
+
+BATCH: Any = Plan("Scan ExistingRDD[id#31L,v#32]")
+OURS = Plan("Project [id#31L, v#32]\n+- FileScan json [id#31L,v#32]", "ours")
+OTHER = Plan("Project [id#7L, v#8]", "other")
+
+
+@pytest.mark.parametrize(
+    ("before", "active"),
+    [([], [OURS]), ([OTHER], [OTHER, OURS]), ([], [OTHER, OURS]), ([], [OURS, Plan("", "new")])],
+)
+def test_the_query_of_a_batch_on_connect(before: list[Plan], active: list[Plan]) -> None:
+    session: Any = Session(active)
+    started = StartedQueries(session, frozenset(query.runId for query in before))
+    assert started.find(BATCH) == "ours"
+    session.active.append(Plan(OURS.plan, "later"))
+    assert started.find(BATCH) == "ours"
+
+
+@pytest.mark.parametrize(
+    ("active", "words"),
+    [
+        ([OURS, Plan(OURS.plan, "twin")], r"may be any of \['ours', 'twin'\]"),
+        ([OTHER, Plan("", "new")], "is not among the active ones"),
+        ([], "is not among the active ones"),
+    ],
+)
+def test_a_query_is_never_guessed(active: list[Plan], words: str) -> None:
+    session: Any = Session(active)
+    with pytest.raises(InvalidArgumentError, match=rf"{words}(?s:.*)Hint: start each query in"):
+        StartedQueries(session, frozenset()).find(BATCH)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_process_of_a_server_remembers_its_session(
+    spark_connect: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert StartedQueries.since_now() is None
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    started = StartedQueries.since_now()
+    assert started is not None
+    assert started.before == frozenset()
+
+
+def test_log_lines_of_a_server_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("fsspeckit")
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "propagate", False)
+    monkeypatch.setattr(log, "level", log.level)
+    log_to_server()
+    log_to_server()
+    log.info("batch 17")
+    logging.getLogger("fsspeckit.spark").info("a job")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("INFO fsspeckit: batch 17")
 
 
 @pytest.fixture
