@@ -33,6 +33,7 @@ pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.connect import SparkConnectException
 
 from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink, SparkDatasetIO, SparkLimits
 from fsspeckit.datasets.spark.queries import StartedQueries
@@ -193,6 +194,23 @@ class TestMergeSink:
         ]
 
 
+_BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+_LOAD = """
+import pickle
+
+pickle.load(sys.stdin.buffer)
+"""
+
+
 class TestOnConnect:
     """What is different where a server runs the batches."""
 
@@ -246,6 +264,22 @@ class TestOnConnect:
             for stream in streams:
                 _stop(stream)
         assert not Path(streams[0].path).exists()
+
+    def test_a_server_without_the_package_says_what_to_install_where(self, tmp_path: Path) -> None:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+        from tests.datasets.spark_cluster import connect_server
+
+        (tmp_path / "sitecustomize.py").write_text(_BLOCKED.format(blocked="fsspeckit"))
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        with connect_server(tmp_path, str(python)) as url:
+            session: Any = ConnectSession.builder.remote(url).create()
+            stream = Stream(session, tmp_path)
+            with pytest.raises(SparkConnectException, match="has no module 'fsspeckit'") as caught:
+                stream.start(MergeSink(stream.path, "id"))
+            session.stop()
+        assert f"-m pip install fsspeckit=={fsspeckit.__version__}" in str(caught.value)
 
 
 EXPECT: dict[str, Any] = {
@@ -385,7 +419,7 @@ class Plan:
     id: str = ""
 
     @property
-    def runId(self) -> str:  # noqa: N802 - the name of Spark
+    def runId(self) -> str:
         return f"run of {self.id}"
 
     def explain(self, extended: bool) -> None:
@@ -495,25 +529,12 @@ def test_a_sink_does_not_show_credentials(sink: MergeSink) -> None:
     assert "hidden" not in repr(sink)
 
 
-_WITHOUT_THE_PACKAGE = """
-import pickle, sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {blocked!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-pickle.load(sys.stdin.buffer)
-"""
-
-
 @pytest.mark.parametrize("blocked", ["fsspeckit", "pyarrow"])
 def test_a_process_without_the_package_says_what_to_install_where(
     sink: MergeSink, blocked: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_THE_PACKAGE.format(blocked=blocked)],
+        [sys.executable, "-c", _BLOCKED.format(blocked=blocked) + _LOAD],
         input=cloudpickle.dumps(sink),
         capture_output=True,
         check=False,
