@@ -15,6 +15,7 @@ from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
 from fsspeckit.datasets.spark.session import Jobs, check_shared, open_session
+from fsspeckit.datasets.spark.sinks import ApplyChangesSink, MergeSink
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import MergeOptions
     from fsspeckit.storage import PublishMode, Storage
 
-__all__ = ["SparkDatasetIO", "SparkLimits"]
+__all__ = ["ApplyChangesSink", "MergeSink", "SparkDatasetIO", "SparkLimits"]
 
 
 class SparkDatasetIO(DatasetIO):

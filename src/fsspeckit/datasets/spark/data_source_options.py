@@ -7,6 +7,7 @@ Names are compared without case and underscores, because Spark passes them in lo
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -55,6 +56,13 @@ def _as_text(name: str, text: str) -> str:
     if not text.strip():
         raise _wrong(name, text, "a text that is not empty")
     return text
+
+
+def _as_path(name: str, text: str) -> str:
+    """Return a path that means the same in tasks, whose working directory is another."""
+    if "://" in _as_text(name, text):
+        return text
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def _as_whole(name: str, text: str) -> int:
@@ -141,16 +149,16 @@ class Option:
 
 
 _OF_SOURCE: dict[str, tuple[Callable[[str, str], Any], str]] = {
-    "path": (_as_text, "The dataset; also the argument of `save` and `start`."),
+    "path": (_as_path, "The dataset; also the argument of `save` and `start`."),
     "engine": (_as_text, "What merges in one process: `pyarrow`, the default, or `duckdb`."),
     "remote": (_as_text, "`sc://host:port`: merge with Spark, on this Connect server."),
     "app": (_as_text, "The name of the feed in transactions, instead of the id of the query."),
     "version": (_as_whole, "The number of this batch write of `app`, which is applied once."),
     "expect": (_as_object, "Expectations as JSON: names and conditions."),
     "on_violation": (_as_text, "`warn`, the default, `drop`, `fail` or `quarantine`."),
-    "quarantine": (_as_text, "The dataset of rows that violate an expectation."),
+    "quarantine": (_as_path, "The dataset of rows that violate an expectation."),
     "storage_options": (_as_secret_object, "What fsspec needs to open the path, as JSON."),
-    "control_dir": (_as_text, "The control directory, if not beside the dataset."),
+    "control_dir": (_as_path, "The control directory, if not beside the dataset."),
     "publish": (_as_text, "`auto`, the default, or `plain`: files appear one by one."),
     "lock_timeout": (_as_number, "How many seconds to wait for another writer."),
     "log_level": (_as_level, "`info`, the default, prints a line for each commit."),
