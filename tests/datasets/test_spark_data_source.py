@@ -28,6 +28,7 @@ from fsspeckit.errors import (
     TransactionResetError,
 )
 from fsspeckit.storage import open_storage
+from fsspeckit.testing.conformance.stores import object_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -550,3 +551,36 @@ def test_a_wrong_option_raises_where_the_query_starts(
     with pytest.raises(Exception, match=f"(?s){message}"):
         save(frame, tmp_path / "d", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_connect_server_merges_where_remote_says_so(
+    spark_connect: SparkSession, connect_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "d"
+    save(frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=connect_url)
+    gates = {"expect.short": "length(v) < 3", "onViolation": "drop"}  # a function of Spark's
+    save(
+        frame_of(spark_connect, (2, "B"), (3, "long")),
+        path,
+        keyColumns="id",
+        remote=connect_url,
+        **gates,
+    )
+    assert rows_of(path) == [(1, "a"), (2, "B")]
+    assert [entry.engine for entry in fsspeckit.history(str(path))] == ["spark", "spark"]
+    assert incoming_of(path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_object_store(spark: SparkSession) -> None:
+    server = object_store("moto")
+    path = f"s3://{server.make_bucket()}/lake/d"
+    options = {"storage_options": json.dumps(server.options), "keyColumns": "id"}
+    save(frame_of(spark, (1, "a"), (2, "b")), path, partitionBy="v", **options)
+    save(frame_of(spark, (2, "b"), (3, "a")), path, **options)
+    found = fsspeckit.read_dataset(path, engine="pyarrow", storage_options=server.options)
+    assert sorted(found.column("id").to_pylist()) == [1, 2, 3]
+    storage = open_storage(path, storage_options=server.options)
+    assert "incoming" not in storage.backend.names(storage.control.path)
