@@ -265,7 +265,8 @@ class DataSourceOptions:
         if "path" not in values:
             raise InvalidArgumentError(
                 "option 'path' is missing: where is the dataset?\n"
-                'Hint: .option("path", "s3://lake/orders"), or .save("s3://lake/orders").',
+                'Hint: .option("path", "s3://lake/orders"), or .save("s3://lake/orders"). Tables '
+                "of a catalog do not pass their options; create a temporary view instead.",
                 argument="path",
             )
         of_source = {name: value for name, value in values.items() if name in _OF_SOURCE}
