@@ -99,9 +99,8 @@ def test_an_abort_removes_the_files_that_it_names_and_nothing_elsewhere(storage:
 def test_old_batches_are_found_in_whatever_query_they_are(storage: Storage) -> None:
     arrive(storage, QUERY, 1)
     arrive(storage, "other", 12)
-    names = storage.backend.names(storage.control.path)
-    assert find_abandoned(storage, names) == []
-    found = find_abandoned(storage, names, max_seconds=-3600)
+    assert find_abandoned(storage) == []
+    found = find_abandoned(storage, max_seconds=-3600)
     assert found == [f"incoming/{QUERY}/0000000001", "incoming/other/0000000012"]
     assert all(discard_abandoned(storage, name) for name in found)
     assert "incoming" not in storage.backend.names(storage.control.path)

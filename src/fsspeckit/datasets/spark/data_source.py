@@ -148,8 +148,8 @@ class _Writer:
         def check(_: Any) -> CheckedBatch:
             rows = self._schema.empty_table()
             if paths:
-                places = {"schema": self._schema, "filesystem": arrow_filesystem(root)}
-                rows = ds.dataset(list(paths), format="parquet", **places)
+                where = arrow_filesystem(root)
+                rows = ds.dataset(list(paths), self._schema, format="parquet", filesystem=where)
             return check_arrow(rows, self._target.expectations, transaction)
 
         with self._options.open_engine() as io:

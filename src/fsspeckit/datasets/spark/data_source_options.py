@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fsspeckit.datasets.base import DatasetIO
+    from fsspeckit.datasets.batches import BatchCall
     from fsspeckit.storage import Storage
 
 __all__ = ["OPTIONS", "PREFIXES", "DataSourceOptions", "Option", "Use"]
@@ -354,6 +355,7 @@ class DataSourceOptions:
             InvalidArgumentError: If options do not fit each other or the mode.
         """
         arguments = dict(self.arguments)
+        call: BatchCall
         if "sequence_by" in arguments:
             call = "apply_changes"
             _rename(arguments, "key_columns", "keys")
