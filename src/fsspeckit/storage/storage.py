@@ -11,6 +11,7 @@ readers take hidden files below a root for data::
         keys.index                   the key index: where the fingerprints of each file are
         keys/<id>.keys               fingerprints of keys; may be deleted at any time
         tombstones/0000000007_<id>.arrow  keys that a change feed has deleted, written by commit 7
+        incoming/<query>/<batch>/    rows that tasks of a stream have written for a commit
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
@@ -52,6 +53,7 @@ _MAX_NAME_BYTES = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
+INCOMING = "incoming"
 _STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
 
