@@ -134,6 +134,18 @@ def test_a_part_of_a_day() -> None:
     assert day.first(4).landed_rows() == day.landed_rows()[: len(day.first(4).landed_rows())]
 
 
+def test_existing_orders_change() -> None:
+    before = make_day(files=1, orders=20, seed=0, mix=NOTHING_ODD).expected_rows()
+    yesterday = [{**row, "updated_at": FIRST_MOMENT - timedelta(days=1)} for row in before]
+    day = make_day(files=5, orders=10, seed=1, existing=yesterday[5:])
+    assert {row["order_id"] for row in day.landed_rows()} == set(range(5, 30))
+    after = {row["order_id"]: row for row in day.expected_rows(yesterday)}
+    assert [after[order] for order in range(5)] == yesterday[:5]
+    assert all(after[row["order_id"]] in (row, None) for row in day.expected_rows())
+    same = [(row["order_id"], row["day"], row["customer"]) for row in yesterday[5:]]
+    assert {(r["order_id"], r["day"], r["customer"]) for r in day.landed_rows()} >= set(same)
+
+
 @pytest.mark.parametrize(("files", "orders"), [(1, 0), (1, 1), (5, 0), (30, 2)])
 def test_small_days(files: int, orders: int) -> None:
     day = make_day(files=files, orders=orders, seed=0, mix=NOTHING_ODD)

@@ -99,9 +99,15 @@ class Day:
         """Return every row of every file, those of replayed files as often as they landed."""
         return [row for file in self.files for row in file.rows]
 
-    def expected_rows(self) -> list[Row]:
-        """Return the rows of the dataset after the day, by `order_id`."""
-        return applied_rows(self.landed_rows())
+    def expected_rows(self, before: Iterable[Row] = ()) -> list[Row]:
+        """Return the rows of the dataset after the day, by `order_id`.
+
+        Args:
+            before: The rows of the dataset before it.
+        """
+        return applied_rows(
+            [*({**row, "operation": "upsert"} for row in before), *self.landed_rows()]
+        )
 
     def expected_quarantine(self) -> list[Row]:
         """Return the landed rows that are bad, each as often as it landed, by `order_id`."""
@@ -150,24 +156,40 @@ def write_day(
     seed: int,
     days: int = 3,
     mix: Mix | None = None,
+    existing: Sequence[Row] = (),
 ) -> Day:
     """Write all files of a day at once; see :func:`make_day`."""
-    day = make_day(files=files, orders=orders, seed=seed, days=days, mix=mix)
+    day = make_day(files=files, orders=orders, seed=seed, days=days, mix=mix, existing=existing)
     for _ in day.land(directory):
         pass
     return day
 
 
-def make_day(*, files: int, orders: int, seed: int, days: int = 3, mix: Mix | None = None) -> Day:
-    """Return a day without writing it: `files` files in which `orders` orders change.
+def make_day(
+    *,
+    files: int,
+    orders: int,
+    seed: int,
+    days: int = 3,
+    mix: Mix | None = None,
+    existing: Sequence[Row] = (),
+) -> Day:
+    """Return a day without writing it; each seed gives the same day on every machine.
 
-    The orders were placed on up to `days` days, the last of which is the day itself; `day` says on
-    which, and stays the same for an order. Each seed gives the same day on every machine.
+    Args:
+        files: How many files land.
+        orders: How many orders the dataset does not have before.
+        seed: Decides everything else.
+        days: On how many days these orders were placed, the last of which is the day itself. The
+            column `day` says on which, and stays the same for an order.
+        mix: How much is out of the ordinary.
+        existing: Orders that the dataset has, and that change, too.
     """
     mix = mix or Mix()
     rng = random.Random(seed)
     replays = min(int(files * mix.replays), files - 1)
-    contents = _cut(_changes(orders, days, mix, rng), files - replays, mix, rng)
+    placed = [*existing, *_new_orders(orders, days, existing, rng)]
+    contents = _cut(_changes(placed, mix, rng), files - replays, mix, rng)
     for _ in range(replays):
         again = rng.randrange(len(contents))
         contents.insert(rng.randint(again + 1, len(contents)), contents[again])
@@ -179,20 +201,25 @@ def make_day(*, files: int, orders: int, seed: int, days: int = 3, mix: Mix | No
     )
 
 
-def _changes(orders: int, days: int, mix: Mix, rng: random.Random) -> list[Row]:
-    """Return every change of the day, bad ones too, by the time at which they were made."""
-    counts = [rng.randint(1, len(STATUSES)) for _ in range(orders)]
-    bad = rng.choices(range(orders), k=round(sum(counts) * mix.bad)) if orders else []
-    microseconds = rng.sample(range(24 * 3600 * 1_000_000), sum(counts) + len(bad))
-    moments = [FIRST_MOMENT + timedelta(microseconds=after) for after in microseconds]
-    placed = [
+def _new_orders(orders: int, days: int, existing: Sequence[Row], rng: random.Random) -> list[Row]:
+    """Return what stays the same of orders, with identifiers after those of existing ones."""
+    first = max((row["order_id"] + 1 for row in existing), default=0)
+    return [
         {
             "order_id": order,
             "customer": rng.choice(CUSTOMERS),
             "day": f"{FIRST_MOMENT - timedelta(days=rng.randrange(days)):%Y-%m-%d}",
         }
-        for order in range(orders)
+        for order in range(first, first + orders)
     ]
+
+
+def _changes(placed: Sequence[Row], mix: Mix, rng: random.Random) -> list[Row]:
+    """Return every change of the day, bad ones too, by the time at which they were made."""
+    counts = [rng.randint(1, len(STATUSES)) for _ in placed]
+    bad = rng.choices(range(len(placed)), k=round(sum(counts) * mix.bad)) if placed else []
+    microseconds = rng.sample(range(24 * 3600 * 1_000_000), sum(counts) + len(bad))
+    moments = [FIRST_MOMENT + timedelta(microseconds=after) for after in microseconds]
     changes: list[Row] = []
     for order, count in zip(placed, counts, strict=True):
         own = sorted(moments.pop() for _ in range(count))
