@@ -1,9 +1,10 @@
 """Every Python block of the documentation runs, and prints what the page says it prints.
 
-The blocks of a page share one namespace and one temporary working directory. Two comments, on the
+The blocks of a page share one namespace and one temporary working directory. Three comments, on the
 line above a block, mean something here:
 
 - ``<!-- output -->``: the block holds what the Python block before it prints.
+- ``<!-- with Spark -->``: the Python block takes the session of the tests as ``spark``.
 - ``<!-- not run: reason -->``: the Python block is shown only, and why.
 """
 
@@ -45,6 +46,11 @@ class Block:
         """Whether it is Python that is meant to run."""
         return self.language == "python" and not self.note.startswith("not run")
 
+    @property
+    def needs_spark(self) -> bool:
+        """Whether it takes a session of Spark."""
+        return self.language == "python" and self.note == "with Spark"
+
 
 def blocks_of(page: str) -> list[Block]:
     """The fenced blocks of a Markdown page, in order."""
@@ -68,9 +74,9 @@ def _note(lines: list[str], fence: int) -> str:
     return comment["text"] if comment else ""
 
 
-def run_page(name: str, page: str) -> list[str]:
-    """Run the blocks of a page and tell each difference between said and printed output."""
-    namespace: dict[str, Any] = {"__name__": "__docs__"}
+def run_page(name: str, page: str, **given: Any) -> list[str]:
+    """Run the blocks of a page and return each difference between said and printed output."""
+    namespace: dict[str, Any] = {"__name__": "__docs__", **given}
     printed: str | None = None
     differences = []
     for block in blocks_of(page):
@@ -92,17 +98,24 @@ def _run(name: str, block: Block, namespace: dict[str, Any]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, path in PAGES.items()
-        if any(block.runs for block in blocks_of(path.read_text(encoding="utf-8")))
-    ],
-)
-def test_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _runnable() -> list[Any]:
+    """The pages with blocks that run; those that need Spark are marked."""
+    found = []
+    for name, path in PAGES.items():
+        blocks = [b for b in blocks_of(path.read_text(encoding="utf-8")) if b.runs]
+        marks = [pytest.mark.spark] if any(block.needs_spark for block in blocks) else []
+        found += [pytest.param(name, marks=marks)] if blocks else []
+    return found
+
+
+@pytest.mark.parametrize("name", _runnable())
+def test_blocks_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_page(name, PAGES[name].read_text(encoding="utf-8")) == []
+    is_marked = request.node.get_closest_marker("spark")
+    given = {"spark": request.getfixturevalue("spark")} if is_marked else {}
+    assert run_page(name, PAGES[name].read_text(encoding="utf-8"), **given) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
