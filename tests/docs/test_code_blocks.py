@@ -1,10 +1,9 @@
 """Every Python block of the documentation runs, and prints what the page says it prints.
 
-The blocks of a page share one namespace and one temporary working directory. Three comments, on the
+The blocks of a page share one namespace and one temporary working directory. Two comments, on the
 line above a block, mean something here:
 
 - ``<!-- output -->``: the block holds what the Python block before it prints.
-- ``<!-- with Spark -->``: the Python block takes the session of the tests as ``spark``.
 - ``<!-- not run: reason -->``: the Python block is shown only, and why.
 """
 
@@ -15,9 +14,12 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = {
@@ -46,11 +48,6 @@ class Block:
         """Whether it is Python that is meant to run."""
         return self.language == "python" and not self.note.startswith("not run")
 
-    @property
-    def needs_spark(self) -> bool:
-        """Whether it takes a session of Spark."""
-        return self.language == "python" and self.note == "with Spark"
-
 
 def blocks_of(page: str) -> list[Block]:
     """The fenced blocks of a Markdown page, in order."""
@@ -74,9 +71,9 @@ def _note(lines: list[str], fence: int) -> str:
     return comment["text"] if comment else ""
 
 
-def run_page(name: str, page: str, **given: Any) -> list[str]:
-    """Run the blocks of a page and return each difference between said and printed output."""
-    namespace: dict[str, Any] = {"__name__": "__docs__", **given}
+def run_page(name: str, page: str) -> list[str]:
+    """Run the blocks of a page and tell each difference between said and printed output."""
+    namespace: dict[str, Any] = {"__name__": "__docs__"}
     printed: str | None = None
     differences = []
     for block in blocks_of(page):
@@ -98,24 +95,26 @@ def _run(name: str, block: Block, namespace: dict[str, Any]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
-def _runnable() -> list[Any]:
-    """The pages with blocks that run; those that need Spark are marked."""
-    found = []
+def pages_that_run() -> Iterator[Any]:
+    """The pages with Python that runs; those that use Spark need Java, and take longer."""
     for name, path in PAGES.items():
-        blocks = [b for b in blocks_of(path.read_text(encoding="utf-8")) if b.runs]
-        marks = [pytest.mark.spark] if any(block.needs_spark for block in blocks) else []
-        found += [pytest.param(name, marks=marks)] if blocks else []
-    return found
+        texts = [block.text for block in blocks_of(path.read_text(encoding="utf-8")) if block.runs]
+        uses_spark = any("pyspark" in text for text in texts)
+        if texts:
+            yield pytest.param(name, marks=[pytest.mark.spark, pytest.mark.slow][: 2 * uses_spark])
 
 
-@pytest.mark.parametrize("name", _runnable())
+@pytest.mark.parametrize("name", pages_that_run())
 def test_blocks_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")  # which a page gets, or creates
     monkeypatch.chdir(tmp_path)
-    is_marked = request.node.get_closest_marker("spark")
-    given = {"spark": request.getfixturevalue("spark")} if is_marked else {}
-    assert run_page(name, PAGES[name].read_text(encoding="utf-8"), **given) == []
+    assert run_page(name, PAGES[name].read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
