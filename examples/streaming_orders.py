@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -65,6 +66,7 @@ def apply_landed(changes: DataFrame, sink: Callable[[DataFrame, int], None], ord
 
 def open_spark() -> SparkSession:
     """Return a session on this machine; a job on a cluster takes the one that is there."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.appName("orders")
         .config("spark.driver.bindAddress", "127.0.0.1")
