@@ -129,16 +129,16 @@ def _land(day: Day, directory: Path, first: int, last: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_generated_project_runs(tmp_path: Path, spark_connect_url: str) -> None:
+def test_a_generated_project_runs(tmp_path: Path, connect_url: str) -> None:
     """On a server that is there already, which saves half of the time."""
     project = Project(tmp_path / "my project", files_per_batch=6)
     day = make_day(files=10, orders=60, seed=20)
     _land(day, project.landing, 0, 8)
-    project.run("--remote", spark_connect_url)
+    project.run("--remote", connect_url)
     project.check(day.first(8))
     assert project.commits() == 2
     _land(day, project.landing, 8, 10)
-    project.run("--remote", spark_connect_url)
+    project.run("--remote", connect_url)
     project.check(day)
     assert project.commits() == 3
 
