@@ -99,7 +99,7 @@ class Demo:
     @property
     def driver(self) -> str:
         """What applies the batches."""
-        return "Spark" if self.job.engine == "spark" else "The loop"
+        return "Spark" if self.job.engine == "spark" else "the loop"
 
     def run(self, picture: Path) -> None:
         """All of it."""
@@ -145,7 +145,7 @@ class Demo:
 
     def morning(self) -> None:
         """Let the driver start, and die between a commit and Spark's note of it."""
-        self.screen.chapter(f"{self.driver} applies what lands, and is killed with -9")
+        self.screen.chapter(f"What lands is applied by {self.driver}, which is killed with -9")
         self.land(0, MORNING)
         with self.screen.batches("the driver starts, and applies batches", KILLED + 1) as bar:
             ended = self.job.run_until_killed(KILLED, lambda batch: self.show(batch, bar))
@@ -154,7 +154,7 @@ class Demo:
         assert committed is not None
         self.screen.warn(
             "killed",
-            f"by {ended.name}: batch {committed.version} is committed, but {self.driver.lower()} "
+            f"by {ended.name}: batch {committed.version} is committed, but {self.driver} "
             f"has noted batch {noted} as its last one",
         )
         landed = (KILLED + 1) * FILES_PER_BATCH

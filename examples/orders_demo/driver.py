@@ -164,6 +164,8 @@ def _stream(job: Job, report: Report) -> None:
     """Run the query of the example; its sink reports before Spark learns that it has returned."""
     import streaming_orders
 
+    # What a Java that is killed leaves behind goes with the directory of the demo.
+    os.environ.setdefault("SPARK_LOCAL_DIRS", f"{job.log}-spark")
     sink = streaming_orders.orders_sink(job.orders)
 
     def apply(rows: DataFrame, number: int) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _PLAIN_WIDTH = 100
-_LABEL = 10
+_LABEL = 11
 
 
 class Screen:

@@ -130,7 +130,7 @@ class Shop:
         deletes = sum(row["operation"] == "delete" for row in rows)
         return (
             f"{len(rows):,} changes: {deletes:,} deletes, {again:,} that come again, "
-            f"{sum(map(is_bad, rows)):,} bad rows, and many that come late"
+            f"{sum(map(is_bad, rows)):,} bad; some come late"
         )
 
 

@@ -123,8 +123,8 @@ def test_each_batch_is_committed_once(story: Story) -> None:
 
 
 def test_the_driver_was_killed_before_it_noted_the_batch(story: Story) -> None:
-    told = story.numbers("by SIGKILL: batch # is committed, but .* noted batch # as its last one")
-    assert told == [(KILLED, KILLED - 1)]
+    noted = story.numbers("by SIGKILL: batch # is committed, but .* noted batch # as its last one")
+    assert noted == [(KILLED, KILLED - 1)]
     assert story.numbers("exactly those of the first # files") == [((KILLED + 1) * 3,)]
     assert [entry.recovered for entry in story.history] == [False] * (BATCHES + 1)
 
@@ -156,7 +156,7 @@ def test_untouched_files_are_older_than_the_first_batch(story: Story) -> None:
 
 
 def test_little_is_written(story: Story) -> None:
-    shares = re.findall(r"^ +(\d) .* ([\d.]+)%$", story.text, re.MULTILINE)
+    shares = re.findall(r"^ +(\d) .* ([\d.]+)%", story.text, re.MULTILINE)
     assert [int(number) for number, _ in shares] == list(range(BATCHES))
     assert all(0 < float(share) < 50 for _, share in shares)
 
@@ -164,7 +164,7 @@ def test_little_is_written(story: Story) -> None:
 def test_the_story_fits_the_screen(story: Story) -> None:
     lines = story.text.splitlines()
     assert len(lines) <= 70
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines)) <= 100
 
 
 def test_nothing_is_left_in_preparation(story: Story) -> None:
@@ -185,7 +185,8 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], says: str
 
 
 def test_without_java_it_says_so_and_leaves_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, env={"PATH": str(tmp_path), "TMPDIR": str(tmp_path)})
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = run(tmp_path, env={**kept, "PATH": str(tmp_path), "TMPDIR": str(tmp_path)})
     assert done.returncode == 1
     assert "no Java was found" in done.stderr
     assert "'duckdb' and 'pyarrow' need no Java" in done.stderr
