@@ -518,6 +518,24 @@ def test_a_stream_that_is_repeated_after_its_commit(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.spark
+def test_a_temporary_view_can_be_written_by_sql(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    options = f"USING fsspeckit OPTIONS (path '{path}', keyColumns 'id')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink (id BIGINT, v STRING) {options}")
+    spark.sql("INSERT INTO sink VALUES (1, 'a'), (2, 'b')")  # literals, which are never NULL
+    spark.sql("INSERT INTO sink BY NAME SELECT 'B' AS v, 2L AS id")
+    spark.sql("INSERT INTO sink (id) VALUES (3)")
+    frame_of(spark, (1, "c")).write.insertInto("sink")
+    assert rows_of(path) == [(1, "c"), (2, "B"), (3, None)]
+    with pytest.raises(Exception, match=r"(?s)mode\(.overwrite.\) replaces all rows"):
+        spark.sql("INSERT OVERWRITE sink VALUES (9, 'z')")
+    with pytest.raises(Exception, match=r"(?s)does not read.*Hint: .*spark.read.parquet"):
+        spark.sql("SELECT * FROM sink").collect()
+    with pytest.raises(Exception, match=r"(?s)does not read.*needs a list of its columns"):
+        spark.sql(f"CREATE TEMPORARY VIEW without_columns {options}")
+
+
+@pytest.mark.spark
 def test_types_of_spark_arrive_as_spark_writes_them(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "SELECT 1 AS i, 2L AS l, 1.5F AS f, 2.5D AS d, 12.34BD AS n, true AS b, 'é' AS s, "

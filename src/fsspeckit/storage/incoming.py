@@ -22,15 +22,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from fsspeckit.storage.storage import STAGED_SUFFIX
+from fsspeckit.storage.storage import INCOMING, STAGED_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from fsspeckit.storage.storage import Storage
-
-INCOMING = "incoming"
-"""The name of the directory in the control directory."""
 
 MAX_INCOMING_SECONDS = 7 * 24 * 3600.0
 """How long files stay that no commit has removed."""
@@ -71,13 +68,17 @@ class IncomingBatch:
 
         A commit of another batch may remove directories that are empty just now.
         """
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
-            with suppress(FileNotFoundError if attempt < _MAX_ATTEMPTS else ()):
+        attempts = 0
+        while True:
+            try:
                 with self.storage.writing_control("receiving rows"):
                     self.storage.backend.make_directories(self.path)
                 handle: IO[bytes] = self.storage.root.filesystem.open(path, "wb")
                 return handle
-        raise AssertionError  # the last attempt returns or raises
+            except FileNotFoundError:
+                attempts += 1
+                if attempts == _MAX_ATTEMPTS:
+                    raise
 
     def discard_files(self, paths: Iterable[str]) -> None:
         """Remove files of this batch that are not needed; what is elsewhere is left alone."""
@@ -118,19 +119,14 @@ def _discard_empty(storage: Storage, *directories: str) -> None:
             storage.backend.discard_directory(directory)
 
 
-def find_abandoned(
-    storage: Storage, names: Sequence[str], max_seconds: float = MAX_INCOMING_SECONDS
-) -> list[str]:
+def find_abandoned(storage: Storage, max_seconds: float = MAX_INCOMING_SECONDS) -> list[str]:
     """Return what queries have left that never came back, by name in the control directory.
 
     Args:
         storage: The dataset.
-        names: The entries of its control directory.
         max_seconds: How old the newest file of a batch must be. Files whose age the filesystem
             does not report are never old.
     """
-    if INCOMING not in names:
-        return []
     newest: dict[str, float] = {}
     for path, modified in storage.backend.modified_below(storage.control.at(INCOMING)).items():
         batch = "/".join(path.split("/")[:2])

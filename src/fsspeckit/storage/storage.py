@@ -53,6 +53,7 @@ _MAX_NAME_BYTES = 255
 OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
+INCOMING = "incoming"
 _STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from fsspeckit.core.arrow_compat import check_storable, open_data_file
 from fsspeckit.core.conditions import Condition
@@ -97,8 +97,8 @@ class _Writer:
     ) -> None:
         self._options = options
         self._target = options.target(overwrite=overwrite, streaming=streaming)
-        self._frame = schema
-        self._schema = storable_schema(schema)
+        self._frame = _with_nullable(schema)
+        self._schema = storable_schema(self._frame)
         self._check()
 
     def _check(self) -> None:
@@ -148,8 +148,8 @@ class _Writer:
         def check(_: Any) -> CheckedBatch:
             rows = self._schema.empty_table()
             if paths:
-                places = {"schema": self._schema, "filesystem": arrow_filesystem(root)}
-                rows = ds.dataset(list(paths), format="parquet", **places)
+                where = arrow_filesystem(root)
+                rows = ds.dataset(list(paths), self._schema, format="parquet", filesystem=where)
             return check_arrow(rows, self._target.expectations, transaction)
 
         with self._options.open_engine() as io:
@@ -283,9 +283,9 @@ class _ReadIncoming:
 @contextmanager
 def _connected(url: str) -> Iterator[Any]:
     """Open a session of its own on a Connect server."""
-    from pyspark.sql.connect.session import SparkSession
-
     try:
+        from pyspark.sql.connect.session import SparkSession
+
         session = SparkSession.builder.remote(url).create()
     except PySparkException as error:
         raise FsspeckitError(
@@ -322,6 +322,25 @@ def storable_schema(schema: StructType) -> pa.Schema:
     return found
 
 
+def _with_nullable(kind: Any) -> Any:
+    """Return a type in which everything may be NULL, as in all files that Spark writes.
+
+    Whether a column of a query may be NULL depends on how it is computed; a dataset whose first
+    rows were literals would refuse NULL for ever.
+    """
+    if isinstance(kind, StructType):
+        columns = [
+            StructField(one.name, _with_nullable(one.dataType), metadata=one.metadata)
+            for one in kind.fields
+        ]
+        return StructType(columns)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_with_nullable(kind.keyType), _with_nullable(kind.valueType))
+    return kind
+
+
 def _check_type(name: str, kind: DataType) -> None:
     text = kind.simpleString()
     for unknown, instead in _UNKNOWN_TYPES.items():
@@ -345,8 +364,9 @@ def _inner_types(kind: Any) -> list[DataType]:
     """Return the types inside of a struct, an array or a map."""
     if isinstance(kind, StructType):
         return [column.dataType for column in kind.fields]
-    names = ("elementType", "keyType", "valueType")
-    return [getattr(kind, name) for name in names if hasattr(kind, name)]
+    if isinstance(kind, ArrayType):
+        return [kind.elementType]
+    return [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
 
 
 def refuse_reading(options: DataSourceOptions) -> InvalidArgumentError:
@@ -354,5 +374,6 @@ def refuse_reading(options: DataSourceOptions) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"format 'fsspeckit' writes, and does not read {options.path!r}.\n"
         "Hint: read it as what it is, spark.read.parquet(path); or with "
-        "SparkDatasetIO(spark).read_dataset(path), which never sees half a commit."
+        "SparkDatasetIO(spark).read_dataset(path), which never sees half a commit. A temporary "
+        "view that is written by INSERT INTO needs a list of its columns."
     )

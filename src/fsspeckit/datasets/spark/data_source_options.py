@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fsspeckit.datasets.base import DatasetIO
+    from fsspeckit.datasets.batches import BatchCall
     from fsspeckit.storage import Storage
 
 __all__ = ["OPTIONS", "PREFIXES", "DataSourceOptions", "Option", "Use"]
@@ -265,7 +266,8 @@ class DataSourceOptions:
         if "path" not in values:
             raise InvalidArgumentError(
                 "option 'path' is missing: where is the dataset?\n"
-                'Hint: .option("path", "s3://lake/orders"), or .save("s3://lake/orders").',
+                'Hint: .option("path", "s3://lake/orders"), or .save("s3://lake/orders"). Tables '
+                "of a catalog do not pass their options; create a temporary view instead.",
                 argument="path",
             )
         of_source = {name: value for name, value in values.items() if name in _OF_SOURCE}
@@ -353,6 +355,7 @@ class DataSourceOptions:
             InvalidArgumentError: If options do not fit each other or the mode.
         """
         arguments = dict(self.arguments)
+        call: BatchCall
         if "sequence_by" in arguments:
             call = "apply_changes"
             _rename(arguments, "key_columns", "keys")

@@ -62,6 +62,7 @@ from fsspeckit.storage.incoming import discard_abandoned, find_abandoned
 from fsspeckit.storage.listing import entries_below, list_files
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
+    INCOMING,
     open_storage,
     renamed_staging,
     staging_names,
@@ -633,7 +634,7 @@ def _has_leftovers(storage: Storage) -> bool:
         bool(tree_names(names))
         or any(owner_state(storage, name) == "gone" for name in staging_names(names))
         or bool(_temporaries(storage))
-        or bool(find_abandoned(storage, names))
+        or (INCOMING in names and bool(find_abandoned(storage)))
     )
 
 
@@ -658,9 +659,9 @@ def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
         for name in _temporaries(storage):
             storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
-    discarded += [
-        name for name in find_abandoned(storage, names) if discard_abandoned(storage, name)
-    ]
+    if INCOMING in names:
+        found = find_abandoned(storage)
+        discarded += [name for name in found if discard_abandoned(storage, name)]
     return discarded, in_use
 
 
