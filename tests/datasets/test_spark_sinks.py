@@ -133,6 +133,18 @@ def pairs(*rows: tuple[int, int | None]) -> list[dict[str, Any]]:
     return [{"id": key, "v": value} for key, value in rows]
 
 
+def observed(query: Any) -> list[dict[str, int]]:
+    """The metrics of each batch; on Connect, Spark returns values and their schema."""
+    progress = [each["observedMetrics"].get("fsspeckit") for each in query.recentProgress]
+    rows = [row.asDict() for row in progress if row is not None]
+    return [
+        dict(zip([field["name"] for field in row["schema"]["fields"]], row["values"], strict=True))
+        if "schema" in row
+        else row
+        for row in rows
+    ]
+
+
 FILES = [pairs((1, 1), (2, 1)), pairs((2, 2), (3, 2)), pairs((3, 3), (4, 3))]
 
 
@@ -194,20 +206,32 @@ class TestMergeSink:
         ]
 
 
-_BLOCKED = """
-import sys
+class Blocking:
+    """A function whose process lacks a package: unpickled, it blocks the import first."""
 
-class Blocked:
+    def __init__(self, package: str, function: Any) -> None:
+        self.package, self.function = package, function
+
+    def __call__(self, batch: Any, batch_id: int) -> None:
+        raise AssertionError("it is unpickled first")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        program = _BLOCK.format(package=self.package)
+        return exec, (program, {"pickled": cloudpickle.dumps(self.function)})
+
+
+_BLOCK = """
+import pickle, sys
+
+class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {blocked!r}:
+        if name.partition(".")[0] == {package!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
-sys.meta_path.insert(0, Blocked())
-"""
-_LOAD = """
-import pickle
-
-pickle.load(sys.stdin.buffer)
+sys.meta_path.insert(0, Finder())
+for name in [name for name in sys.modules if name.partition(".")[0] == {package!r}]:
+    del sys.modules[name]
+pickle.loads(pickled)
 """
 
 
@@ -243,42 +267,13 @@ class TestOnConnect:
             (entry,) = fsspeckit.history(stream.path)
             assert entry.transaction == Transaction(str(query.id), 0, str(query.id))
 
-    def test_a_query_that_cannot_be_known_is_refused(
+    def test_a_server_without_the_package_says_what_to_install_where(
         self, spark_connect: SparkSession, tmp_path: Path
     ) -> None:
-        streams = [Stream(spark_connect, tmp_path, name) for name in ("first", "second")]
-        streams[0].frame().createOrReplaceTempView("landed")
-        try:
-            queries = [
-                stream.start(
-                    MergeSink(stream.path, "id"),
-                    spark_connect.table("landed"),
-                    processingTime="0 seconds",
-                )
-                for stream in streams
-            ]
-            streams[0].land(FILES[0])
-            with pytest.raises(StreamingQueryException, match="may be any of"):
-                queries[0].awaitTermination(SECONDS)
-        finally:
-            for stream in streams:
-                _stop(stream)
-        assert not Path(streams[0].path).exists()
-
-    def test_a_server_without_the_package_says_what_to_install_where(self, tmp_path: Path) -> None:
-        from pyspark.sql.connect.session import SparkSession as ConnectSession
-        from tests.datasets.spark_cluster import connect_server
-
-        (tmp_path / "sitecustomize.py").write_text(_BLOCKED.format(blocked="fsspeckit"))
-        python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        with connect_server(tmp_path, str(python)) as url:
-            session: Any = ConnectSession.builder.remote(url).create()
-            stream = Stream(session, tmp_path)
-            with pytest.raises(SparkConnectException, match="has no module 'fsspeckit'") as caught:
-                stream.start(MergeSink(stream.path, "id"))
-            session.stop()
+        stream = Stream(spark_connect, tmp_path)
+        sink = Blocking("fsspeckit", MergeSink(stream.path, "id"))
+        with pytest.raises(SparkConnectException, match="has no module 'fsspeckit'") as caught:
+            stream.start(sink)
         assert f"-m pip install fsspeckit=={fsspeckit.__version__}" in str(caught.value)
 
 
@@ -312,12 +307,7 @@ class TestGates:
         first, second = fsspeckit.history(any_stream.path)
         assert (first.counts["dropped"], first.counts["quarantined"]) == (1, 1)
         assert (second.counts["dropped"], second.counts["quarantined"]) == (0, 0)
-        observed = [
-            dict(progress["observedMetrics"]["fsspeckit"].asDict())
-            for progress in query.recentProgress
-            if progress["observedMetrics"]
-        ]
-        assert observed[0] == {
+        assert observed(query)[0] == {
             "rows": 4,
             "violations of positive": 2,
             "violations of known": 1,
@@ -402,10 +392,7 @@ class TestApplyChangesSink:
         expected = feed_rows(events, ["id"], "seq", "gone", scd_type)
         ordered = sorted(expected, key=lambda row: [str(value) for value in row.values()])
         assert [{name: row[name] for name in ordered[0]} for row in stream.rows()] == ordered
-        deletes = [
-            progress["observedMetrics"]["fsspeckit"]["deletes"] for progress in query.recentProgress
-        ]
-        assert deletes[:3] == [0, 1, 0]
+        assert [metrics["deletes"] for metrics in observed(query)] == [0, 1, 0]
 
 
 # What needs no session
@@ -534,8 +521,8 @@ def test_a_process_without_the_package_says_what_to_install_where(
     sink: MergeSink, blocked: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _BLOCKED.format(blocked=blocked) + _LOAD],
-        input=cloudpickle.dumps(sink),
+        [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buffer)"],
+        input=cloudpickle.dumps(Blocking(blocked, sink)),
         capture_output=True,
         check=False,
     )
