@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path for path in {item.path for item in items} if any(map(path.is_relative_to, _ASIDE))
     }
     for item in items:
-        if item.path in aside and not item.get_closest_marker("spark"):
+        if item.path in aside:
             item.add_marker(pytest.mark.aside)
     engines: list[str] = config.getoption("--engine")
     first_case: bool = config.getoption("--first-case")

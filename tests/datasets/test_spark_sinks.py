@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -32,8 +33,11 @@ pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.connect import SparkConnectException
 
 from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink, SparkDatasetIO, SparkLimits
+from fsspeckit.datasets.spark.queries import StartedQueries
+from fsspeckit.datasets.spark.sinks import log_to_server
 
 spark_test = [pytest.mark.spark, pytest.mark.slow]
 SECONDS = 120
@@ -190,6 +194,23 @@ class TestMergeSink:
         ]
 
 
+_BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+_LOAD = """
+import pickle
+
+pickle.load(sys.stdin.buffer)
+"""
+
+
 class TestOnConnect:
     """What is different where a server runs the batches."""
 
@@ -243,6 +264,22 @@ class TestOnConnect:
             for stream in streams:
                 _stop(stream)
         assert not Path(streams[0].path).exists()
+
+    def test_a_server_without_the_package_says_what_to_install_where(self, tmp_path: Path) -> None:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+        from tests.datasets.spark_cluster import connect_server
+
+        (tmp_path / "sitecustomize.py").write_text(_BLOCKED.format(blocked="fsspeckit"))
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        with connect_server(tmp_path, str(python)) as url:
+            session: Any = ConnectSession.builder.remote(url).create()
+            stream = Stream(session, tmp_path)
+            with pytest.raises(SparkConnectException, match="has no module 'fsspeckit'") as caught:
+                stream.start(MergeSink(stream.path, "id"))
+            session.stop()
+        assert f"-m pip install fsspeckit=={fsspeckit.__version__}" in str(caught.value)
 
 
 EXPECT: dict[str, Any] = {
@@ -374,6 +411,90 @@ class TestApplyChangesSink:
 # What needs no session
 
 
+@dataclass
+class Plan:
+    """A data frame or a query with a plan, as far as a sink looks at it."""
+
+    plan: str
+    id: str = ""
+
+    @property
+    def runId(self) -> str:
+        return f"run of {self.id}"
+
+    def explain(self, extended: bool) -> None:
+        print(self.plan if extended else "")  # noqa: T201 - as Spark does
+
+
+@dataclass
+class Session:
+    """A session that has started queries."""
+
+    active: list[Plan]
+
+    @property
+    def streams(self) -> Session:
+        return self
+
+
+BATCH: Any = Plan("Scan ExistingRDD[id#31L,v#32]")
+OURS = Plan("Project [id#31L, v#32]\n+- FileScan json [id#31L,v#32]", "ours")
+OTHER = Plan("Project [id#7L, v#8]", "other")
+
+
+@pytest.mark.parametrize(
+    ("before", "active"),
+    [([], [OURS]), ([OTHER], [OTHER, OURS]), ([], [OTHER, OURS]), ([], [OURS, Plan("", "new")])],
+)
+def test_the_query_of_a_batch_on_connect(before: list[Plan], active: list[Plan]) -> None:
+    session: Any = Session(active)
+    started = StartedQueries(session, frozenset(query.runId for query in before))
+    assert started.find(BATCH) == "ours"
+    session.active.append(Plan(OURS.plan, "later"))
+    assert started.find(BATCH) == "ours"
+
+
+@pytest.mark.parametrize(
+    ("active", "words"),
+    [
+        ([OURS, Plan(OURS.plan, "twin")], r"may be any of \['ours', 'twin'\]"),
+        ([OTHER, Plan("", "new")], "is not among the active ones"),
+        ([], "is not among the active ones"),
+    ],
+)
+def test_a_query_is_never_guessed(active: list[Plan], words: str) -> None:
+    session: Any = Session(active)
+    with pytest.raises(InvalidArgumentError, match=rf"{words}(?s:.*)Hint: start each query in"):
+        StartedQueries(session, frozenset()).find(BATCH)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_process_of_a_server_remembers_its_session(
+    spark_connect: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert StartedQueries.since_now() is None
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    started = StartedQueries.since_now()
+    assert started is not None
+    assert started.before == frozenset()
+
+
+def test_log_lines_of_a_server_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("fsspeckit")
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "propagate", False)
+    monkeypatch.setattr(log, "level", log.level)
+    log_to_server()
+    log_to_server()
+    log.info("batch 17")
+    logging.getLogger("fsspeckit.spark").info("a job")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("INFO fsspeckit: batch 17")
+
+
 @pytest.fixture
 def sink() -> MergeSink:
     return MergeSink(
@@ -408,25 +529,12 @@ def test_a_sink_does_not_show_credentials(sink: MergeSink) -> None:
     assert "hidden" not in repr(sink)
 
 
-_WITHOUT_THE_PACKAGE = """
-import pickle, sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {blocked!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-pickle.load(sys.stdin.buffer)
-"""
-
-
 @pytest.mark.parametrize("blocked", ["fsspeckit", "pyarrow"])
 def test_a_process_without_the_package_says_what_to_install_where(
     sink: MergeSink, blocked: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_THE_PACKAGE.format(blocked=blocked)],
+        [sys.executable, "-c", _BLOCKED.format(blocked=blocked) + _LOAD],
         input=cloudpickle.dumps(sink),
         capture_output=True,
         check=False,

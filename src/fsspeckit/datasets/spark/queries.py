@@ -32,7 +32,7 @@ _QUERY_ID = "sql.streaming.queryId"
 _SERVER_URL = "SPARK_CONNECT_LOCAL_URL"
 """What is in the environment of a process that runs functions of streams for a server."""
 
-_NUMBERED_COLUMN = re.compile(r"\S#\d+")
+_COLUMN_NUMBER = re.compile(r"#\d+")
 
 
 @dataclass(eq=False)
@@ -69,12 +69,8 @@ class StartedQueries:
         if self.query is None:
             since = [each for each in self.session.streams.active if each.runId not in self.before]
             if len(since) > 1:
-                columns = _numbered_columns(lambda: batch.explain(extended=True))
-                since = [
-                    each
-                    for each in since
-                    if columns & _numbered_columns(lambda query=each: query.explain(extended=True))
-                ]
+                numbers = _column_numbers(batch.explain)
+                since = [each for each in since if numbers & _column_numbers(each.explain)]
             if len(since) != 1:
                 raise _unknown_query([str(each.id) for each in since])
             self.query = str(since[0].id)
@@ -95,11 +91,11 @@ def find_query(batch: DataFrame, started: StartedQueries | None) -> str | None:
     return query
 
 
-def _numbered_columns(explain: Callable[[], object]) -> frozenset[str]:
-    """Return the columns of a plan, with the numbers that Spark gives them."""
+def _column_numbers(explain: Callable[..., object]) -> frozenset[str]:
+    """Return the numbers that Spark gives the columns of a plan."""
     with redirect_stdout(StringIO()) as text:
-        explain()
-    return frozenset(_NUMBERED_COLUMN.findall(text.getvalue()))
+        explain(extended=True)
+    return frozenset(_COLUMN_NUMBER.findall(text.getvalue()))
 
 
 def _unknown_query(candidates: list[str]) -> InvalidArgumentError:

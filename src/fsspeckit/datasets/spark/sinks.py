@@ -82,7 +82,7 @@ class Sink:
 
         transaction = self._transaction(batch, batch_id)
         if is_worker_of_server():
-            _log_to_server()
+            log_to_server()
         io = SparkDatasetIO(batch.sparkSession, **self._opening)
         with FrameGate(io.jobs.functions, self._target.expectations, transaction) as check:
             self._last_result = commit_batch(io, self._target, batch, check, transaction)
@@ -504,11 +504,12 @@ def _unpack(payload: bytes, version: str) -> Any:
     return kind._restore(*parts)
 
 
-def _log_to_server() -> None:
+def log_to_server() -> None:
     """Write log lines to the log of the server, unless this process has its own settings."""
     log = logging.getLogger("fsspeckit")
     if not log.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(lambda record: record.name == log.name)  # not what each job does
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
