@@ -93,6 +93,11 @@ class Project:
                 assert time.monotonic() < end
                 time.sleep(0.002)
 
+    def noted(self) -> int:
+        """The number of batches that Spark has noted as done."""
+        notes = (self.directory / "pipeline-storage").rglob("commits/*")
+        return sum(path.name.isdecimal() for path in notes)
+
     def check(self, day: Day) -> None:
         """Compare everything with what the landed files amount to."""
         assert _rows(self.orders, "order_id") == day.expected_rows()
@@ -153,6 +158,7 @@ def test_a_killed_project_runs_again(tmp_path: Path) -> None:
     _land(day, project.landing, 0, 20)
     for _ in range(KILLS):
         project.kill_after(project.commits() + random.randint(1, 2))
+        assert project.noted() <= project.commits() <= project.noted() + 1
     project.run()
     project.check(day.first(20))
     project.run()
