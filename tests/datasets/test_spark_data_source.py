@@ -389,6 +389,14 @@ def test_a_commit_that_fails_can_be_repeated(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "d") == [(1, "a")]
 
 
+def test_a_worker_that_writes_to_a_disk_of_its_own(tmp_path: Path) -> None:
+    writer = BatchWriter(parse(tmp_path / "d", keys="id"), schema_of(), overwrite=False)
+    message = writer.write(iter(rows((1, "a"))))
+    Path(str(message.path)).unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of 1 file.*\nHint: .* all workers share"):
+        writer.commit([message])
+
+
 def test_a_control_directory_elsewhere_has_the_files(tmp_path: Path) -> None:
     options = parse(tmp_path / "d", control_dir=str(tmp_path / "control"))
     writer = BatchWriter(options, schema_of(), overwrite=False)

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING
 from fsspeckit.storage.storage import INCOMING, STAGED_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fsspeckit.storage.storage import Storage
 
@@ -79,6 +79,17 @@ class IncomingBatch:
                 attempts += 1
                 if attempts == _MAX_ATTEMPTS:
                     raise
+
+    def check_files(self, paths: Sequence[str]) -> None:
+        """Raise FileNotFoundError with a hint if a file that a task has written is not there."""
+        missing = [path for path in paths if self.storage.backend.stat(path) is None]
+        if missing:
+            raise FileNotFoundError(
+                f"{len(missing)} of {len(paths)} file(s) that tasks have written are not there, "
+                f"for example {self.storage.root.to_user_path(missing[0])!r}.\n"
+                "Hint: the dataset must be on a disk or a store that the driver and all workers "
+                "share under the same path."
+            )
 
     def discard_files(self, paths: Iterable[str]) -> None:
         """Remove files of this batch that are not needed; what is elsewhere is left alone."""

@@ -137,7 +137,11 @@ class _Writer:
         _log_to_driver(self._options.log_level)
         paths = [one.path for one in written if one.path is not None]
         commit = self._commit_here if self._options.remote is None else self._commit_with_spark
-        commit(paths, incoming.storage.root, transaction)
+        try:
+            commit(paths, incoming.storage.root, transaction)
+        except FileNotFoundError as error:
+            incoming.check_files(paths)
+            raise error
         incoming.discard()
 
     def _commit_here(
