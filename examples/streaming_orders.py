@@ -99,9 +99,10 @@ def main() -> None:
     parser.add_argument("orders", nargs="?", help="dataset")
     parser.add_argument("--files-per-batch", type=int, default=100)
     given = parser.parse_args()
-    # Each batch is one line of the log.
+    # Each batch is one line of the log; its jobs are lines of another logger.
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
     logging.getLogger("fsspeckit").setLevel(logging.INFO)
+    logging.getLogger("fsspeckit.spark").setLevel(logging.WARNING)
     spark = open_spark()
     if given.orders is None:
         with tempfile.TemporaryDirectory() as directory:

@@ -229,10 +229,10 @@ def _changes(placed: Sequence[Row], mix: Mix, rng: random.Random) -> list[Row]:
             amount = rng.randrange(100, 50_000) / 100
             changes.append(_change(order, amount, status, moment, operation))
     for number in bad:
-        amount = rng.choice([None, -rng.randrange(1, 50_000) / 100])
+        wrong = rng.choice([None, -rng.randrange(1, 50_000) / 100])
         operation = rng.choice(["upsert", "upsert", "upsert", "delete"])
         changes.append(
-            _change(placed[number], amount, rng.choice(STATUSES), moments.pop(), operation)
+            _change(placed[number], wrong, rng.choice(STATUSES), moments.pop(), operation)
         )
     return sorted(changes, key=lambda change: change["updated_at"])
 
