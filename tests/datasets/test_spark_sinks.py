@@ -37,6 +37,7 @@ from pyspark.errors.exceptions.connect import SparkConnectException
 
 from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink, SparkDatasetIO, SparkLimits
 from fsspeckit.datasets.spark.queries import StartedQueries
+from fsspeckit.datasets.spark.session import Jobs
 from fsspeckit.datasets.spark.sinks import log_to_server
 
 spark_test = [pytest.mark.spark, pytest.mark.slow]
@@ -184,8 +185,12 @@ class TestMergeSink:
         assert "Hint: give the new run an application name of its own" in str(caught.value)
         assert len(fsspeckit.history(stream.path)) == 2
 
-    def test_tasks_do_the_work_of_large_batches(self, stream: Stream) -> None:
+    def test_tasks_do_the_work_of_large_batches(
+        self, stream: Stream, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         stream.land(*FILES[:2])
+        Jobs(stream.session).prepare()
+        monkeypatch.setattr(Jobs, "_probe", None)  # workers are not asked again for each batch
         sink = MergeSink(stream.path, "id", limits=SparkLimits(driver_max_source_bytes=0))
         stream.run(sink)
         assert stream.rows() == pairs((1, 1), (2, 2), (3, 2))
