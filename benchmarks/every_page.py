@@ -66,6 +66,7 @@ STEPS = (
     Step("duckdb", "bench_duckdb", minutes=2),
     Step("growth", "bench_growth", ("--large", "--rounds", "2"), minutes=5),
     Step("spark", "bench_spark", ("--rounds", "3"), minutes=2),
+    Step("streams", "bench_streams", ("--peer-batches", "20"), minutes=8),
     Step("peers", "peers", _PEERS, minutes=20),
     Step("spark-peers", "peers", _SPARK_PEERS, minutes=13),
     Step("spark-large", "bench_spark", ("--large", "10.5"), minutes=5),
