@@ -13,10 +13,10 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-streams minio clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-pipelines torture-streams minio clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) java ## Make .venv and see that Java is there (done by the other commands, too)
 
@@ -106,6 +106,9 @@ $(PEERS)-spark/.installed: benchmarks/peers/environments.py
 torture-feeds: setup ## Apply random change feeds that are killed and repeated, and race them, on every engine; prints figures
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest -rP -k 'sequences_of_feeds or four_jobs' tests/datasets/test_pyarrow.py \
 	    tests/datasets/test_duckdb.py tests/datasets/test_spark.py tests/datasets/test_transactions.py
+
+torture-pipelines: setup ## Run a generated declarative pipeline, kill it, and run it again: ten minutes
+	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_declarative_pipelines.py
 
 torture-streams: setup ## Kill a streaming query 30 times in each of four settings, with both sinks: an hour; writes figures
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest -rP -p no:randomly tests/datasets/test_spark_streams_killed.py $(ARGS)

@@ -174,12 +174,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of a Spark Connect server, started once for the whole run."""
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
+def spark_connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Spark Connect server, started once for the whole run."""
     from tests.datasets.spark_cluster import connect_server
 
     with connect_server(tmp_path_factory.mktemp("connect")) as url:
-        session: Any = ConnectSession.builder.remote(url).create()
-        yield session
-        session.stop()
+        yield url
+
+
+@pytest.fixture(scope="session")
+def spark_connect(spark_connect_url: str) -> Iterator[SparkSession]:
+    """A session of the Spark Connect server."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    session: Any = ConnectSession.builder.remote(spark_connect_url).create()
+    yield session
+    session.stop()

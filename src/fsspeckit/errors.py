@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "CommitIncompleteError",
@@ -22,6 +22,7 @@ __all__ = [
     "CorruptRecordError",
     "DuplicateKeyError",
     "EngineNotInstalledError",
+    "ExpectationError",
     "FsspeckitError",
     "InvalidArgumentError",
     "LockTimeoutError",
@@ -35,6 +36,9 @@ __all__ = [
     "UnreadableFileError",
     "UnsupportedLayoutError",
 ]
+
+_MAX_VALUE_CHARACTERS = 80
+"""How much of a value of a row a message shows."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +207,38 @@ class RewriteLimitError(FsspeckitError, ValueError):
             "Nothing was changed.\n"
             f"Hint: look at the plan; then raise {name}, or {fewer}."
         )
+
+
+class ExpectationError(FsspeckitError, ValueError):
+    """Rows of a batch violate an expectation that must not be violated; nothing was changed."""
+
+    counts: Mapping[str, int] = {}
+    """By the name of the expectation: how many rows violate it."""
+
+    samples: tuple[Mapping[str, object], ...] = ()
+    """Some of these rows."""
+
+    _mentions = (Argument("on_violation", ("quarantine",)),)
+
+    @classmethod
+    def violated(
+        cls, failed: Mapping[str, tuple[str, int]], samples: Sequence[Mapping[str, object]]
+    ) -> ExpectationError:
+        """Return the error for expectations by name, with their predicates and numbers of rows."""
+        violations = "; ".join(
+            f"{count:,} row(s) violate {name!r} ({predicate})"
+            for name, (predicate, count) in failed.items()
+        )
+        examples = ", ".join(map(_row, samples))
+        error = cls(
+            f"the batch is refused: {violations}"
+            f"{', for example: ' if examples else ''}{examples}. Nothing was changed.\n"
+            'Hint: correct the rows, or choose another action than "fail": "quarantine" sets them '
+            'apart, "drop" leaves them out, "warn" only counts them.'
+        )
+        error.counts = {name: count for name, (_, count) in failed.items()}
+        error.samples = tuple(samples)
+        return error
 
 
 class TransactionResetError(FsspeckitError, ValueError):
@@ -426,6 +462,16 @@ class EngineNotInstalledError(FsspeckitError, ImportError):
 
 def _keys(samples: Sequence[tuple[object, ...]]) -> str:
     return ", ".join(repr(key[0] if len(key) == 1 else key) for key in samples)
+
+
+def _row(row: Mapping[str, object]) -> str:
+    """Return a row as text, with long values cut."""
+    return "{" + ", ".join(f"{name}: {_shortened(value)}" for name, value in row.items()) + "}"
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
 
 
 def list_names(files: Sequence[str]) -> str:

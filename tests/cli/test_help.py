@@ -127,7 +127,7 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     [
         (
             "fsspeckit ",
-            {"merge", "plan", "apply", "write", "inspect", "doctor", "history", "recover"},
+            {"merge", "plan", "apply", "write", "inspect", "doctor", "history", "recover", "init"},
         ),
         ("fsspeckit merge --engine ", {"spark", "duckdb", "pyarrow"}),
         ("fsspeckit merge --strategy up", {"update", "upsert"}),

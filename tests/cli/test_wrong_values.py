@@ -32,12 +32,15 @@ GOOD = {
     "history": ("data",),
     "recover": ("data",),
     "engines": (),
+    "init": ("pipeline", "new_project"),
 }
 WRONG_ARGUMENTS = {
     "changes": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
     "sources": ("nowhere.parquet", "nowhere/*.csv", "", "source.unknown", "nosuch://x", "empty"),
     "target": ("", "-", "nosuch://data", "source.parquet"),
     "dataset": ("", "-", "nosuch://data", "source.parquet", "nowhere"),
+    "kind": ("", "stream", "PIPELINE"),
+    "name": ("", "data", "source.parquet", "source.parquet/x", "."),
 }
 WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "key": ("no_such_column", "ID", ""),
@@ -99,6 +102,7 @@ def _words(command: str, parameter: Any, value: str) -> list[str]:
     words = [command, *GOOD[command]]
     if parameter.param_type_name == "argument":
         usual = {"sources": "source.parquet", "changes": "changes.parquet"}
+        usual |= {"kind": "pipeline", "name": "new_project"}
         words[words.index(usual.get(parameter.name, "data"))] = value
         return words
     return [*words, f"{max(parameter.opts, key=len)}={value}"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
@@ -100,7 +101,10 @@ def _root(
     pass
 
 
-COMMANDS = (merge, plan, apply, delete, write, inspect, doctor, history, recover, engines)
+COMMANDS = (
+    *(merge, plan, apply, delete, write),
+    *(inspect, doctor, history, recover, engines, init),
+)
 """The commands, in the order of the help."""
 
 for _command in COMMANDS:

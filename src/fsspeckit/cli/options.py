@@ -21,6 +21,7 @@ __all__ = [
     "Mode",
     "Nulls",
     "PartitionChange",
+    "ProjectKind",
     "ScdType",
 ]
 
@@ -37,6 +38,7 @@ PartitionChange = StrEnum("PartitionChange", "REFUSE MOVE")
 Compression = StrEnum("Compression", "SNAPPY ZSTD GZIP LZ4 BROTLI NONE")
 Format = StrEnum("Format", "PARQUET CSV JSON ARROW")
 ScdType = StrEnum("ScdType", {"LAST": "1", "EVERY": "2"})
+ProjectKind = StrEnum("ProjectKind", "PIPELINE")
 
 
 class Mode(StrEnum):  # a class, so that mypy knows its values
@@ -384,4 +386,18 @@ Limit = Annotated[
 Abandon = Annotated[
     bool,
     typer.Option("--abandon", help="Go back to the state before a commit that lost files."),
+]
+ProjectKindArgument = Annotated[
+    ProjectKind,
+    typer.Argument(
+        metavar="KIND",
+        help="Kind of project: pipeline, for Spark Declarative Pipelines.",
+        show_default=False,
+    ),
+]
+ProjectName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Directory of the project, new or empty.", show_default=False
+    ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsspeckit.core.keys import as_names
@@ -513,11 +514,18 @@ class DatasetIO:
         Raises:
             ValueError: If an argument or the data is invalid; nothing was changed.
         """
-        files = FileOptions.of(
-            compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
+        options = WriteOptions.of(
+            mode=mode,
+            partition_by=partition_by,
+            basename_template=basename_template,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            bloom_columns=bloom_columns,
+            schema=schema,
+            transaction=transaction,
+            progress=progress,
         )
-        partitions = resolve_partition_columns(None, partition_by)
-        options = WriteOptions(mode, partitions, files, schema, progress, transaction)
         storage, source = self._open(data, path)
         return run_write(self._engine, storage, source, options)
 
@@ -685,6 +693,23 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def _run(
+        self, data: Any, path: str, options: MergeOptions | WriteOptions
+    ) -> MergeResult | WriteDatasetResult:
+        """Merge or write data with options that are made already, as those of a batch."""
+        if isinstance(options, WriteOptions):
+            storage, source = self._open(data, path)
+            return run_write(self._engine, storage, source, options)
+        data, options = self._with_own_conditions(data, options)
+        storage, source = self._open(data, path)
+        return run_merge(self._engine, storage, source, options)
+
+    def _with_own_control_dir(self) -> Self:
+        """Return the same for another dataset, which has a control directory of its own."""
+        other = copy(self)
+        other._control_dir = None
+        return other
 
     def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
         """Return data and options with conditions that the pipeline takes.

@@ -41,6 +41,7 @@ from fsspeckit.storage.fs.reads import (
 )
 from fsspeckit.storage.fs.syscalls import Call
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
+from fsspeckit.storage.incoming import IncomingBatch
 from fsspeckit.storage.listing import (
     DATA_SUFFIXES,
     DataFile,
@@ -82,6 +83,7 @@ __all__ = [
     "FileChanges",
     "History",
     "HistoryEntry",
+    "IncomingBatch",
     "PinnedFile",
     "PublishMode",
     "RecoveredCommit",

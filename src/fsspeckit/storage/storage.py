@@ -11,6 +11,7 @@ readers take hidden files below a root for data::
         keys.index                   the key index: where the fingerprints of each file are
         keys/<id>.keys               fingerprints of keys; may be deleted at any time
         tombstones/0000000007_<id>.arrow  keys that a change feed has deleted, written by commit 7
+        incoming/<query>/<batch>/    rows that tasks of a stream have written for a commit
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery

@@ -11,6 +11,7 @@ from fsspeckit.display import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fsspeckit.cli.commands.init import NewProject
     from fsspeckit.cli.commands.inspect import FoundEngine
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
@@ -88,3 +89,8 @@ class JsonOutput:
     def engines(self, engines: Sequence[FoundEngine]) -> None:
         """Print which engines are installed."""
         self._write("engines", engines=plain(engines))
+
+    def project(self, project: NewProject) -> None:
+        """Print what a project consists of."""
+        fields = plain(project)
+        self._write("init", project=fields.pop("kind"), **fields)

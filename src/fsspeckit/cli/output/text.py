@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from fsspeckit.display import counted, size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fsspeckit.cli.commands.init import NewProject
     from fsspeckit.cli.commands.inspect import FoundEngine
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
@@ -259,6 +261,15 @@ class TextOutput(_Page):
                 for engine in engines
             ],
         )
+
+    def project(self, project: NewProject) -> None:
+        """Print the files of a new project, and how to run it."""
+        self.line(f"{project.kind} in {project.directory}", "bold")
+        for file in project.files:
+            self.line(f"  {file}")
+        self.line("to run it, as README.md says:")
+        self.line(f"  cd {quote(project.directory)}")
+        self.line(f"  {project.command}")
 
 
 def _relative(path: str, root: str) -> str:

@@ -594,7 +594,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             engine=self._engine.name,
             strategy=self._options.name,
             key_columns=self._options.key_columns,
-            counts={name: counts[name] for name in self._counted},
+            counts={
+                **{name: counts[name] for name in self._counted},
+                **self._options.extra_counts,
+            },
             started=self._started,
             source_rows=self._source_rows,
             purge=self._options.purge,

@@ -17,7 +17,7 @@ from fsspeckit.errors import Argument, InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
@@ -200,6 +200,9 @@ class MergeOptions:
 
     changes: ChangeOptions | None = None
     """How the source is a change feed, if it is one."""
+
+    extra_counts: Mapping[str, int] = field(default_factory=dict)
+    """Counts that the caller adds to the commit record: rows that it has set apart before."""
 
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
@@ -418,6 +421,35 @@ class WriteOptions:
     schema: pa.Schema | None = None
     progress: Progress | bool | None = None
     transaction: Transaction | None = None
+    extra_counts: Mapping[str, int] = field(default_factory=dict)
+    """Counts that the caller adds to the commit record: rows that it has set apart before."""
+
+    purpose: str = ""
+    """What the write is named in the history, if not by its mode."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        mode: WriteMode,
+        partition_by: str | Sequence[str] | None = None,
+        basename_template: str | None = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Make options of what a caller may pass to ``write_dataset``; ``fields`` stay as given."""
+        files = FileOptions.of(
+            compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
+        )
+        return cls(mode, resolve_partition_columns(None, partition_by), files, **fields)
+
+    @property
+    def name(self) -> str:
+        """What the write is named in the history."""
+        return self.purpose or self.mode
 
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:

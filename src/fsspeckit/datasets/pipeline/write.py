@@ -159,8 +159,8 @@ def _write(
     if first.adds or first.removes or options.transaction is not None:
         facts = CommitFacts(
             engine=engine.name,
-            strategy=options.mode,
-            counts={"inserted": source.num_rows},
+            strategy=options.name,
+            counts={"inserted": source.num_rows, **options.extra_counts},
             source_rows=source.num_rows,
         )
         with phases.timed("commit"):

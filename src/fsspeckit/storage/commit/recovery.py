@@ -58,6 +58,7 @@ from fsspeckit.storage.commit.staging import (
 from fsspeckit.storage.commit.tombstones import sweep_tombstones
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
+from fsspeckit.storage.incoming import discard_abandoned, find_abandoned
 from fsspeckit.storage.listing import entries_below, list_files
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
@@ -632,6 +633,7 @@ def _has_leftovers(storage: Storage) -> bool:
         bool(tree_names(names))
         or any(owner_state(storage, name) == "gone" for name in staging_names(names))
         or bool(_temporaries(storage))
+        or bool(find_abandoned(storage, names))
     )
 
 
@@ -656,6 +658,9 @@ def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
         for name in _temporaries(storage):
             storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
+    discarded += [
+        name for name in find_abandoned(storage, names) if discard_abandoned(storage, name)
+    ]
     return discarded, in_use
 
 

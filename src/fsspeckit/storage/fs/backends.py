@@ -60,6 +60,12 @@ class Backend(Protocol):
     def stat(self, path: str) -> DataFile | None:
         """Return a file as it is now, or None if there is none."""
 
+    def modified_below(self, directory: str) -> dict[str, float | None]:
+        """Return when each file below a directory was changed, in seconds since 1970, by its path.
+
+        None where the filesystem does not report it. Directories without entries are there, too.
+        """
+
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable or not at all; FileExistsError if it exists."""
 
@@ -134,6 +140,17 @@ class _LocalBackend:
         if stat.S_ISDIR(status.mode):
             return None
         return local_file(path, status)
+
+    def modified_below(self, directory: str) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for parent, directories, files in os.walk(directory):
+            names = files or (() if directories else ("",))
+            for name in names:
+                path = os.path.join(parent, name) if name else parent
+                with suppress(FileNotFoundError):  # removed just now
+                    found[os.path.relpath(path, directory)] = os.lstat(path).st_mtime
+        found.pop(".", None)
+        return found
 
     def create(self, path: str, data: bytes) -> None:
         with self._temporary(path, data) as temporary:
@@ -333,6 +350,22 @@ class _RemoteBackend:
             return None
         return remote_file(path, info, whole_seconds=self._whole_seconds)
 
+    def modified_below(self, directory: str) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for info in self._ls(directory):
+            path = info["name"].rstrip("/")
+            name = path.rpartition("/")[2]
+            if info.get("type") != "directory":
+                found[name] = self._modified(path, info)
+                continue
+            below = self.modified_below(path) or {"": self._modified(path, info)}
+            found.update({f"{name}/{inner}".rstrip("/"): when for inner, when in below.items()})
+        return found
+
+    def _modified(self, path: str, info: dict[str, Any]) -> float | None:
+        nanoseconds = remote_file(path, info).mtime_ns
+        return None if nanoseconds is None else nanoseconds / 1e9
+
     def _info(self, path: str) -> dict[str, Any] | None:
         self._filesystem.invalidate_cache(path.rpartition("/")[0])
         try:
@@ -449,6 +482,14 @@ class _ObjectStoreBackend(_RemoteBackend):
         except FileNotFoundError:  # not even the bucket
             return []
         return sorted({name for key in found if (name := key[skip:].partition("/")[0])})
+
+    def modified_below(self, directory: str) -> dict[str, float | None]:
+        skip = len(directory) + 1
+        try:
+            found = list_objects(self._root, directory)
+        except FileNotFoundError:
+            return {}
+        return {key[skip:]: self._modified(key, info) for key, info in found.items()}
 
     def _info(self, path: str) -> dict[str, Any] | None:
         with naming_failure(self._root, path, "reading"):
