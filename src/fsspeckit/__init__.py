@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         recover,
         write_dataset,
     )
+    from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ApplyChangesSink",
+    "MergeSink",
     "Transaction",
     "apply_changes",
     "delete",
@@ -37,9 +40,15 @@ __all__ = [
     "write_dataset",
 ]
 
+_OF_SPARK = ("ApplyChangesSink", "MergeSink")
+
 
 def __getattr__(name: str) -> Any:
     # On first use: importing the package must load neither pyarrow nor an engine.
+    if name in _OF_SPARK:
+        from fsspeckit.datasets.registry import load_engine
+
+        return getattr(load_engine("spark"), name)
     if name in __all__:
         from fsspeckit import api
 

@@ -33,13 +33,17 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    directory: Path, name: str, *arguments: str, host: str = LOOPBACK
+    directory: Path,
+    name: str,
+    *arguments: str,
+    host: str = LOOPBACK,
+    python: str = sys.executable,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process of Spark, which writes into a log file of the directory and is ended at the end."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "SPARK_LOCAL_IP": host,
         "SPARK_WORKER_DIR": str(directory / f"{name}-work"),
         "SPARK_LOCAL_DIRS": str(directory / f"{name}-local"),
@@ -74,15 +78,18 @@ def wait_for(directory: Path, name: str, process: subprocess.Popen[bytes], text:
 
 
 @contextmanager
-def connect_server(directory: Path) -> Iterator[str]:
-    """A Spark Connect server in local mode; gives its URL."""
-    with connect_process(directory, {}) as (url, _):
+def connect_server(directory: Path, python: str = sys.executable) -> Iterator[str]:
+    """A Spark Connect server in local mode, and the Python that it starts; gives its URL."""
+    with connect_process(directory, {}, python=python) as (url, _):
         yield url
 
 
 @contextmanager
 def connect_process(
-    directory: Path, settings: Mapping[str, str], name: str = "connect"
+    directory: Path,
+    settings: Mapping[str, str],
+    name: str = "connect",
+    python: str = sys.executable,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A Spark Connect server with some settings of its own; gives its URL and its process."""
     port = free_port()
@@ -107,6 +114,7 @@ def connect_process(
         "org.apache.spark.sql.connect.service.SparkConnectServer",
         *options,
         "spark-internal",
+        python=python,
     ) as process:
         wait_for(directory, name, process, "Spark Connect server started")
         yield f"sc://{LOOPBACK}:{port}", process

@@ -14,9 +14,12 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = {
@@ -92,15 +95,24 @@ def _run(name: str, block: Block, namespace: dict[str, Any]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, path in PAGES.items()
-        if any(block.runs for block in blocks_of(path.read_text(encoding="utf-8")))
-    ],
-)
-def test_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pages_that_run() -> Iterator[Any]:
+    """The pages with Python that runs; those that use Spark need Java, and take longer."""
+    for name, path in PAGES.items():
+        texts = [block.text for block in blocks_of(path.read_text(encoding="utf-8")) if block.runs]
+        uses_spark = any("pyspark" in text for text in texts)
+        if texts:
+            yield pytest.param(name, marks=[pytest.mark.spark, pytest.mark.slow][: 2 * uses_spark])
+
+
+@pytest.mark.parametrize("name", pages_that_run())
+def test_blocks_run(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    if request.node.get_closest_marker("spark"):
+        request.getfixturevalue("spark")  # which a page gets, or creates
     monkeypatch.chdir(tmp_path)
     assert run_page(name, PAGES[name].read_text(encoding="utf-8")) == []
 

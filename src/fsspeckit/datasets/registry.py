@@ -11,10 +11,11 @@ from fsspeckit.errors import EngineNotInstalledError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
     from fsspeckit.datasets.base import DatasetIO
 
-__all__ = ["ENGINES", "EngineEntry", "open_engine"]
+__all__ = ["ENGINES", "EngineEntry", "load_engine", "open_engine"]
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,22 @@ def open_engine(
     entry = ENGINES.get(name)
     if entry is None:
         raise InvalidArgumentError.choice("engine", name, ENGINES)
+    opened = getattr(load_engine(name), entry.class_name)
+    return cast(
+        "DatasetIO", opened(filesystem=filesystem, storage_options=storage_options, **options)
+    )
+
+
+def load_engine(name: str) -> ModuleType:
+    """Import the package of an engine.
+
+    Raises:
+        EngineNotInstalledError: If its library is not installed.
+    """
+    entry = ENGINES[name]
     if not entry.is_installed:
         raise EngineNotInstalledError.missing(
             name,
             f'{entry.install}, or pass engine="pyarrow", which needs nothing else.',
         )
-    opened = getattr(import_module(entry.module), entry.class_name)
-    return cast(
-        "DatasetIO", opened(filesystem=filesystem, storage_options=storage_options, **options)
-    )
+    return import_module(entry.module)

@@ -18,6 +18,7 @@ from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
 from fsspeckit.datasets.spark.session import Jobs, open_session
+from fsspeckit.datasets.spark.sinks import ApplyChangesSink, MergeSink
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import MergeOptions
     from fsspeckit.storage import PublishMode, Root, Storage
 
-__all__ = ["SparkDatasetIO", "SparkLimits"]
+__all__ = ["ApplyChangesSink", "MergeSink", "SparkDatasetIO", "SparkLimits"]
 
 
 class SparkDatasetIO(DatasetIO):

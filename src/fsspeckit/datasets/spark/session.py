@@ -322,7 +322,9 @@ class Jobs:
         Raises:
             FsspeckitError: If they cannot.
         """
-        if self.spark in _ready:
+        # A stream wraps its session for each batch again; the context stays.
+        context = None if is_connect(self.spark) else self.spark.sparkContext
+        if self.spark in _ready or context in _ready:
             return
         if is_connect(self.spark):
             hint = "connect to a newer server, or run the merge in a session of its own."
@@ -331,8 +333,9 @@ class Jobs:
         if found["fsspeckit"] != fsspeckit.__version__:
             self.spark.addArtifacts(_zipped(), pyfile=True)
             found = self._probe()
+            context = None  # other sessions have not sent it yet
         _check_worker(found)
-        _ready.add(self.spark)
+        _ready.add(self.spark if context is None else context)
 
     def _probe(self) -> dict[str, Any]:
         """Ask one worker what it has."""
