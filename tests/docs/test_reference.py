@@ -39,6 +39,7 @@ FOR_OTHER_PACKAGES = {
             "Call",
             "DATA_SUFFIXES",
             "DataFile",
+            "IncomingBatch",
             "Root",
             "STAGED_SUFFIX",
             "WorkerStage",

@@ -394,16 +394,17 @@ def locate_paths(
 ) -> Any:
     """Return data that is paths with how to reach them, other data as it is.
 
-    Options that the caller gave for the target also open sources of the same kind of filesystem.
+    A path that comes with its filesystem stays as it is. Options that the caller gave for the
+    target also open sources of the same kind of filesystem.
     """
-    return [
-        SourcePath(
-            path,
-            filesystem,
-            storage_options if _scheme(path) in _protocols(target.filesystem) else None,
-        )
-        for path in as_paths(data)
-    ] or data
+
+    def located(path: Any) -> SourcePath:
+        if isinstance(path, SourcePath):
+            return path
+        is_same = _scheme(path) in _protocols(target.filesystem)
+        return SourcePath(path, filesystem, storage_options if is_same else None)
+
+    return list(map(located, as_paths(data))) or data
 
 
 def _scheme(path: Any) -> str:

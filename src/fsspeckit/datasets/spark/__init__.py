@@ -7,17 +7,14 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
-
-from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.spark.conditions import with_own_conditions
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
-from fsspeckit.datasets.spark.session import Jobs, open_session
+from fsspeckit.datasets.spark.session import Jobs, check_shared, open_session
 from fsspeckit.datasets.spark.sinks import ApplyChangesSink, MergeSink
 from fsspeckit.errors import InvalidArgumentError
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fsspeckit.datasets.pipeline import MergeOptions
-    from fsspeckit.storage import PublishMode, Root, Storage
+    from fsspeckit.storage import PublishMode, Storage
 
 __all__ = ["ApplyChangesSink", "MergeSink", "SparkDatasetIO", "SparkLimits"]
 
@@ -99,20 +96,5 @@ class SparkDatasetIO(DatasetIO):
 
     def _storage(self, path: str, filesystem: Any) -> Storage:
         storage = super()._storage(path, filesystem)
-        _check_shared(storage.root)
+        check_shared(storage.root)
         return storage
-
-
-def _check_shared(root: Root) -> None:
-    """Refuse a filesystem that other processes cannot see."""
-    message = (
-        f"{root.to_user_path(root.path)!r} is on a filesystem ({root.protocol}) that only this "
-        "process can see, but Spark works in others.\n"
-        "Hint: use a disk or an object store, or the engines 'pyarrow' or 'duckdb'."
-    )
-    if isinstance(root.filesystem, MemoryFileSystem):
-        raise InvalidArgumentError(message)
-    try:
-        pickle.dumps(root.filesystem)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise InvalidArgumentError(message) from error

@@ -43,7 +43,7 @@ class FrameGate:
     """Spark's functions on columns, for the kind of session."""
 
     expectations: Sequence[Expectation]
-    transaction: Transaction
+    transaction: Transaction | None
     _kept: DataFrame | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:

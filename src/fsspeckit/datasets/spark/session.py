@@ -31,6 +31,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 import pyspark
+from fsspec.implementations.memory import MemoryFileSystem
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -43,6 +44,7 @@ from fsspeckit.errors import (
     ConcurrentModificationError,
     EngineNotInstalledError,
     FsspeckitError,
+    InvalidArgumentError,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ __all__ = [
     "Mailbox",
     "arrow_schema",
     "carrying_errors",
+    "check_shared",
     "deserialize_error",
     "make_task",
     "messages",
@@ -381,6 +384,25 @@ def _about(phase: str, stage: OpenStage) -> str:
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session talks to a server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_shared(root: Root) -> None:
+    """Refuse a filesystem that other processes cannot see.
+
+    Raises:
+        InvalidArgumentError: Naming it.
+    """
+    message = (
+        f"{root.to_user_path(root.path)!r} is on a filesystem ({root.protocol}) that only this "
+        "process can see, but Spark works in others.\n"
+        "Hint: use a disk or an object store, or the engines 'pyarrow' or 'duckdb'."
+    )
+    if isinstance(root.filesystem, MemoryFileSystem):
+        raise InvalidArgumentError(message)
+    try:
+        pickle.dumps(root.filesystem)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise InvalidArgumentError(message) from error
 
 
 def unfit_worker(text: str) -> FsspeckitError:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage import STAGED_SUFFIX, open_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,8 +57,10 @@ __all__ = [
     "SparkSource",
     "StageBatches",
     "files_in_place",
+    "fit_batch",
     "new_path",
     "stage_part",
+    "write_batches",
 ]
 
 SPILL_WRITE_OPTIONS: Final[dict[str, Any]] = {
@@ -224,6 +226,18 @@ def stage_part(
     message names is used.
     """
     path = new_path(directory, "source")
+    sizes, size = write_batches(lambda: root.filesystem.open(path, "wb"), schema, batches)
+    return Part(root, path, tuple(sizes), bytes=size) if sizes else None
+
+
+def write_batches(
+    open_file: Callable[[], IO[bytes]], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> tuple[list[int], int]:
+    """Write rows into a new file; it is not opened if there are none.
+
+    Returns:
+        The rows of each row group, and the bytes of all rows before compression.
+    """
     sizes: list[int] = []
     size = 0
     with ExitStack() as stack:
@@ -233,7 +247,7 @@ def stage_part(
         written: Task[None] | None = None
         for table in regroup_batches(schema, batches, _MAX_GROUP_ROWS, _MAX_GROUP_BYTES):
             if writer is None:
-                handle = stack.enter_context(root.filesystem.open(path, "wb"))
+                handle = stack.enter_context(open_file())
                 writer = pq.ParquetWriter(handle, table.schema, **SPILL_WRITE_OPTIONS)
                 stack.callback(writer.close)
                 stack.enter_context(beside)  # waited for before the writer is closed
@@ -244,7 +258,7 @@ def stage_part(
             size += table.nbytes
         if written is not None:
             written.result()
-    return Part(root, path, tuple(sizes), bytes=size) if sizes else None
+    return sizes, size
 
 
 @dataclass(frozen=True)
@@ -266,15 +280,25 @@ class StageBatches:
             yield _partition_number(), part
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            cast_array(column, field.type)
-            for column, field in zip(batch.columns, self.frame, strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=self.frame)
-        if self.schema is not self.frame:
-            check_same_columns(table.column_names, self.schema.names, "schema")
-        fitted = conform_table(table, self.schema).combine_chunks()
-        return next(iter(fitted.to_batches()), pa.RecordBatch.from_pylist([], self.schema))
+        return fit_batch(batch, self.frame, self.schema)
+
+
+def fit_batch(batch: pa.RecordBatch, frame: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch that a task gets from Spark with the columns and types of a schema.
+
+    Args:
+        batch: The rows; instants may be in the time zone of the session.
+        frame: Spark's columns in Arrow, instants in UTC.
+        schema: What the columns are to be.
+    """
+    arrays = [
+        cast_array(column, field.type) for column, field in zip(batch.columns, frame, strict=True)
+    ]
+    table = pa.Table.from_arrays(arrays, schema=frame)
+    if schema is not frame:
+        check_same_columns(table.column_names, schema.names, "schema")
+    fitted = conform_table(table, schema).combine_chunks()
+    return next(iter(fitted.to_batches()), pa.RecordBatch.from_pylist([], schema))
 
 
 def _partition_number() -> int:
