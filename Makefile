@@ -27,7 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt scripts/setup.sh
 java:
 	@bash scripts/java.sh
 
-demo: setup ## Show what it does, on a generated dataset
+demo: setup ## Let a stream merge a day of orders, kill it, and compare the result with a model
 	@$(PYTHON) examples/demo.py
 
 test: setup ## Run every test, with branch coverage and its floors

@@ -1,1 +1,1 @@
-"""The parts of the demo: a shop's orders, a child process to kill, the screen, and a picture."""
+"""The parts of the demo: a shop and its day, a driver to kill, the screen, and a picture."""

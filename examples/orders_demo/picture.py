@@ -11,30 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from fsspeckit.core.planning import MergePlan
+    from orders_demo.driver import Batch
 
 _LOOKS = {
-    "partition": ("#dfe5ec", "untouched: another partition"),
-    "statistics": ("#b9cbe0", "untouched: statistics"),
-    "bloom": ("#7fa8d1", "untouched: bloom filter"),
-    "key scan": ("#4477aa", "untouched: keys read, none found"),
-    "unchanged": ("#9a8fb5", "untouched: no value changed"),
+    "untouched": ("#b9cbe0", "untouched"),
     "rewritten": ("#e8762c", "rewritten"),
     "new": ("#2f9e5b", "new"),
+    "removed": ("#8a1c1c", "removed: its last row was deleted"),
 }
+_RED = "#c0392b"
 _LEFT, _TOP, _RIGHT = 190, 92, 24
-_WIDTH, _HEIGHT, _PITCH, _DAY_GAP, _ROW = 7, 30, 8, 5, 70
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One file in one batch."""
-
-    kind: str
-    """``rewritten``, ``new``, or why it was left alone."""
-
-    tooltip: str
-    """What a reader sees who points at it."""
+_WIDTH, _HEIGHT, _PITCH, _DAY_GAP, _ROW = 7, 26, 8, 5, 58
 
 
 @dataclass(frozen=True)
@@ -44,8 +31,11 @@ class Row:
     title: str
     subtitle: str
     note: str
-    cells: Mapping[tuple[str, int], Cell]
-    """By slot: the day, and the number of the file within that day."""
+    cells: Mapping[tuple[str, int], str]
+    """What happened to the file of each slot: the day, and the number of the file within it."""
+
+    killed: str = ""
+    """What a red line below it says."""
 
 
 @dataclass
@@ -54,46 +44,45 @@ class Picture:
 
     rows: list[Row] = field(default_factory=list)
     _slots: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of the files that are there."""
+
+    _used: list[tuple[str, int]] = field(default_factory=list)
 
     def start(self, files: Iterable[str]) -> None:
         """Give each file that is there a slot."""
-        for file in files:
+        for file in sorted(files):
             self._place(file)
 
-    def add(
-        self,
-        title: str,
-        note: str,
-        plan: MergePlan,
-        renamed: Mapping[str, str],
-        added: Iterable[str],
-    ) -> None:
+    def add(self, batch: Batch, note: str, killed: str = "") -> None:
         """Add the row of a batch.
 
         Args:
-            title: What the batch is called.
-            note: What it did, in a few words.
-            plan: What was planned for each file.
-            renamed: The rewritten files: old name to new name.
-            added: The new files that replace none.
+            batch: What it did.
+            note: The same in a few words.
+            killed: What happened after it, if something did.
         """
         cells = {}
-        for file in plan.files:
-            pruned = file.evidence.kind if file.decision == "pruned" else "unchanged"
-            kind = "rewritten" if file.path in renamed else pruned
-            tooltip = f"{_short(file.path)}: {kind} ({file.evidence}), {file.rows:,} rows"
-            cells[self._slots[file.path]] = Cell(kind, tooltip)
-        for old, new in renamed.items():
-            self._slots[new] = self._slots[old]
-        for path in sorted(added):
-            cells[self._place(path)] = Cell("new", f"{_short(path)}: new")
-        self.rows.append(Row(title, f"by {', '.join(plan.key_columns)}", note, cells))
+        files = {} if batch.skipped else dict(self._slots)
+        for file, slot in files.items():
+            if file in batch.renamed:
+                cells[slot] = "rewritten"
+                self._slots[batch.renamed[file]] = self._slots.pop(file)
+            elif file in batch.untouched:
+                cells[slot] = "untouched"
+            else:
+                cells[slot] = "removed"
+                del self._slots[file]
+        for file in () if batch.skipped else sorted(batch.new):
+            cells[self._place(file)] = "new"
+        again = "again" if batch.skipped else f"{batch.seconds:.1f} s"
+        self.rows.append(Row(f"Batch {batch.number}", again, note, cells, killed))
 
-    def _place(self, path: str) -> tuple[str, int]:
-        day = path.rsplit("/", 2)[-2].removeprefix("day=")
-        number = len({slot for slot in self._slots.values() if slot[0] == day})
-        self._slots[path] = (day, number)
-        return day, number
+    def _place(self, file: str) -> tuple[str, int]:
+        day = file.rsplit("/", 2)[-2].removeprefix("day=")
+        slot = (day, sum(used == day for used, _ in self._used))
+        self._used.append(slot)
+        self._slots[file] = slot
+        return slot
 
     def write(self, path: Path) -> None:
         """Write the picture as SVG."""
@@ -102,9 +91,9 @@ class Picture:
 
     def draw(self) -> str:
         """The picture as SVG."""
-        lefts = _lefts(sorted(set(self._slots.values())))
+        lefts = _lefts(sorted(self._used))
         width = max(lefts.values()) + _PITCH + _RIGHT
-        legend = _TOP + len(self.rows) * _ROW + 16
+        legend = _TOP + len(self.rows) * _ROW + 8
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {legend + 34}" '
             f'width="{width}" height="{legend + 34}" font-family="sans-serif" font-size="12">',
@@ -112,7 +101,11 @@ class Picture:
             _text(20, 30, "Which files each batch touched", "title", 'font-size="18"'),
             _text(20, 50, "One cell is one Parquet file, in the order of days.", "note"),
             *_days(lefts),
-            *(part for number, row in enumerate(self.rows) for part in _drawn(row, number, lefts)),
+            *(
+                part
+                for number, row in enumerate(self.rows)
+                for part in _drawn(row, number, lefts, width)
+            ),
             *_legend(self.rows, legend),
             "</svg>",
         ]
@@ -134,24 +127,32 @@ def _days(lefts: Mapping[tuple[str, int], int]) -> list[str]:
     return [_text(left, _TOP - 10, day[5:], "note") for day, left in firsts[::5]]
 
 
-def _drawn(row: Row, number: int, lefts: Mapping[tuple[str, int], int]) -> list[str]:
+def _drawn(row: Row, number: int, lefts: Mapping[tuple[str, int], int], width: int) -> list[str]:
     top = _TOP + number * _ROW
     cells = [
-        f'<rect class="cell {cell.kind.replace(" ", "-")}" data-batch="{number + 1}" '
-        f'x="{lefts[slot]}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" rx="1" '
-        f'fill="{_LOOKS[cell.kind][0]}"><title>{escape(cell.tooltip)}</title></rect>'
-        for slot, cell in row.cells.items()
+        f'<rect class="cell {kind}" data-row="{number}" x="{lefts[slot]}" y="{top}" '
+        f'width="{_WIDTH}" height="{_HEIGHT}" rx="1" fill="{_LOOKS[kind][0]}">'
+        f"<title>day {slot[0]}, file {slot[1] + 1}: {kind}</title></rect>"
+        for slot, kind in row.cells.items()
     ]
-    return [
+    parts = [
         _text(20, top + 13, row.title, "title"),
         _text(20, top + 28, row.subtitle, "note"),
         *cells,
-        _text(_LEFT, top + _HEIGHT + 16, row.note, "note"),
+        _text(_LEFT, top + (_HEIGHT if cells else 0) + 14, row.note, "note"),
     ]
+    if row.killed:
+        line = top + _ROW - 9
+        parts += [
+            f'<path class="killed" d="M20 {line}H{width - 20}" stroke="{_RED}" stroke-width="2"/>',
+            f'<text x="{width - 20}" y="{line - 5}" fill="{_RED}" text-anchor="end">'
+            f"{escape(row.killed)}</text>",
+        ]
+    return parts
 
 
 def _legend(rows: Iterable[Row], top: int) -> list[str]:
-    used = Counter(cell.kind for row in rows for cell in row.cells.values())
+    used = Counter(kind for row in rows for kind in row.cells.values())
     parts = []
     left = 20
     for kind, (colour, words) in _LOOKS.items():
@@ -166,7 +167,3 @@ def _legend(rows: Iterable[Row], top: int) -> list[str]:
 def _text(left: int, baseline: int, words: str, kind: str, more: str = "") -> str:
     look = 'fill="#1f2933" font-weight="bold"' if kind == "title" else 'fill="#52606d"'
     return f'<text x="{left}" y="{baseline}" {look} {more}>{escape(words)}</text>'
-
-
-def _short(path: str) -> str:
-    return "/".join(path.rsplit("/", 2)[-2:])

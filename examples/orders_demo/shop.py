@@ -1,47 +1,29 @@
-"""A shop's orders: twenty days that are there already, and what each of the next days brings.
-
-Every value follows from the number of an order: a batch of changes needs nothing from the dataset.
-"""
+"""A shop's orders: twenty days that are there already, and a day of changes that land as files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from fsspeckit.testing.landing import FIRST_MOMENT, Day, is_bad, make_day
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FIRST_DAY = date(2026, 1, 5)
 DAYS = 20
-FILES_PER_DAY = 5
+FILES_PER_DAY = 4
 FILES = DAYS * FILES_PER_DAY
 MIN_ROWS = 100 * FILES
-_GAP = 10
-"""Order ids are multiples of it; those between are free for orders that come late."""
+LANDED_FILES = 24
+"""One for each hour."""
 
-
-@dataclass(frozen=True)
-class Batch:
-    """What one day brings: new orders, and changes to older ones."""
-
-    title: str
-    summary: str
-    """What is in it, in a few words."""
-
-    key_columns: tuple[str, ...]
-    orders: pa.Table
-
-    @property
-    def updated_at(self) -> datetime:
-        """What all of its rows, and no others, have in the column of this name."""
-        instant: datetime = self.orders.column("updated_at")[0].as_py()
-        return instant
+NEW_ORDERS = 2_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +31,7 @@ class Shop:
     """Orders of a shop.
 
     Args:
-        rows: How many there are before the first batch.
+        rows: How many there are before the day.
     """
 
     rows: int
@@ -59,105 +41,102 @@ class Shop:
         """How many orders go into one file, so that each day gets the same number of files."""
         return -(-self.rows // FILES)
 
-    def land_history(self, directory: Path) -> None:
-        """Write the orders of the days before, as some other system would deliver them."""
-        per_day = self.rows_per_file * FILES_PER_DAY
-        for day in range(DAYS):
-            numbers = np.arange(day * per_day, min((day + 1) * per_day, self.rows))
-            orders = self._orders(numbers * _GAP, "paid", _evening(day))
-            pq.write_table(orders, directory / f"{_day(day)}.parquet")
-
-    def batches(self) -> list[Batch]:
-        """The batches of four days."""
-        return [self._deliveries(), self._phone_orders(), self._refunds(), self._corrections()]
-
-    def _deliveries(self) -> Batch:
-        changed = np.concatenate([self._some(97), self._some(98), self._some(0)[:1]])
-        new = self._new(20)
-        return Batch(
-            "deliveries",
-            f"{len(new):,} new orders, {len(changed) - 1:,} delivered, 1 order of the first day",
-            ("order_id",),
-            self._batch(20, new, changed, "delivered"),
-        )
-
-    def _phone_orders(self) -> Batch:
-        changed = self._some(100)
-        late = np.concatenate([self._some(52)[:20], self._some(83)[:20]]) + _GAP // 2
-        new = self._new(21)
-        return Batch(
-            "phone orders, entered late",
-            f"{len(new):,} new orders, {len(changed):,} delivered, {len(late)} of days long past",
-            ("order_id",),
-            self._batch(21, np.concatenate([new, late]), changed, "delivered"),
-        )
-
-    def _refunds(self) -> Batch:
-        """The payment provider knows no order ids, only its own random ones."""
-        changed = np.concatenate([self._some(file)[:3] for file in (20, 21, 46, 95)])
-        new = self._new(22)
-        return Batch(
-            "refunds, known by payment only",
-            f"{len(new):,} new orders, {len(changed)} refunds by random payment ids",
-            ("day", "payment_id"),
-            self._batch(22, new, changed, "refunded"),
-        )
-
-    def _corrections(self) -> Batch:
-        changed = np.concatenate([self._some(60), self._some(97)])
-        new = self._new(23)
-        return Batch(
-            "corrections",
-            f"{len(new):,} new orders, {len(changed):,} corrected",
-            ("order_id",),
-            self._batch(23, new, changed, "corrected"),
-        )
-
-    def _some(self, file: int) -> np.ndarray:
-        """The ids of every thirtieth order of a file, counted from the first file."""
-        start = self.rows_per_file * file
-        return np.arange(start, start + self.rows_per_file, 30) * _GAP
-
-    def _new(self, day: int) -> np.ndarray:
-        """The ids of the orders of a new day, enough for one file."""
-        start = self.rows_per_file * (FILES + day - DAYS)
-        return np.arange(start, start + self.rows_per_file) * _GAP
-
-    def _batch(self, day: int, new: np.ndarray, changed: np.ndarray, status: str) -> pa.Table:
-        evening = _evening(day)
-        orders = [self._orders(new, "paid", evening), self._orders(changed, status, evening)]
-        return pa.concat_tables(orders)
-
-    def _orders(self, ids: np.ndarray, status: str, updated_at: datetime) -> pa.Table:
-        """The orders of these ids."""
+    @cached_property
+    def orders(self) -> pa.Table:
+        """The orders of the days before; every value follows from the number of an order."""
+        ids = np.arange(self.rows)
         noise = _noise(ids)
-        payments = pc.binary_join_element_wise("pay_", pa.array(noise).cast("string"), "")
-        instant = pa.scalar(updated_at, pa.timestamp("us", "UTC"))
+        ages = DAYS - ids // (self.rows_per_file * FILES_PER_DAY)
+        evening = np.datetime64(FIRST_MOMENT.replace(tzinfo=None), "us") - np.timedelta64(2, "h")
+        days = evening.astype("datetime64[D]") + 1 - ages
+        customers = pa.array(noise % np.uint64(50_000)).cast("string")
+        updated = pa.array(evening + (1 - ages).astype("timedelta64[D]"), pa.timestamp("us"))
         return pa.table(
             {
                 "order_id": ids,
-                "payment_id": payments,
-                "customer": (noise % np.uint64(50_000)).astype(np.int32),
+                "customer": pc.binary_join_element_wise("customer", customers, " "),
                 "amount": (noise % np.uint64(25_000)).astype(np.float64) / 100,
-                "status": pa.repeat(status, len(ids)),
-                "updated_at": pa.repeat(instant, len(ids)),
-                "day": self._days(ids),
+                "status": pa.repeat("placed", self.rows),
+                "updated_at": pc.assume_timezone(updated, "UTC"),
+                "day": pa.array(days).cast("string"),
             }
         )
 
-    def _days(self, ids: np.ndarray) -> pa.Array:
-        """Five files of ids make a day; of the new days there is one file each."""
-        files = ids // _GAP // self.rows_per_file
-        days = np.where(files < FILES, files // FILES_PER_DAY, files - FILES + DAYS)
-        return pa.array(np.datetime64(FIRST_DAY, "D") + days)
+    @cached_property
+    def changed(self) -> list[dict[str, Any]]:
+        """The orders of before that change: many of the last day, some of older ones."""
+        last, before = FILES - FILES_PER_DAY, FILES - 2 * FILES_PER_DAY
+        many = [self._some(last + number, 100) for number in range(FILES_PER_DAY)]
+        some = [self._some(before + number, 30) for number in range(FILES_PER_DAY)]
+        old = [self._some(file, 2) for file in (FILES // 4, FILES // 2)]
+        rows: list[dict[str, Any]] = self.orders.take(
+            np.concatenate([*old, *some, *many])
+        ).to_pylist()
+        return rows
+
+    @cached_property
+    def day(self) -> Day:
+        """The day: new orders, and changes of older ones, in a file for each hour."""
+        return make_day(
+            files=LANDED_FILES, orders=NEW_ORDERS, seed=20, days=1, existing=self.changed
+        )
+
+    def _some(self, file: int, count: int) -> np.ndarray:
+        """The positions of some orders of a file, counted from the first file."""
+        first = self.rows_per_file * file
+        last = min(first + self.rows_per_file, self.rows) - 1
+        return np.unique(np.linspace(first, last, count).astype(np.int64))
+
+    def check(self, path: Path, landed: int) -> int:
+        """Compare what any reader finds with the model of so many landed files.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            RuntimeError: If there is any difference.
+        """
+        import pyarrow.dataset as ds
+
+        found = ds.dataset(path, partitioning="hive").to_table().sort_by("order_id")
+        day = self.day.first(landed)
+        rows = found.select(self.orders.column_names).cast(self.orders.schema)
+        ids = pa.array([row["order_id"] for row in [*day.landed_rows(), *self.changed]])
+        others = rows.filter(pc.invert(pc.is_in(rows["order_id"], ids)))
+        expected = self.orders.filter(pc.invert(pc.is_in(self.orders["order_id"], ids)))
+        changed = rows.filter(pc.is_in(rows["order_id"], ids)).to_pylist()
+        if changed != day.expected_rows(self.changed) or not others.equals(expected):
+            raise RuntimeError(f"{path} differs from the model of {landed} files")
+        return rows.num_rows
+
+    def check_quarantine(self, path: Path, landed: int) -> int:
+        """Compare the quarantine with the bad rows of so many landed files; return their number."""
+        import pyarrow.dataset as ds
+
+        expected = self.day.first(landed).expected_quarantine()
+        found = (
+            ds.dataset(path)
+            .to_table()
+            .sort_by([("order_id", "ascending"), ("updated_at", "ascending")])
+        )
+        if found.select(list(expected[0])).to_pylist() != expected:
+            raise RuntimeError(f"{path} differs from the bad rows of {landed} files")
+        return len(expected)
+
+    def describe(self, first: int, last: int) -> str:
+        """What some of the files of the day hold, in words."""
+        rows = Day(self.day.files[first:last]).landed_rows()
+        again = len(rows) - len({(row["order_id"], row["updated_at"]) for row in rows})
+        deletes = sum(row["operation"] == "delete" for row in rows)
+        return (
+            f"{len(rows):,} changes: {deletes:,} deletes, {again:,} that come again, "
+            f"{sum(map(is_bad, rows)):,} bad rows, and many that come late"
+        )
 
 
-def _day(number: int) -> date:
-    return FIRST_DAY + timedelta(days=number)
-
-
-def _evening(day: int) -> datetime:
-    return datetime.combine(_day(day), time(22), UTC)
+def first_day() -> str:
+    """The first of the days before."""
+    return f"{FIRST_MOMENT - timedelta(days=DAYS):%Y-%m-%d}"
 
 
 def _noise(ids: np.ndarray) -> np.ndarray:

@@ -21,10 +21,18 @@ EXAMPLES = sorted(
 
 
 OF_ENGINES = "merge_strategies.py"
+OF_SPARK = "streaming_orders.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, marks=[pytest.mark.spark] if path.name == OF_SPARK else [])
+        for path in EXAMPLES
+    ],
+    ids=lambda path: path.name,
+)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
     # What it does on Spark is a test of its own, which need not start another one.
     chosen = ["duckdb", "pyarrow"] if script.name == OF_ENGINES else []
@@ -62,3 +70,15 @@ def test_the_strategies_run_on_spark(
     monkeypatch.setattr(sys, "argv", [str(script), "spark"])
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out.count("spark ") == 3
+
+
+def test_a_night_is_applied_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = (path for path in EXAMPLES if path.name == "nightly_orders.py")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[2] for line in lines[1:4:2]] == ["committed already"] * 2
+    assert "transaction orders-nightly:20260302" in lines[4]
+    assert "transaction orders-nightly:20260303" in lines[5]
