@@ -214,7 +214,7 @@ class Lives:
 
     def _records(self) -> int:
         """The number of the last commit."""
-        return _last_number(self._job.path.with_name(f".{self._job.path.name}.fsspeckit/commits"))
+        return _last_number(control_directory(self._job.path) / "commits")
 
     def _count(self, kill: Kill) -> None:
         self.figures["kills"] += 1
@@ -231,6 +231,11 @@ class Lives:
         return self._log(len(self._processes) - 1).read_text(errors="replace")[-6000:]
 
 
+def control_directory(path: Path) -> Path:
+    """Where the control directory of a dataset is."""
+    return path.with_name(f".{path.name}.fsspeckit")
+
+
 def _last_number(directory: Path) -> int:
     """The greatest number that a file of a directory is called by, -1 if there is none."""
     names = os.listdir(directory) if directory.exists() else []
@@ -240,7 +245,7 @@ def _last_number(directory: Path) -> int:
 
 def _last_batch(path: Path) -> int:
     """The last batch that a dataset has a record of, -1 if there is none."""
-    if not path.with_name(f".{path.name}.fsspeckit").exists():
+    if not control_directory(path).exists():
         return -1
     batches = [entry.transaction for entry in fsspeckit.history(str(path))]
     return max((batch.version for batch in batches if batch is not None), default=-1)

@@ -558,7 +558,9 @@ def test_a_connect_server_merges_where_remote_says_so(
     spark_connect: SparkSession, spark_connect_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "d"
-    save(frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=spark_connect_url)
+    save(
+        frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=spark_connect_url
+    )
     gates = {"expect.short": "length(v) < 3", "onViolation": "drop"}  # a function of Spark's
     save(
         frame_of(spark_connect, (2, "B"), (3, "long")),

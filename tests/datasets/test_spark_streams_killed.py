@@ -11,7 +11,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,14 @@ pytest.importorskip("pyspark")
 
 from tests.datasets.spark_cluster import standalone_cluster
 from tests.datasets.stream_job import StreamJob
-from tests.datasets.stream_lives import SESSION, Kill, Lives, Server, random_kills
+from tests.datasets.stream_lives import (
+    SESSION,
+    Kill,
+    Lives,
+    Server,
+    control_directory,
+    random_kills,
+)
 from tests.storage.figures import write_line
 
 import fsspeckit
@@ -66,7 +73,7 @@ def test_a_day_of_a_query_that_is_killed(
     moments: list[Moment] = ["random", "record", "random", "held"]
     kills = random_kills(random, 30, moments if sink == "foreachBatch" else moments[:3])
     if not TORTURE:
-        day = make_day(files=24, orders=200, seed=7)
+        day = make_day(files=12, orders=200, seed=7)
         kills = [Kill("held", "driver"), Kill("random", "jvm")]
     settings, server = _session(tmp_path, stack, place)
     job = StreamJob(str(tmp_path / "day"), sink, settings)
@@ -111,7 +118,7 @@ def _check(job: StreamJob, day: Day) -> None:
 
 def _check_dataset(path: Path) -> list[int]:
     """Nothing is left of those who were killed; gives the batches on record, each of them once."""
-    control = path.with_name(f".{path.name}.fsspeckit")
+    control = control_directory(path)
     fsspeckit.recover(str(path))
     assert [one.name for one in control.iterdir() if one.name.startswith(UNFINISHED)] == []
     assert [file for file in (control / "incoming").rglob("*") if file.is_file()] == []
@@ -129,11 +136,11 @@ def _rows(path: Path) -> Counter[str]:
 
 def _counted(rows: list[dict[str, Any]]) -> Counter[str]:
     """How often each row is there, whatever the order of its columns."""
-    return Counter(json.dumps(row, sort_keys=True, default=_in_utc) for row in rows)
+    return Counter(json.dumps(row, sort_keys=True, default=_as_text) for row in rows)
 
 
-def _in_utc(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat()
+def _as_text(value: date) -> str:
+    return (value.astimezone(UTC) if isinstance(value, datetime) else value).isoformat()
 
 
 def _report(place: str, sink: str, figures: Counter[str]) -> None:
