@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 _TIMEOUT = 240.0
 
-Moment = Literal["random", "record", "held"]
-"""When a query is killed: at a random moment, when the record of a commit has just appeared, or
-when the sink has returned and Spark has not yet written down that the batch is done."""
+Moment = Literal["random", "quarantine", "record", "held"]
+"""When a query is killed: at a random moment; when the record of a commit has just appeared, in
+quarantine or of the rows; or when the sink has returned and Spark has not yet written down that the
+batch is done."""
 
 Victim = Literal["jvm", "driver", "both"]
 """What is killed: Java, Python, or all that belongs to them, with the workers."""
@@ -53,7 +54,8 @@ class Kill:
 def random_kills(random: Random, number: int, moments: Sequence[Moment]) -> list[Kill]:
     """As many kills of each victim and at each kind of moment, in any order."""
     victims: tuple[Victim, ...] = ("jvm", "driver", "both")
-    kills = [Kill(moments[n % len(moments)], victims[n % 3]) for n in range(number)]
+    each = [Kill(moment, victim) for moment in moments for victim in victims]
+    kills = [each[n % len(each)] for n in range(number)]
     random.shuffle(kills)
     return kills
 
@@ -149,7 +151,8 @@ class Lives:
         process = self._start(self._job)
         self._wait_in_life(process, (self._job.notes / "started").exists)
         java = self._java(process)
-        before = self._records()
+        watched = self._job.quarantine if kill.moment == "quarantine" else self._job.path
+        before = _last_record(watched)
         if kill.moment == "held":
             (self._job.notes / "hold").touch()
         for _ in arrivals:
@@ -157,10 +160,10 @@ class Lives:
         if kill.moment == "random":
             time.sleep(random.uniform(0, self._seconds))
             assert process.poll() is None, self._last_words()
-        elif kill.moment == "record":
-            self._wait_in_life(process, lambda: self._records() > before, pause=0.001)
-        else:
+        elif kill.moment == "held":
             self._wait_in_life(process, (self._job.notes / "held").exists)
+        else:
+            self._wait_in_life(process, lambda: _last_record(watched) > before, pause=0.001)
         self._kill(process, java, kill.victim)
         self._count(kill)
 
@@ -206,15 +209,13 @@ class Lives:
             # A client asks a server that is gone for minutes whether it is there again; a server
             # goes on with the query of a client that is gone.
             process.kill()
+            if victim != "driver":
+                self._server.wait()
         elif not wait_until(lambda: not (driver.is_alive() or java.is_alive()), 60):
             self.figures["hung"] += 1  # each should notice that the other is gone, and end
             java.send(signal.SIGKILL)
             process.kill()
         process.wait()
-
-    def _records(self) -> int:
-        """The number of the last commit."""
-        return _last_number(control_directory(self._job.path) / "commits")
 
     def _count(self, kill: Kill) -> None:
         self.figures["kills"] += 1
@@ -241,6 +242,11 @@ def _last_number(directory: Path) -> int:
     names = os.listdir(directory) if directory.exists() else []
     heads = [name.partition(".")[0] for name in names]
     return max((int(head) for head in heads if head.isdigit()), default=-1)
+
+
+def _last_record(path: Path) -> int:
+    """The number of the last commit into a dataset, -1 if there is none."""
+    return _last_number(control_directory(path) / "commits")
 
 
 def _last_batch(path: Path) -> int:
@@ -271,6 +277,10 @@ class Server:
     @property
     def pid(self) -> int:
         return self.started[-1][1].pid
+
+    def wait(self) -> None:
+        """Wait until a server that was killed is gone, with all its threads."""
+        self.started[-1][1].wait(60)
 
 
 SESSION = {

@@ -70,7 +70,7 @@ def test_a_day_of_a_query_that_is_killed(
 ) -> None:
     day, random = make_day(files=500, orders=4000, seed=7), Random(f"{place} {sink}")
     # Spark calls no function of ours after the commit of a format: it cannot be held there.
-    moments: list[Moment] = ["random", "record", "random", "held"]
+    moments: list[Moment] = ["random", "record", "quarantine", "held"]
     kills = random_kills(random, 30, moments if sink == "foreachBatch" else moments[:3])
     if not TORTURE:
         day = make_day(files=12, orders=200, seed=7)
