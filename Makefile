@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-pipelines minio clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-pipelines torture-streams minio clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ torture-feeds: setup ## Apply random change feeds that are killed and repeated, 
 
 torture-pipelines: setup ## Run a generated declarative pipeline, kill it, and run it again: ten minutes
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_declarative_pipelines.py
+
+torture-streams: setup ## Kill a streaming query 30 times in each of four settings, with both sinks: an hour; writes figures
+	FSSPECKIT_TORTURE=1 $(BIN)/pytest -rP -p no:randomly tests/datasets/test_spark_streams_killed.py $(ARGS)
 
 torture: setup minio ## Kill writers at every step, for minutes rather than seconds, on object stores, too
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage

@@ -87,16 +87,20 @@ class Report:
         """Add a paragraph."""
         self.lines += [text, ""]
 
-    def write(self) -> None:
-        """Write the page and print it."""
+    def render(self) -> str:
+        """Return the page."""
         module = self.module or f"bench_{self.name.replace('-', '_')}"
         command = " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
         page = [f"# {self.title}", "", self.state.line, "", self.text, ""]
         page += [*self.lines, "", _machine(command), ""]
+        return "\n".join(page)
+
+    def write(self) -> None:
+        """Write the page and print it."""
+        page = self.render()
         PAGES.mkdir(parents=True, exist_ok=True)
-        path = PAGES / f"{self.name}.md"
-        path.write_text("\n".join(page))
-        print("\n".join(page))
+        (PAGES / f"{self.name}.md").write_text(page)
+        print(page)
 
 
 def _machine(command: str) -> str:

@@ -174,8 +174,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Spark Connect server, started once for the whole run."""
+def spark_connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Spark Connect server, started once for the whole run."""
     from tests.datasets.spark_cluster import connect_server
 
     with connect_server(tmp_path_factory.mktemp("connect")) as url:
@@ -183,10 +183,10 @@ def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark_connect(connect_url: str) -> Iterator[SparkSession]:
+def spark_connect(spark_connect_url: str) -> Iterator[SparkSession]:
     """A session of the Spark Connect server."""
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    session: Any = ConnectSession.builder.remote(connect_url).create()
+    session: Any = ConnectSession.builder.remote(spark_connect_url).create()
     yield session
     session.stop()

@@ -58,14 +58,14 @@ class OverLimitError(WorkerError):
 class Process:
     """A worker of one system, in the environment of that system."""
 
-    def __init__(self, entry: Entry, log: Path) -> None:
+    def __init__(self, entry: Entry, log: Path, module: str = "worker") -> None:
         python = environment_of(entry.environment) / "bin" / "python"
         if not python.exists():
             raise WorkerError(f"there is no {entry.environment}")
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
         self._process = subprocess.Popen(
-            [str(python), "-W", "ignore", "-m", "benchmarks.peers.worker", entry.name],
+            [str(python), "-W", "ignore", "-m", f"benchmarks.peers.{module}", entry.name],
             cwd=ROOT,
             # The code of this checkout, whichever one is installed in the environment.
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

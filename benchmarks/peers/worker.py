@@ -15,7 +15,7 @@ import traceback
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import pyarrow as pa
 
@@ -137,15 +137,31 @@ def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def main(name: str) -> None:
     """Answer each line of standard input with a line of standard output."""
-    out = _answers()
+    out = answers()
     entry = ENTRIES[name]
-    worker = SparkWorker(entry) if entry.jvm else Worker(entry)
+    serve(SparkWorker(entry) if entry.jvm else Worker(entry), out)
+
+
+class Runs(Protocol):
+    """Whoever runs tasks."""
+
+    def run(self, task: Task) -> dict[str, Any]:
+        """Do one task, by its name."""
+        ...
+
+    def close(self) -> None:
+        """Called after the last task."""
+        ...
+
+
+def serve(worker: Runs, out: TextIO) -> None:
+    """Answer each line of standard input, until there is none."""
     for line in sys.stdin:
         print(json.dumps(_answer(worker, json.loads(line))), file=out, flush=True)
     worker.close()
 
 
-def _answer(worker: Worker, task: Task) -> dict[str, Any]:
+def _answer(worker: Runs, task: Task) -> dict[str, Any]:
     try:
         return worker.run(task)
     except Exception as error:  # whatever a peer raises is its result
@@ -154,7 +170,7 @@ def _answer(worker: Worker, task: Task) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {first}"}
 
 
-def _answers() -> TextIO:
+def answers() -> TextIO:
     """Standard output for answers alone: what libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

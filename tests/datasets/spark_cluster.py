@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _HOME = Path(pyspark.__file__).parent
 _PATIENCE = 300.0
@@ -76,8 +76,17 @@ def wait_for(directory: Path, name: str, process: subprocess.Popen[bytes], text:
 @contextmanager
 def connect_server(directory: Path) -> Iterator[str]:
     """A Spark Connect server in local mode; gives its URL."""
+    with connect_process(directory, {}) as (url, _):
+        yield url
+
+
+@contextmanager
+def connect_process(
+    directory: Path, settings: Mapping[str, str], name: str = "connect"
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A Spark Connect server with some settings of its own; gives its URL and its process."""
     port = free_port()
-    settings = {
+    every = {
         "spark.master": "local[2]",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": port,
@@ -87,19 +96,20 @@ def connect_server(directory: Path) -> Iterator[str]:
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": directory / "warehouse",
         "spark.log.level": "INFO",
+        **settings,
     }
-    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    options = [part for key, value in every.items() for part in ("--conf", f"{key}={value}")]
     with running(
         directory,
-        "connect",
+        name,
         "org.apache.spark.deploy.SparkSubmit",
         "--class",
         "org.apache.spark.sql.connect.service.SparkConnectServer",
         *options,
         "spark-internal",
     ) as process:
-        wait_for(directory, "connect", process, "Spark Connect server started")
-        yield f"sc://{LOOPBACK}:{port}"
+        wait_for(directory, name, process, "Spark Connect server started")
+        yield f"sc://{LOOPBACK}:{port}", process
 
 
 @dataclass
@@ -167,14 +177,25 @@ def lose_power(machines: Sequence[int], process: int) -> None:
         machines: The ids of processes.
         process: The id of a process below one of them.
     """
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=True)
-    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
-    parents = {pid: parent for pid, parent in pairs if pid != 0}
+    parents = _parents()
     while process not in machines:
         process = parents[process]
-    lost = [process]
-    for one in lost:
-        lost += [pid for pid, parent in parents.items() if parent == one]
-    for one in lost:
+    for one in [process, *processes_below(process, parents)]:
         with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
+
+
+def processes_below(process: int, parents: Mapping[int, int] | None = None) -> list[int]:
+    """The ids of all processes that descend from one."""
+    parents = parents or _parents()
+    found = [process]
+    for one in found:
+        found += [pid for pid, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def _parents() -> dict[int, int]:
+    """The id of the parent of every process."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    return {pid: parent for pid, parent in pairs if pid != 0}

@@ -145,17 +145,17 @@ def _land(day: Day, directory: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_generated_project_runs(tmp_path: Path, connect_url: str) -> None:
+def test_a_generated_project_runs(tmp_path: Path, spark_connect_url: str) -> None:
     """On a server that is there already, which saves half of the time."""
     project = Project(tmp_path / "my project", files_per_batch=6)
     landed = _examples(project)
-    project.run("--remote", connect_url)
+    project.run("--remote", spark_connect_url)
     project.check(landed)
     assert [row["order_id"] for row in applied_rows(landed)] == [1, 3, 5]  # as its README says
     assert [row["order_id"] for row in bad_rows(landed)] == [4]
     day = make_day(files=8, orders=60, seed=20, existing=[{**landed[0], "order_id": 99}])
     _land(day, project.landing)
-    project.run("--remote", connect_url)
+    project.run("--remote", spark_connect_url)
     project.check([*landed, *day.landed_rows()])
     assert project.commits() == 3
 

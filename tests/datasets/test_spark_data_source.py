@@ -581,16 +581,18 @@ def test_a_wrong_option_raises_where_the_query_starts(
 
 @pytest.mark.spark
 def test_a_connect_server_merges_where_remote_says_so(
-    spark_connect: SparkSession, connect_url: str, tmp_path: Path
+    spark_connect: SparkSession, spark_connect_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "d"
-    save(frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=connect_url)
+    save(
+        frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=spark_connect_url
+    )
     gates = {"expect.short": "length(v) < 3", "onViolation": "drop"}  # a function of Spark's
     save(
         frame_of(spark_connect, (2, "B"), (3, "long")),
         path,
         keyColumns="id",
-        remote=connect_url,
+        remote=spark_connect_url,
         **gates,
     )
     assert rows_of(path) == [(1, "a"), (2, "B")]

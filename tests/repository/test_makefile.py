@@ -44,6 +44,7 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("demo", ["scripts/java.sh", "examples/demo.py"]),
         ("torture-feeds", ["scripts/java.sh", "sequences_of_feeds or four_jobs", "test_duckdb.py"]),
         ("torture-pipelines", ["scripts/java.sh", "test_declarative_pipelines.py"]),
+        ("torture-streams", ["scripts/java.sh", "TORTURE=1", "test_spark_streams_killed.py"]),
         ("torture", ["scripts.minio", "pytest tests/storage", "moto or minio"]),
     ],
 )

@@ -62,3 +62,19 @@ def write_page(page: Path, *, long: bool) -> None:
     before, after = text.split(_BEGIN)[0], text.split(_END)[1]
     table = "\n".join(rows)
     page.write_text(f"{before}{_BEGIN}\n{_FORMS[long]}\n\n{table}\n{_END}{after}")
+
+
+def write_line(page: Path, name: str, line: tuple[str, ...]) -> None:
+    """Put a line into the table of this name, in place of the one that begins in the same way."""
+    text = page.read_text()
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, rest = text.split(begin)
+    table, after = rest.split(end)
+    lines = table.splitlines()
+    new = "| " + " | ".join(line) + " |"
+    old = [number for number, one in enumerate(lines) if one.startswith(f"| {line[0]} |")]
+    if old:
+        lines[old[0]] = new
+    else:
+        lines.append(new)
+    page.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
