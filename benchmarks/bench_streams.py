@@ -123,7 +123,7 @@ class Both:
         return [all_ - direct for all_, direct in zip(whole, self.direct_seconds, strict=True)]
 
 
-def _against_merge(report: Report, place: Path, batches: int, table: dict[str, int]) -> None:
+def _against_merge(report: Report, place: Path, batches: int, table: dict[str, Any]) -> None:
     spark = local_session("streams", {"spark.sql.streaming.numRecentProgressUpdates": "10000"})
     # A merge has no tombstones: a late change after a deletion would bring the row back.
     shares = Shares(late_after_delete=0)
@@ -244,7 +244,7 @@ class Peers:
         return feed.difference(pq.read_table(out))
 
 
-def _against_peers(report: Report, scratch: Path, batches: int, table: dict[str, int]) -> None:
+def _against_peers(report: Report, scratch: Path, batches: int, table: dict[str, Any]) -> None:
     feed = Feed(**table)
     with Peers(scratch) as peers:
         peers.run("warm-up", Feed(**table), min(batches, 5))

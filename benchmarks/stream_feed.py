@@ -112,7 +112,7 @@ class Feed:
         # Half of them are there twice, the others beside an older one of the same key.
         again = [{**events[n], "seq": events[n]["seq"] - k % 2} for k, n in enumerate(doubled)]
         batch = [*events, *again, *late]
-        self._random.shuffle(batch)  # type: ignore[arg-type]
+        self._random.shuffle(batch)
         self._apply(batch)
         self._recent = [*self._recent, inserted][-_RECENT_BATCHES:]
         self._number += 1

@@ -144,8 +144,10 @@ def _as_text(value: date) -> str:
 
 
 def _report(place: str, sink: str, figures: Counter[str]) -> None:
-    names = ("files", "batches", "kills", "jvm", "driver", "both")
-    names = (*names, "before the checkpoint", "between the commits", "hung")
+    names = [
+        *("files", "batches", "kills", "jvm", "driver", "both"),
+        *("before the checkpoint", "between the commits", "hung"),
+    ]
     line = (f"{place}, {sink}", *(f"{figures[name]:,}" for name in names))
     sys.stdout.write(" | ".join(line) + "\n")
     if TORTURE:
