@@ -104,7 +104,7 @@ def pages_that_run() -> Iterator[Any]:
             yield pytest.param(name, marks=[pytest.mark.spark, pytest.mark.slow][: 2 * uses_spark])
 
 
-@pytest.mark.parametrize("name", pages_that_run())
+@pytest.mark.parametrize("name", list(pages_that_run()))
 def test_blocks_run(
     name: str,
     tmp_path: Path,
