@@ -28,6 +28,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.LostFileError, RuntimeError),
     (errors.CorruptRecordError, RuntimeError),
     (errors.EngineNotInstalledError, ImportError),
+    (errors.ExpectationError, ValueError),
 ]
 
 

@@ -33,17 +33,13 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    directory: Path,
-    name: str,
-    *arguments: str,
-    host: str = LOOPBACK,
-    python: str = sys.executable,
+    directory: Path, name: str, *arguments: str, host: str = LOOPBACK
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process of Spark, which writes into a log file of the directory and is ended at the end."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
-        "PYSPARK_PYTHON": python,
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": host,
         "SPARK_WORKER_DIR": str(directory / f"{name}-work"),
         "SPARK_LOCAL_DIRS": str(directory / f"{name}-local"),
@@ -78,8 +74,8 @@ def wait_for(directory: Path, name: str, process: subprocess.Popen[bytes], text:
 
 
 @contextmanager
-def connect_server(directory: Path, python: str = sys.executable) -> Iterator[str]:
-    """A Spark Connect server in local mode, and the Python that it starts; gives its URL."""
+def connect_server(directory: Path) -> Iterator[str]:
+    """A Spark Connect server in local mode; gives its URL."""
     port = free_port()
     settings = {
         "spark.master": "local[2]",
@@ -101,7 +97,6 @@ def connect_server(directory: Path, python: str = sys.executable) -> Iterator[st
         "org.apache.spark.sql.connect.service.SparkConnectServer",
         *options,
         "spark-internal",
-        python=python,
     ) as process:
         wait_for(directory, "connect", process, "Spark Connect server started")
         yield f"sc://{LOOPBACK}:{port}"

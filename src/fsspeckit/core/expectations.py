@@ -140,9 +140,9 @@ def check_columns_are_free(names: Sequence[str]) -> None:
     Raises:
         InvalidArgumentError: Naming the columns.
     """
-    if taken := [name for name in names if name in QUARANTINE_COLUMNS.names]:
+    if existing := [name for name in names if name in QUARANTINE_COLUMNS.names]:
         raise InvalidArgumentError(
-            f"the source has the columns {taken!r}, which rows in quarantine get.\n"
+            f"the source has the columns {existing!r}, which rows in quarantine get.\n"
             "Hint: rename them in the source, or drop them.",
             argument="quarantine",
         )

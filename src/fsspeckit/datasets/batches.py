@@ -273,7 +273,7 @@ def commit_batch(
             with the columns of the quarantine; raises ExpectationError to refuse the batch.
         transaction: Which batch of which application it is. If it has a run, as the batches of a
             stream, only the last batch can be repeated: an older one is an error. None for rows
-            that are no batch of anything, which are applied whenever this is called.
+            that are not a batch of anything, which are applied whenever this is called.
 
     Raises:
         ExpectationError: If a row must not be as it is; nothing was changed.
@@ -478,8 +478,7 @@ class _ArrowGate:
     def _any(self, violated: NDArray[np.bool_], action: str) -> NDArray[np.bool_]:
         """Return which rows violate an expectation that has an action."""
         wanted = [each.action == action for each in self.expectations]
-        found: NDArray[np.bool_] = violated[:, wanted].any(axis=1)
-        return found
+        return np.asarray(violated[:, wanted].any(axis=1))
 
     def set_apart(
         self, table: pa.Table, verdict: _Verdict, values: Mapping[str, pa.Scalar]

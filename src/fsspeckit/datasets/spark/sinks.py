@@ -11,8 +11,9 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -47,28 +48,104 @@ METRICS = "fsspeckit"
 """The name of the metrics that :meth:`Sink.observe` adds to the progress of a query."""
 
 
+_OPENING = ("filesystem", "storage_options", "control_dir", "lock_timeout", "limits")
+_OF_EVERY_SINK = ("path", "app", "expect", "on_violation", "quarantine", *_OPENING)
+_SCHEMELESS = ("path", "quarantine", "control_dir")
+
+
+@dataclass(frozen=True, eq=False)
 class Sink:
     """What all sinks share: how a batch is committed, observed and sent to a server."""
 
-    def __init__(
-        self,
-        call: BatchCall,
-        path: str | os.PathLike[str],
-        arguments: Mapping[str, Any],
-        gates: Mapping[str, Any],
-        opening: Mapping[str, Any],
-        app: str | None,
-    ) -> None:
-        is_local = opening["filesystem"] is None
-        expectations = parse_expectations(gates["expect"], gates["on_violation"])
-        quarantine = _absolute(gates["quarantine"], is_local)
-        self._target = BatchTarget(
-            _absolute(path, is_local), call, dict(arguments), expectations, quarantine
-        )
-        self._opening = _checked_opening(opening, is_local)
-        self._app = _checked_app(app)
-        self._started: StartedQueries | None = None
-        self._last_result: BatchResult | None = None
+    _call: ClassVar[BatchCall]
+
+    path: str
+    """The dataset's directory, path or URL. A relative path is made absolute when the sink is
+    created."""
+
+    _: KW_ONLY
+
+    app: str | None = None
+    """The name of the feed, if it has to survive a new checkpoint; by default the id of the
+    streaming query, which is stored in the checkpoint. With a name, a batch of a new checkpoint is
+    refused if its number is not new."""
+
+    expect: Mapping[str, Any] | None = None
+    """Quality gates: by name, a predicate as Spark SQL, or a pair of the predicate and its action.
+    A row violates an expectation if the predicate is false or NULL; rows that delete are checked
+    like any other."""
+
+    on_violation: Action = "warn"
+    """The action of expectations that do not name their own: ``"warn"`` counts the row and keeps
+    it, ``"drop"`` leaves it out, ``"fail"`` refuses the batch and with it ends the query,
+    ``"quarantine"`` appends the row to the dataset ``quarantine``."""
+
+    quarantine: str | None = None
+    """The path of that dataset; one of its own for each sink."""
+
+    partition_by: str | Sequence[str] | None = None
+    """The hive partition columns of a new dataset."""
+
+    partition_change: PartitionChange = "refuse"
+    """What to do with a row whose source row belongs to another partition: ``"refuse"`` or
+    ``"move"``."""
+
+    schema: pa.Schema | None = None
+    """The schema that the rows are converted to first."""
+
+    compression: str | None = "snappy"
+    """The codec of new files."""
+
+    max_rows_per_file: int | None = 5_000_000
+    """No new file gets more rows."""
+
+    row_group_size: int | None = 500_000
+    """No new row group gets more rows."""
+
+    bloom_columns: str | Sequence[str] | None = None
+    """The columns that get bloom filters in new files."""
+
+    key_index: bool | None = None
+    """Whether the dataset gets or loses a key index."""
+
+    max_rewrite_fraction: float | None = None
+    """Refuse to rewrite more than this share of the target's bytes."""
+
+    max_rewrite_bytes: int | None = None
+    """Refuse to rewrite files of more bytes than this."""
+
+    filesystem: Any = field(default=None, repr=False)
+    """An fsspec or pyarrow filesystem for the paths; None to find it from each path."""
+
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What fsspec needs to open the filesystem of a URL."""
+
+    control_dir: str | None = None
+    """Where staging, records and lock live, if not beside the dataset."""
+
+    lock_timeout: float = 30.0
+    """How many seconds to wait for another writer."""
+
+    limits: SparkLimits = DEFAULT_LIMITS
+    """How large the work of the driver and of each task may be."""
+
+    _state: _State = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.filesystem is None:
+            for name in _SCHEMELESS:
+                object.__setattr__(self, name, _absolute(getattr(self, name)))
+        _check_opening(self.storage_options, self.limits)
+        if self.app is not None:
+            _check_app(self.app)
+        arguments = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.init and each.name not in _OF_EVERY_SINK
+        }
+        expectations = parse_expectations(self.expect, self.on_violation)
+        target = BatchTarget(self.path, self._call, arguments, expectations, self.quarantine)
+        object.__setattr__(self, "_state", _State(target))
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch; Spark calls it.
@@ -83,9 +160,11 @@ class Sink:
         transaction = self._transaction(batch, batch_id)
         if is_worker_of_server():
             log_to_server()
-        io = SparkDatasetIO(batch.sparkSession, **self._opening)
-        with FrameGate(io.jobs.functions, self._target.expectations, transaction) as check:
-            self._last_result = commit_batch(io, self._target, batch, check, transaction)
+        opening = {name: getattr(self, name) for name in _OPENING}
+        io = SparkDatasetIO(batch.sparkSession, **opening)
+        target = self._state.target
+        with FrameGate(io.jobs.functions, target.expectations, transaction) as check:
+            self._state.last_result = commit_batch(io, target, batch, check, transaction)
 
     def _transaction(self, batch: DataFrame, batch_id: int) -> Transaction:
         if not isinstance(batch, DataFrame):
@@ -94,8 +173,8 @@ class Sink:
                 f"a {type(batch).__name__}.\n"
                 f"Hint: pass the sink itself: writeStream.foreachBatch({type(self).__name__}(...))."
             )
-        query = find_query(batch, self._started)
-        application = query if self._app is None else self._app
+        query = find_query(batch, self._state.started)
+        application = query if self.app is None else self.app
         if application is None:
             raise InvalidArgumentError(
                 f"{type(self).__name__} was called outside of a streaming query, so nothing says "
@@ -112,7 +191,7 @@ class Sink:
 
         None before the first one, and on Connect, where batches run in a process of the server.
         """
-        return self._last_result
+        return self._state.last_result
 
     def observe(self, stream: DataFrame) -> DataFrame:
         """Return the stream with metrics for the progress of its query.
@@ -132,7 +211,7 @@ class Sink:
         metrics = {"rows": sql.count(sql.lit(1))}
         if (deletes := self._deletes(sql)) is not None:
             metrics["deletes"] = sql.count_if(deletes)
-        for each in self._target.expectations:
+        for each in self._state.target.expectations:
             metrics[f"violations of {each.name}"] = sql.count_if(violated(sql, each.predicate))
         return stream.observe(METRICS, *(value.alias(name) for name, value in metrics.items()))
 
@@ -140,74 +219,32 @@ class Sink:
         """Return whether a row deletes, as a column; None if none does."""
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        # Without what opens the filesystem: it may have credentials.
-        return f"{type(self).__name__}({self._target.path!r}, app={self._app!r})"
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle so that a process without this package fails with a message that says so."""
-        parts = (type(self), self._target, self._opening, self._app)
-        payload = cloudpickle.dumps(parts)
+        arguments = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        payload = _pickled((_restore, type(self), arguments))
         call = _PickledCall(_by_value(_unpack), payload, fsspeckit.__version__)
-        return pickle.loads, (cloudpickle.dumps(call),)
-
-    @classmethod
-    def _restore(cls, target: BatchTarget, opening: Mapping[str, Any], app: str | None) -> Sink:
-        sink = cls.__new__(cls)
-        sink._target, sink._opening, sink._app = target, opening, app
-        sink._last_result = None
-        sink._started = StartedQueries.since_now()
-        return sink
+        return pickle.loads, (_pickled(call),)
 
 
+@dataclass(eq=False)
+class _State:
+    """What a sink knows beside its arguments; it is not pickled."""
+
+    target: BatchTarget
+    started: StartedQueries | None = None
+    last_result: BatchResult | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class MergeSink(Sink):
     """Merges each micro-batch of a stream into a dataset, once.
 
     An instance is the function that ``foreachBatch`` takes, on classic sessions and on Connect. A
     batch is one commit, in a transaction of the streaming query: a batch that Spark repeats,
     because the driver died before it could note in the checkpoint that the batch is done, is
-    skipped.
-
-    Args:
-        path: The dataset's directory, path or URL. A relative path is made absolute now.
-        key_columns: The key columns.
-        strategy: ``insert``, ``update``, ``upsert``, ``deduplicate`` or ``delete``, as for
-            :meth:`~fsspeckit.datasets.base.DatasetIO.merge`, which also explains the arguments that
-            are not explained here.
-        delete_when: The boolean column that is true in rows that delete their key.
-        only_newer: The column that has to be greater than in the row that is replaced.
-        order_by: Of rows of one batch with one key keep the one with the greatest value of these
-            columns.
-        duplicate_keys: What to do with a key that occurs twice in a batch.
-        null_keys: What to do with NULL in a key.
-        partition_by: The hive partition columns of a new dataset.
-        partition_change: What to do with a row whose source row belongs to another partition.
-        trust_partitions: Do not look for keys in partitions that the batch has no rows for.
-        schema: The schema that the rows are converted to first.
-        compression: The codec of new files.
-        max_rows_per_file: No new file gets more rows.
-        row_group_size: No new row group gets more rows.
-        bloom_columns: The columns that get bloom filters in new files.
-        key_index: Whether the dataset gets or loses a key index.
-        max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
-        max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
-        app: The name of the feed, if it has to survive a new checkpoint; by default the id of the
-            streaming query, which is stored in the checkpoint. With a name, a batch of a new
-            checkpoint is refused if its number is not new.
-        expect: Quality gates: by name, a predicate as Spark SQL, or a pair of the predicate and its
-            action. A row violates an expectation if the predicate is false or NULL.
-        on_violation: The action of expectations that do not name their own: ``"warn"`` counts the
-            row and keeps it, ``"drop"`` leaves it out, ``"fail"`` refuses the batch and with it
-            ends the query, ``"quarantine"`` appends the row to the dataset ``quarantine``.
-        quarantine: The path of that dataset; one of its own for each sink.
-        filesystem: An fsspec or pyarrow filesystem for the paths; None to find it from each path.
-        storage_options: What fsspec needs to open the filesystem of a URL.
-        control_dir: Where staging, records and lock live, if not beside the dataset.
-        lock_timeout: How many seconds to wait for another writer.
-        limits: How large the work of the driver and of each task may be.
-
-    Raises:
-        ValueError: If an argument is invalid.
+    skipped. Arguments are checked when the sink is created; they mean what they mean for
+    :meth:`~fsspeckit.datasets.base.DatasetIO.merge`.
 
     Examples:
         >>> sink = MergeSink("orders", "id", only_newer="updated_at")
@@ -219,126 +256,58 @@ class MergeSink(Sink):
         ... )  # doctest: +SKIP
     """
 
-    def __init__(  # noqa: PLR0913 - the arguments of ``merge``
-        self,
-        path: str | os.PathLike[str],
-        key_columns: str | Sequence[str],
-        strategy: str = "upsert",
-        *,
-        delete_when: str | None = None,
-        only_newer: str | None = None,
-        order_by: str | Sequence[str] | None = None,
-        duplicate_keys: DuplicatePolicy = "error",
-        null_keys: NullPolicy = "error",
-        partition_by: str | Sequence[str] | None = None,
-        partition_change: PartitionChange = "refuse",
-        trust_partitions: bool = False,
-        schema: pa.Schema | None = None,
-        compression: str | None = "snappy",
-        max_rows_per_file: int | None = 5_000_000,
-        row_group_size: int | None = 500_000,
-        bloom_columns: str | Sequence[str] | None = None,
-        key_index: bool | None = None,
-        max_rewrite_fraction: float | None = None,
-        max_rewrite_bytes: int | None = None,
-        app: str | None = None,
-        expect: Mapping[str, Any] | None = None,
-        on_violation: Action = "warn",
-        quarantine: str | os.PathLike[str] | None = None,
-        filesystem: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
-        control_dir: str | os.PathLike[str] | None = None,
-        lock_timeout: float = 30.0,
-        limits: SparkLimits = DEFAULT_LIMITS,
-    ) -> None:
-        if MergeStrategy.of(strategy) is MergeStrategy.FULL_MERGE:
+    _call = "merge"
+
+    key_columns: str | Sequence[str]
+    """The key columns: rows with equal keys are the same row."""
+
+    strategy: str = "upsert"
+    """``insert``, ``update``, ``upsert``, ``deduplicate`` or ``delete``."""
+
+    _: KW_ONLY
+
+    delete_when: str | None = None
+    """The boolean column that is true in rows that delete their key."""
+
+    only_newer: str | None = None
+    """The column that has to be greater than in the row that is replaced."""
+
+    order_by: str | Sequence[str] | None = None
+    """Of rows of one batch with one key keep the one with the greatest value of these columns."""
+
+    duplicate_keys: DuplicatePolicy = "error"
+    """What to do with a key that occurs twice in a batch."""
+
+    null_keys: NullPolicy = "error"
+    """What to do with NULL in a key."""
+
+    trust_partitions: bool = False
+    """Do not look for keys in partitions that the batch has no rows for."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.strategy == MergeStrategy.FULL_MERGE:
             raise InvalidArgumentError(
                 "full_merge deletes the rows that a source does not have, and a batch of a stream "
                 "is only a part of the source.\n"
                 "Hint: use upsert, with delete_when= for rows that delete.",
                 argument="strategy",
             )
-        super().__init__(
-            "merge",
-            path,
-            {
-                "key_columns": key_columns,
-                "strategy": strategy,
-                "delete_when": delete_when,
-                "only_newer": only_newer,
-                "order_by": order_by,
-                "duplicate_keys": duplicate_keys,
-                "null_keys": null_keys,
-                "partition_by": partition_by,
-                "partition_change": partition_change,
-                "trust_partitions": trust_partitions,
-                "schema": schema,
-                "compression": compression,
-                "max_rows_per_file": max_rows_per_file,
-                "row_group_size": row_group_size,
-                "bloom_columns": bloom_columns,
-                "key_index": key_index,
-                "max_rewrite_fraction": max_rewrite_fraction,
-                "max_rewrite_bytes": max_rewrite_bytes,
-            },
-            {"expect": expect, "on_violation": on_violation, "quarantine": quarantine},
-            {
-                "filesystem": filesystem,
-                "storage_options": storage_options,
-                "control_dir": control_dir,
-                "lock_timeout": lock_timeout,
-                "limits": limits,
-            },
-            app,
-        )
 
     def _deletes(self, functions: Any) -> Any:
-        column = self._target.arguments["delete_when"]
-        if column is not None:
-            quoted = column.replace("`", "``")
+        if self.delete_when is not None:
+            quoted = self.delete_when.replace("`", "``")
             return functions.col(f"`{quoted}`")
-        is_delete = self._target.arguments["strategy"] == MergeStrategy.DELETE
-        return functions.lit(True) if is_delete else None
+        return functions.lit(True) if self.strategy == MergeStrategy.DELETE else None
 
 
+@dataclass(frozen=True, eq=False)
 class ApplyChangesSink(Sink):
     """Applies each micro-batch of a change feed to a dataset, once, in whatever order changes come.
 
     An instance is the function that ``foreachBatch`` takes, as :class:`MergeSink`. The names of the
-    arguments are those of Spark's AUTO CDC; they are explained at
+    arguments are those of Spark's AUTO CDC; they mean what they mean for
     :meth:`~fsspeckit.datasets.base.DatasetIO.apply_changes`.
-
-    Args:
-        path: The dataset's directory, path or URL. A relative path is made absolute now.
-        keys: The columns that identify a row.
-        sequence_by: The column that orders the changes of a key.
-        apply_as_deletes: Which changes delete, as SQL text.
-        except_column_list: Columns of the changes that are not stored.
-        column_list: The columns that are stored, if not all.
-        stored_as_scd_type: 1 keeps the last version of each row, 2 keeps every version.
-        tombstone_retention: How long a deleted key is remembered for changes that are late.
-        partition_by: The hive partition columns of a new dataset.
-        partition_change: What to do with a row whose change belongs to another partition.
-        schema: The schema that the changes are converted to first.
-        compression: The codec of new files.
-        max_rows_per_file: No new file gets more rows.
-        row_group_size: No new row group gets more rows.
-        bloom_columns: The columns that get bloom filters in new files.
-        key_index: Whether the dataset gets or loses a key index.
-        max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
-        max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
-        app: As for :class:`MergeSink`, like all others.
-        expect: Quality gates, which check changes that delete like any other.
-        on_violation: The action of expectations that do not name their own.
-        quarantine: The dataset of rows that are set apart.
-        filesystem: An fsspec or pyarrow filesystem for the paths.
-        storage_options: What fsspec needs to open the filesystem of a URL.
-        control_dir: Where staging, records and lock live, if not beside the dataset.
-        lock_timeout: How many seconds to wait for another writer.
-        limits: How large the work of the driver and of each task may be.
-
-    Raises:
-        ValueError: If an argument is invalid.
 
     Examples:
         >>> sink = ApplyChangesSink(
@@ -347,107 +316,64 @@ class ApplyChangesSink(Sink):
         >>> stream.writeStream.foreachBatch(sink)  # doctest: +SKIP
     """
 
-    def __init__(  # noqa: PLR0913 - the arguments of ``apply_changes``
-        self,
-        path: str | os.PathLike[str],
-        keys: str | Sequence[str],
-        sequence_by: str,
-        apply_as_deletes: str | pc.Expression | None = None,
-        *,
-        except_column_list: str | Sequence[str] | None = None,
-        column_list: str | Sequence[str] | None = None,
-        stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
-        tombstone_retention: timedelta = DEFAULT_RETENTION,
-        partition_by: str | Sequence[str] | None = None,
-        partition_change: PartitionChange = "refuse",
-        schema: pa.Schema | None = None,
-        compression: str | None = "snappy",
-        max_rows_per_file: int | None = 5_000_000,
-        row_group_size: int | None = 500_000,
-        bloom_columns: str | Sequence[str] | None = None,
-        key_index: bool | None = None,
-        max_rewrite_fraction: float | None = None,
-        max_rewrite_bytes: int | None = None,
-        app: str | None = None,
-        expect: Mapping[str, Any] | None = None,
-        on_violation: Action = "warn",
-        quarantine: str | os.PathLike[str] | None = None,
-        filesystem: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
-        control_dir: str | os.PathLike[str] | None = None,
-        lock_timeout: float = 30.0,
-        limits: SparkLimits = DEFAULT_LIMITS,
-    ) -> None:
-        super().__init__(
-            "apply_changes",
-            path,
-            {
-                "keys": keys,
-                "sequence_by": sequence_by,
-                "apply_as_deletes": apply_as_deletes,
-                "except_column_list": except_column_list,
-                "column_list": column_list,
-                "stored_as_scd_type": stored_as_scd_type,
-                "tombstone_retention": tombstone_retention,
-                "partition_by": partition_by,
-                "partition_change": partition_change,
-                "schema": schema,
-                "compression": compression,
-                "max_rows_per_file": max_rows_per_file,
-                "row_group_size": row_group_size,
-                "bloom_columns": bloom_columns,
-                "key_index": key_index,
-                "max_rewrite_fraction": max_rewrite_fraction,
-                "max_rewrite_bytes": max_rewrite_bytes,
-            },
-            {"expect": expect, "on_violation": on_violation, "quarantine": quarantine},
-            {
-                "filesystem": filesystem,
-                "storage_options": storage_options,
-                "control_dir": control_dir,
-                "lock_timeout": lock_timeout,
-                "limits": limits,
-            },
-            app,
-        )
+    _call = "apply_changes"
+
+    keys: str | Sequence[str]
+    """The columns that identify a row."""
+
+    sequence_by: str
+    """The column that orders the changes of a key."""
+
+    apply_as_deletes: str | pc.Expression | None = None
+    """Which changes delete, as SQL text or a pyarrow expression."""
+
+    _: KW_ONLY
+
+    except_column_list: str | Sequence[str] | None = None
+    """Columns of the changes that are not stored."""
+
+    column_list: str | Sequence[str] | None = None
+    """The columns that are stored, if not all."""
+
+    stored_as_scd_type: Literal[1, 2, "1", "2"] = 1
+    """1 keeps the last version of each row, 2 keeps every version."""
+
+    tombstone_retention: timedelta = DEFAULT_RETENTION
+    """How long a deleted key is remembered, for changes that are late."""
 
     def _deletes(self, functions: Any) -> Any:
-        condition = self._target.arguments["apply_as_deletes"]
+        condition = self.apply_as_deletes
         return functions.expr(condition) if isinstance(condition, str) else None
 
 
 # Arguments that all sinks have
 
 
-def _absolute(path: Any, is_local: bool) -> Any:
+def _absolute(path: Any) -> Any:
     """Return a path that means the same in a process of a server, whose directory is another."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
-    if is_local and isinstance(path, str) and path and "://" not in path:
+    if isinstance(path, str) and path and "://" not in path:
         return os.path.abspath(path)
     return path
 
 
-def _checked_opening(opening: Mapping[str, Any], is_local: bool) -> dict[str, Any]:
-    options = opening["storage_options"]
-    if options is not None and not isinstance(options, Mapping):
+def _check_opening(storage_options: Any, limits: Any) -> None:
+    if not isinstance(storage_options, Mapping | None):
         raise InvalidArgumentError(
             "storage_options must be a mapping of names to values, got a "
-            f"{type(options).__name__}.",
+            f"{type(storage_options).__name__}.",
             argument="storage_options",
         )
-    if not isinstance(opening["limits"], SparkLimits):
+    if not isinstance(limits, SparkLimits):
         raise InvalidArgumentError(
-            f"limits must be SparkLimits, got {opening['limits']!r}.", argument="limits"
+            f"limits must be SparkLimits, got {limits!r}.", argument="limits"
         )
-    return {**opening, "control_dir": _absolute(opening["control_dir"], is_local)}
 
 
-def _checked_app(app: Any) -> str | None:
-    if app is None:
-        return None
+def _check_app(app: Any) -> None:
     try:
-        return Transaction(app, 0).application
+        Transaction(app, 0)
     except InvalidArgumentError:
         raise InvalidArgumentError(
             f"app must be the name of a feed, a text of printable characters, got {app!r}.\n"
@@ -457,6 +383,11 @@ def _checked_app(app: Any) -> str | None:
 
 
 # How a sink gets to a server
+
+
+def _pickled(value: Any) -> bytes:
+    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return data
 
 
 class _PickledCall:
@@ -469,7 +400,7 @@ class _PickledCall:
         return self._call
 
 
-def _by_value(function: FunctionType) -> FunctionType:
+def _by_value(function: Any) -> FunctionType:
     """Return a function that is pickled with its code, and not by its name in a module."""
     copied = FunctionType(function.__code__, {}, function.__name__)
     copied.__module__ = "__main__"
@@ -495,13 +426,20 @@ def _unpack(payload: bytes, version: str) -> Any:
                 f"the Spark Connect server has fsspeckit {fsspeckit.__version__}, and the client "
                 f"that made the sink has {version}.{hint}"
             )
-        kind, *parts = pickle.loads(payload)
+        restore, *parts = pickle.loads(payload)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"the Python of the Spark Connect server has no module {error.name!r}.{hint}",
             name=error.name,
         ) from None
-    return kind._restore(*parts)
+    return restore(*parts)
+
+
+def _restore(kind: type[Sink], arguments: dict[str, Any]) -> Sink:
+    """Create a sink again, in a process that may be one of a server."""
+    sink = kind(**arguments)
+    sink._state.started = StartedQueries.since_now()
+    return sink
 
 
 def log_to_server() -> None:
