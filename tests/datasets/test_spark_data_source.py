@@ -585,17 +585,12 @@ def test_a_connect_server_merges_where_remote_says_so(
     spark_connect: SparkSession, connect_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "d"
-    save(frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=connect_url)
+    stream(path, 0, [(1, "a"), (2, "b")])
     gates = {"expect.short": "length(v) < 3", "onViolation": "drop"}  # a function of Spark's
-    save(
-        frame_of(spark_connect, (2, "B"), (3, "long")),
-        path,
-        keyColumns="id",
-        remote=connect_url,
-        **gates,
-    )
+    frame = frame_of(spark_connect, (2, "B"), (3, "long"))
+    save(frame, path, keyColumns="id", remote=connect_url, **gates)
     assert rows_of(path) == [(1, "a"), (2, "B")]
-    assert [entry.engine for entry in fsspeckit.history(str(path))] == ["spark", "spark"]
+    assert [entry.engine for entry in fsspeckit.history(str(path))] == ["pyarrow", "spark"]
     assert incoming_of(path) == []
 
 
