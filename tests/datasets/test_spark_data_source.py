@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from datetime import timedelta
@@ -584,20 +585,25 @@ def test_a_connect_server_merges_where_remote_says_so(
     spark_connect: SparkSession, spark_connect_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "d"
-    save(
-        frame_of(spark_connect, (1, "a"), (2, "b")), path, keyColumns="id", remote=spark_connect_url
-    )
+    stream(path, 0, [(1, "a"), (2, "b")])
     gates = {"expect.short": "length(v) < 3", "onViolation": "drop"}  # a function of Spark's
-    save(
-        frame_of(spark_connect, (2, "B"), (3, "long")),
-        path,
-        keyColumns="id",
-        remote=spark_connect_url,
-        **gates,
-    )
+    frame = frame_of(spark_connect, (2, "B"), (3, "long"))
+    save(frame, path, keyColumns="id", remote=spark_connect_url, **gates)
     assert rows_of(path) == [(1, "a"), (2, "B")]
-    assert [entry.engine for entry in fsspeckit.history(str(path))] == ["spark", "spark"]
+    assert [entry.engine for entry in fsspeckit.history(str(path))] == ["pyarrow", "spark"]
     assert incoming_of(path) == []
+
+
+@pytest.mark.spark
+def test_the_server_of_a_pipeline_merges(
+    connect_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers inherit a variable that makes a session stop the server it belongs to."""
+    monkeypatch.setenv("SPARK_LOCAL_REMOTE", "1")
+    for batch in range(2):
+        stream(tmp_path / "d", batch, [(batch, "a")], keys="id", remote=spark_connect_url)
+    assert rows_of(tmp_path / "d") == [(0, "a"), (1, "a")]
+    assert os.environ["SPARK_LOCAL_REMOTE"] == "1"
 
 
 @pytest.mark.slow

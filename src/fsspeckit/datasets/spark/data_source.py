@@ -8,6 +8,7 @@ that the messages of successful tasks name: in one process, or on a Connect serv
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ __all__ = [
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
+_LOCAL_REMOTE = "SPARK_LOCAL_REMOTE"
 _UNKNOWN_TYPES = {
     "variant": "to_json(column) or a cast",
     "interval": "a number of months, days or seconds",
@@ -299,7 +301,11 @@ def _connected(url: str) -> Iterator[Any]:
     try:
         yield session
     finally:
+        # Inherited from the process that has started the server, which a session stops with it.
+        inherited = os.environ.pop(_LOCAL_REMOTE, None)
         session.stop()
+        if inherited is not None:
+            os.environ[_LOCAL_REMOTE] = inherited
 
 
 def _log_to_driver(level: str) -> None:
