@@ -596,7 +596,7 @@ def test_a_connect_server_merges_where_remote_says_so(
 
 @pytest.mark.spark
 def test_the_server_of_a_pipeline_merges(
-    connect_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_connect_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers inherit a variable that makes a session stop the server it belongs to."""
     monkeypatch.setenv("SPARK_LOCAL_REMOTE", "1")
