@@ -94,3 +94,14 @@ def test_the_error_has_names_counts_predicates_and_samples() -> None:
 def test_expectations_can_be_pickled() -> None:
     expectations = parse_expectations({"a": PREDICATE}, "fail")
     assert pickle.loads(pickle.dumps(expectations)) == expectations
+
+
+@pytest.mark.parametrize("name", ["quarantine_batch", "Quarantine_Batch"])
+def test_a_column_of_the_quarantine_is_refused_however_it_is_spelled(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=name):
+        check_columns_are_free(["id", name])
+
+
+def test_an_action_without_expectations_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="on_violation 'fail' has no use without"):
+        parse_expectations(None, "fail")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,12 +206,75 @@ class TestMergeSink:
             sink(spark.range(3), 0)
         with pytest.raises(InvalidArgumentError, match="takes the DataFrame of a micro-batch"):
             sink(pa.table({"id": [1]}), 0)
-        named = MergeSink(str(tmp_path / "orders"), "id", app="by hand")
-        for _ in range(2):
-            named(spark.range(3), 0)
-        assert [entry.transaction for entry in fsspeckit.history(tmp_path / "orders")] == [
-            Transaction("by hand", 0)
-        ]
+        with pytest.raises(InvalidArgumentError, match="outside of a streaming query"):
+            MergeSink(str(tmp_path / "orders"), "id", app="by hand")(spark.range(3), 0)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_thread_that_spark_does_not_know_is_refused(self, stream: Stream) -> None:
+        sink = MergeSink(stream.path, "id", app="feed")
+
+        def in_thread(batch: DataFrame, batch_id: int) -> None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(sink, batch, batch_id).result()
+
+        stream.land(FILES[0])
+        with pytest.raises(StreamingQueryException, match="in a thread that Spark did not start"):
+            stream.run(in_thread)
+        assert not Path(stream.path).exists()
+
+    def test_two_sinks_into_one_dataset_are_refused(self, any_stream: Stream) -> None:
+        path = any_stream.path
+        upserts, deletes = MergeSink(path, "id"), MergeSink(path, "id", "delete")
+
+        def both(batch: DataFrame, batch_id: int) -> None:
+            upserts(batch, batch_id)
+            deletes(batch, batch_id)
+
+        any_stream.land(FILES[0])
+        with pytest.raises(Exception, match=r"was applied to .* by this run already"):
+            any_stream.run(both)
+
+    def test_two_sinks_with_names_apply_both(self, stream: Stream) -> None:
+        upserts = MergeSink(stream.path, "id", app="upserts")
+        deletes = MergeSink(stream.path, "id", "delete", app="deletes")
+
+        def both(batch: DataFrame, batch_id: int) -> None:
+            upserts(batch, batch_id)
+            deletes(batch.where("id = 1").select("id"), batch_id)
+
+        stream.land(*FILES[:2])
+        stream.run(both)
+        assert stream.rows() == pairs((2, 2), (3, 2))
+
+    def test_a_checkpoint_that_is_a_batch_behind_is_warned_of(
+        self, stream: Stream, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sink = MergeSink(stream.path, "id")
+        old = stream.root / "old"
+        for number, rows in enumerate(FILES[:3]):
+            if number == 1:
+                shutil.copytree(stream.checkpoint, old)
+            if number == 2:
+                shutil.rmtree(stream.checkpoint)
+                old.rename(stream.checkpoint)
+            stream.land(rows)
+            every = stream.session.readStream.schema(stream.schema).json(str(stream.landing))
+            stream.run(sink, every)
+        assert sink.last_result is not None
+        assert sink.last_result.skipped
+        now = len(FILES[1]) + len(FILES[2])
+        assert f"with {len(FILES[1])} rows and has {now} rows now" in caplog.text
+
+    def test_a_column_that_is_never_null_in_the_first_batch_may_be_later(
+        self, stream: Stream
+    ) -> None:
+        stream.land([{"id": 1, "v": 1}])
+        first = stream.frame().selectExpr("id", "7 AS v")
+        assert not first.schema["v"].nullable
+        stream.run(MergeSink(stream.path, "id"), first)
+        stream.land([{"id": 2, "v": None}])
+        stream.run(MergeSink(stream.path, "id"))
+        assert stream.rows() == pairs((1, 7), (2, None))
 
 
 class Blocking:
@@ -359,9 +424,13 @@ class TestGates:
     def test_a_predicate_that_does_not_fit_is_named(
         self, spark: SparkSession, tmp_path: Path, predicate: str, words: str
     ) -> None:
-        sink = MergeSink(str(tmp_path / "orders"), "id", expect={"odd": predicate}, app="by hand")
-        with pytest.raises(InvalidArgumentError, match=rf"the expectation 'odd' .*{words}"):
-            sink(spark.range(3).selectExpr("id", "id AS v"), 0)
+        sink = MergeSink(str(tmp_path / "orders"), "id", expect={"odd": predicate})
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
+        try:
+            with pytest.raises(InvalidArgumentError, match=rf"the expectation 'odd' .*{words}"):
+                sink(spark.range(3).selectExpr("id", "id AS v"), 0)
+        finally:
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
         assert list(tmp_path.iterdir()) == []
 
 
@@ -508,6 +577,15 @@ def test_a_sink_can_be_pickled(sink: MergeSink, dumps: Any) -> None:
     assert again._state.target == sink._state.target
     assert again.storage_options == sink.storage_options
     assert again.last_result is None
+
+
+@pytest.mark.parametrize("path", ["file:/data/orders", "s3://bucket/orders", "dbfs:/mnt/orders"])
+def test_a_url_stays_as_it_is(path: str) -> None:
+    assert MergeSink(path, "id").path == path
+
+
+def test_a_sink_is_shown_without_credentials() -> None:
+    assert "SECRET" not in repr(MergeSink("s3://KEY:SECRET@bucket/orders", "id"))
 
 
 def test_paths_are_made_absolute(sink: MergeSink) -> None:

@@ -106,6 +106,12 @@ def parse_expectations(
         raise InvalidArgumentError.choice("on_violation", on_violation, _ACTIONS)
     given: Any = expect
     if given is None:
+        if on_violation != "warn":
+            raise InvalidArgumentError(
+                f"on_violation {on_violation!r} has no use without expectations.\n"
+                "Hint: pass expect=, or leave it out.",
+                argument="on_violation",
+            )
         return ()
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(
@@ -140,7 +146,7 @@ def check_columns_are_free(names: Sequence[str]) -> None:
     Raises:
         InvalidArgumentError: Naming the columns.
     """
-    if existing := [name for name in names if name in QUARANTINE_COLUMNS.names]:
+    if existing := [name for name in names if name.casefold() in QUARANTINE_COLUMNS.names]:
         raise InvalidArgumentError(
             f"the source has the columns {existing!r}, which rows in quarantine get.\n"
             "Hint: rename them in the source, or drop them.",

@@ -8,6 +8,7 @@ in quarantine as one that is not.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -53,6 +54,9 @@ __all__ = [
 
 BatchCall = Literal["merge", "apply_changes", "append", "overwrite"]
 _CALLS: tuple[str, ...] = get_args(BatchCall)
+
+_FILE = re.compile("^file:/+")
+_SET_APART = ("dropped", "quarantined")
 
 logger = logging.getLogger("fsspeckit")
 
@@ -113,10 +117,12 @@ class BatchTarget:
                 argument="quarantine",
                 mentions=(Argument("on_violation", ("quarantine",)),),
             )
-        one, other = (path.rstrip("/") + "/" for path in (self.path, self.quarantine))
+        paths = (self.path, self.quarantine)
+        one, other = (_FILE.sub("/", path).rstrip("/") + "/" for path in paths)
         if one.startswith(other) or other.startswith(one):
+            dataset, quarantine = map(without_credentials, paths)
             raise InvalidArgumentError(
-                f"quarantine {self.quarantine!r} and the dataset {self.path!r} must not contain "
+                f"quarantine {quarantine!r} and the dataset {dataset!r} must not contain "
                 "each other.\nHint: pass a path beside the dataset.",
                 argument="quarantine",
             )
@@ -258,11 +264,13 @@ def commit_batch(
     rows: Any,
     check: Callable[[Any], CheckedBatch] | None,
     transaction: Transaction | None,
+    *,
+    count_rows: Callable[[], int] | None = None,
 ) -> BatchResult:
     """Apply one batch, once.
 
-    A batch that is committed already is skipped, and nothing of it is evaluated. Rows in quarantine
-    are committed first. If the caller dies between both commits, the batch is repeated, and what
+    A batch that is committed already is skipped; its rows are only counted. Rows in quarantine are
+    committed first. If the caller dies between both commits, the batch is repeated, and what
     it sets apart then replaces what it set apart before.
 
     Args:
@@ -274,6 +282,8 @@ def commit_batch(
         transaction: Which batch of which application it is. If it has a run, as the batches of a
             stream, only the last batch can be repeated: an older one is an error. None for rows
             that are not a batch of anything, which are applied whenever this is called.
+        count_rows: Counts the rows, for a warning if a batch that is skipped has not as many as the
+            one that was committed under its number.
 
     Raises:
         ExpectationError: If a row must not be as it is; nothing was changed.
@@ -283,7 +293,9 @@ def commit_batch(
     started = time.monotonic()
     skipped = _find_committed(io._storage(target.path, None), transaction)
     checked = CheckedBatch(rows)
-    if skipped is None:
+    if skipped is not None:
+        _compare_rows(target, skipped, count_rows)
+    else:
         if target.expectations and check is not None:
             checked = check(rows)
         if target.quarantine is not None:
@@ -323,6 +335,30 @@ def _find_committed(storage: Storage, transaction: Transaction | None) -> Skippe
     return skipped
 
 
+def _compare_rows(
+    target: BatchTarget, skipped: Skipped, count_rows: Callable[[], int] | None
+) -> None:
+    """Warn if a batch that is skipped cannot be the one that is committed.
+
+    It is no error: a stream that joins a table, or samples, need not repeat a batch exactly.
+    """
+    facts = skipped.facts
+    if count_rows is None or facts is None or facts.source_rows is None:
+        return
+    committed = facts.source_rows + sum(facts.counts.get(name, 0) for name in _SET_APART)
+    if (now := count_rows()) != committed:
+        logger.warning(
+            "batch %s of %s into %s is skipped, because it is committed, but it was committed "
+            "with %s and has %s now. If the checkpoint is an old copy, rows are missing: start "
+            "with a new checkpoint.",
+            skipped.transaction.version,
+            skipped.transaction.application,
+            without_credentials(target.path),
+            counted(committed, "row"),
+            counted(now, "row"),
+        )
+
+
 # The quarantine
 
 
@@ -337,8 +373,8 @@ def _quarantine(
     if (skipped := _find_in_quarantine(storage, target, transaction)) is not None:
         if skipped.facts is not None and skipped.facts.strategy != purpose:
             raise InvalidArgumentError(
-                f"the quarantine {target.quarantine!r} has rows of batch {skipped.transaction} "
-                f"already, by {skipped.facts.strategy!r}.\n"
+                f"the quarantine {without_credentials(target.quarantine)!r} has rows of batch "
+                f"{skipped.transaction} already, by {skipped.facts.strategy!r}.\n"
                 "Hint: give each dataset a quarantine of its own.",
                 argument="quarantine",
             )

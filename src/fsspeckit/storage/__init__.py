@@ -68,6 +68,7 @@ from fsspeckit.storage.storage import (
     Storage,
     TombstoneLimits,
     TransactionLimits,
+    check_lock_timeout,
     open_storage,
 )
 
@@ -106,6 +107,7 @@ __all__ = [
     "WorkerStage",
     "arrow_filesystem",
     "check_data_name",
+    "check_lock_timeout",
     "check_mergeable",
     "check_readable",
     "commit",

@@ -387,6 +387,19 @@ class Storage:
         return f"Storage({self.root!r}, publish={self.publish!r})"
 
 
+def check_lock_timeout(seconds: Any) -> None:
+    """Refuse what is not a number of seconds.
+
+    Raises:
+        InvalidArgumentError: With the value.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise InvalidArgumentError(
+            f"lock_timeout must be a number of seconds, 0 or more, got {seconds!r}.",
+            argument="lock_timeout",
+        )
+
+
 def open_storage(
     path: str | os.PathLike[str],
     filesystem: Any = None,
@@ -412,12 +425,7 @@ def open_storage(
     """
     if publish not in _MODES:
         raise InvalidArgumentError.choice("publish", publish, _MODES)
-    seconds: Any = lock_timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-        raise InvalidArgumentError(
-            f"lock_timeout must be a number of seconds, 0 or more, got {lock_timeout!r}.",
-            argument="lock_timeout",
-        )
+    check_lock_timeout(lock_timeout)
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
     control, default = _find_control_directory(root, backend, control_dir)

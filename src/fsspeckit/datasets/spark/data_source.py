@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from fsspeckit.core.arrow_compat import check_storable, open_data_file
 from fsspeckit.core.conditions import Condition
@@ -30,13 +30,13 @@ from fsspeckit.datasets.batches import check_arrow, commit_batch
 from fsspeckit.datasets.pipeline import SourcePath, check_unique_names
 from fsspeckit.datasets.spark.data_source_options import DataSourceOptions
 from fsspeckit.datasets.spark.gates import FrameGate
-from fsspeckit.datasets.spark.session import arrow_schema
+from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
 from fsspeckit.datasets.spark.source import fit_batch, write_batches
 from fsspeckit.errors import FsspeckitError, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import IncomingBatch, Transaction, arrow_filesystem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import DataType
@@ -99,7 +99,7 @@ class _Writer:
     ) -> None:
         self._options = options
         self._target = options.target(overwrite=overwrite, streaming=streaming)
-        self._frame = _with_nullable(schema)
+        self._frame = all_nullable(schema)
         self._schema = storable_schema(self._frame)
         self._check()
 
@@ -139,15 +139,20 @@ class _Writer:
         _log_to_driver(self._options.log_level)
         paths = [one.path for one in written if one.path is not None]
         commit = self._commit_here if self._options.remote is None else self._commit_with_spark
+        rows = sum(one.rows for one in written)
         try:
-            commit(paths, incoming.storage.root, transaction)
+            commit(paths, incoming.storage.root, transaction, lambda: rows)
         except FileNotFoundError as error:
             incoming.check_files(paths)
             raise error
         incoming.discard()
 
     def _commit_here(
-        self, paths: Sequence[str], root: Root, transaction: Transaction | None
+        self,
+        paths: Sequence[str],
+        root: Root,
+        transaction: Transaction | None,
+        count: Callable[[], int],
     ) -> None:
         """Merge in this process."""
 
@@ -159,10 +164,16 @@ class _Writer:
             return check_arrow(rows, self._target.expectations, transaction)
 
         with self._options.open_engine() as io:
-            commit_batch(io, self._target, self._rows(paths, root), check, transaction)
+            commit_batch(
+                io, self._target, self._rows(paths, root), check, transaction, count_rows=count
+            )
 
     def _commit_with_spark(
-        self, paths: Sequence[str], root: Root, transaction: Transaction | None
+        self,
+        paths: Sequence[str],
+        root: Root,
+        transaction: Transaction | None,
+        count: Callable[[], int],
     ) -> None:
         """Merge on a Connect server; predicates are those of Spark."""
         from fsspeckit.datasets.spark import SparkDatasetIO
@@ -177,11 +188,12 @@ class _Writer:
                 lock_timeout=options.lock_timeout,
             )
             if not self._target.expectations:
-                commit_batch(io, self._target, self._rows(paths, root), None, transaction)
+                rows = self._rows(paths, root)
+                commit_batch(io, self._target, rows, None, transaction, count_rows=count)
                 return
             frame = io.jobs.map_items_to_rows(_ReadIncoming(root), list(paths), self._frame)
             with FrameGate(io.jobs.functions, self._target.expectations, transaction) as gate:
-                commit_batch(io, self._target, frame, gate, transaction)
+                commit_batch(io, self._target, frame, gate, transaction, count_rows=count)
 
     def _rows(self, paths: Sequence[str], root: Root) -> Any:
         """Return the rows as a source that need not be in memory."""
@@ -246,13 +258,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Messages, batchId: int) -> None:
         """Merge the rows of a batch, unless it is committed already."""
         written = _written(messages)
-        query = written[0].query if written else None
-        application = self._options.app or query
-        if application is None:
+        if not written:
             logger.info("batch %s has no tasks, and changes nothing", batchId)
             return
-        transaction = Transaction(application, batchId, run=query)
-        self._commit(written, transaction, self._incoming(query or application, batchId))
+        query = written[0].query
+        transaction = Transaction(self._options.app or query, batchId, run=query)
+        self._commit(written, transaction, self._incoming(query, batchId))
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Remove what the messages name; the next commit of the query removes the rest."""
@@ -330,25 +341,6 @@ def storable_schema(schema: StructType) -> pa.Schema:
     check_unique_names(found.names)
     check_storable(found)
     return found
-
-
-def _with_nullable(kind: Any) -> Any:
-    """Return a type in which everything may be NULL, as in all files that Spark writes.
-
-    Whether a column of a query may be NULL depends on how it is computed; a dataset whose first
-    rows were literals would refuse NULL for ever.
-    """
-    if isinstance(kind, StructType):
-        columns = [
-            StructField(one.name, _with_nullable(one.dataType), metadata=one.metadata)
-            for one in kind.fields
-        ]
-        return StructType(columns)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_with_nullable(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(_with_nullable(kind.keyType), _with_nullable(kind.valueType))
-    return kind
 
 
 def _check_type(name: str, kind: DataType) -> None:

@@ -7,7 +7,6 @@ Names are compared without case and underscores, because Spark passes them in lo
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fsspeckit.core.expectations import Expectation, parse_expectations
 from fsspeckit.datasets.batches import BatchTarget
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.datasets.spark.session import check_shared
+from fsspeckit.datasets.spark.session import absolute_path, check_shared
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import Transaction, open_storage
 
@@ -61,9 +60,7 @@ def _as_text(name: str, text: str) -> str:
 
 def _as_path(name: str, text: str) -> str:
     """Return a path that means the same in tasks, whose working directory is another."""
-    if "://" in _as_text(name, text):
-        return text
-    return os.path.abspath(os.path.expanduser(text))
+    return absolute_path(_as_text(name, text))
 
 
 def _as_whole(name: str, text: str) -> int:

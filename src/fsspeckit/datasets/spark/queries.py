@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["StartedQueries", "find_query"]
+__all__ = ["StartedQueries", "find_query", "find_run"]
 
 _QUERY_ID = "sql.streaming.queryId"
 """The property of a thread that Spark keeps the id in."""
+
+_RUN_ID = "spark.jobGroup.id"
+"""The property that has the id of the run: what a query runs is one group of jobs."""
 
 _SERVER_URL = "SPARK_CONNECT_LOCAL_URL"
 """What is in the environment of a process that runs functions of streams for a server."""
@@ -89,6 +92,17 @@ def find_query(batch: DataFrame, started: StartedQueries | None) -> str | None:
         return None if started is None else started.find(batch)
     query: str | None = session.sparkContext.getLocalProperty(_QUERY_ID)
     return query
+
+
+def find_run(batch: DataFrame) -> str | None:
+    """Return what the batches share that a query runs until it ends.
+
+    None on Connect, where a process runs the batches of one run.
+    """
+    if is_connect(batch.sparkSession):
+        return None
+    run: str | None = batch.sparkSession.sparkContext.getLocalProperty(_RUN_ID)
+    return run
 
 
 def _column_numbers(explain: Callable[..., object]) -> frozenset[str]:

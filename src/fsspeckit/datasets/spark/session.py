@@ -35,6 +35,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 import fsspeckit
 from fsspeckit import errors
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.spark.progress import PhaseTasks
@@ -61,6 +61,8 @@ __all__ = [
     "MESSAGE",
     "Jobs",
     "Mailbox",
+    "absolute_path",
+    "all_nullable",
     "arrow_schema",
     "carrying_errors",
     "check_shared",
@@ -69,6 +71,9 @@ __all__ = [
     "messages",
     "open_session",
 ]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""How a URL begins; a drive of Windows has one letter."""
 
 MESSAGE = "message binary"
 """The schema of what tasks return."""
@@ -384,6 +389,30 @@ def _about(phase: str, stage: OpenStage) -> str:
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session talks to a server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def absolute_path(path: str) -> str:
+    """Return a path that means the same in other processes; a URL stays as it is."""
+    return path if _SCHEME.match(path) else os.path.abspath(os.path.expanduser(path))
+
+
+def all_nullable(kind: Any) -> Any:
+    """Return a type in which everything may be NULL, as in all files that Spark writes.
+
+    Whether a column of a query may be NULL depends on how it is computed; a dataset whose first
+    rows were literals would refuse NULL for ever.
+    """
+    if isinstance(kind, StructType):
+        columns = [
+            StructField(one.name, all_nullable(one.dataType), metadata=one.metadata)
+            for one in kind.fields
+        ]
+        return StructType(columns)
+    if isinstance(kind, ArrayType):
+        return ArrayType(all_nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(all_nullable(kind.keyType), all_nullable(kind.valueType))
+    return kind
 
 
 def check_shared(root: Root) -> None:

@@ -11,6 +11,7 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -25,13 +26,18 @@ from fsspeckit.datasets.batches import BatchTarget, commit_batch
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION
 from fsspeckit.datasets.spark.gates import FrameGate, violated
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
-from fsspeckit.datasets.spark.queries import StartedQueries, find_query, is_worker_of_server
-from fsspeckit.datasets.spark.session import Jobs
+from fsspeckit.datasets.spark.queries import (
+    StartedQueries,
+    find_query,
+    find_run,
+    is_worker_of_server,
+)
+from fsspeckit.datasets.spark.session import Jobs, absolute_path, all_nullable
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import Transaction
+from fsspeckit.storage import Transaction, check_lock_timeout, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
     import pyarrow as pa
@@ -51,9 +57,11 @@ METRICS = "fsspeckit"
 _OPENING = ("filesystem", "storage_options", "control_dir", "lock_timeout", "limits")
 _OF_EVERY_SINK = ("path", "app", "expect", "on_violation", "quarantine", *_OPENING)
 _SCHEMELESS = ("path", "quarantine", "control_dir")
+_last_batches: dict[tuple[str, str, str | None], int] = {}
+"""By application, dataset and run of a query: the last batch that this process has applied."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sink:
     """What all sinks share: how a batch is committed, observed and sent to a server."""
 
@@ -114,10 +122,10 @@ class Sink:
     max_rewrite_bytes: int | None = None
     """Refuse to rewrite files of more bytes than this."""
 
-    filesystem: Any = field(default=None, repr=False)
+    filesystem: Any = None
     """An fsspec or pyarrow filesystem for the paths; None to find it from each path."""
 
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    storage_options: Mapping[str, Any] | None = None
     """What fsspec needs to open the filesystem of a URL."""
 
     control_dir: str | None = None
@@ -129,13 +137,14 @@ class Sink:
     limits: SparkLimits = DEFAULT_LIMITS
     """How large the work of the driver and of each task may be."""
 
-    _state: _State = field(init=False, repr=False)
+    _state: _State = field(init=False)
 
     def __post_init__(self) -> None:
         if self.filesystem is None:
             for name in _SCHEMELESS:
                 object.__setattr__(self, name, _absolute(getattr(self, name)))
         _check_opening(self.storage_options, self.limits)
+        check_lock_timeout(self.lock_timeout)
         if self.app is not None:
             _check_app(self.app)
         arguments = {
@@ -163,8 +172,34 @@ class Sink:
         opening = {name: getattr(self, name) for name in _OPENING}
         io = SparkDatasetIO(batch.sparkSession, **opening)
         target = self._state.target
-        with FrameGate(io.jobs.functions, target.expectations, transaction) as check:
-            self._state.last_result = commit_batch(io, target, batch, check, transaction)
+        rows = _with_nullable_columns(batch)
+        with (
+            self._applying(batch, transaction),
+            FrameGate(io.jobs.functions, target.expectations, transaction) as check,
+        ):
+            self._state.last_result = commit_batch(
+                io, target, rows, check, transaction, count_rows=rows.count
+            )
+
+    @contextmanager
+    def _applying(self, batch: DataFrame, transaction: Transaction) -> Iterator[None]:
+        """Refuse a batch that a sink of the same run has applied to this dataset.
+
+        Spark calls its function once for each batch of a run. So this is another sink, or another
+        part of the batch, and it would be skipped as if it were repeated.
+        """
+        run = (transaction.application, self.path, find_run(batch))
+        if _last_batches.get(run) == transaction.version:
+            raise InvalidArgumentError(
+                f"batch {transaction.version} of {transaction.application!r} was applied to "
+                f"{without_credentials(self.path)!r} by this run already, and is a transaction: "
+                "what another sink writes in it would be skipped.\n"
+                "Hint: give each sink a name of its own with app=, or let one sink do both: with "
+                "delete_when= a batch upserts and deletes.",
+                argument="app",
+            )
+        yield
+        _last_batches[run] = transaction.version
 
     def _transaction(self, batch: DataFrame, batch_id: int) -> Transaction:
         if not isinstance(batch, DataFrame):
@@ -174,16 +209,18 @@ class Sink:
                 f"Hint: pass the sink itself: writeStream.foreachBatch({type(self).__name__}(...))."
             )
         query = find_query(batch, self._state.started)
-        application = query if self.app is None else self.app
-        if application is None:
+        if query is None:
             raise InvalidArgumentError(
-                f"{type(self).__name__} was called outside of a streaming query, so nothing says "
-                "which batch of which feed this is.\n"
-                "Hint: pass it to writeStream.foreachBatch(), or name the feed with app=; to "
-                "apply a single data frame call fsspeckit.merge() or fsspeckit.apply_changes().",
-                argument="app",
+                f"{type(self).__name__} was called outside of a streaming query, or in a thread "
+                "that Spark did not start, so nothing says which batch of which query this is.\n"
+                "Hint: pass it to writeStream.foreachBatch(), or call it in the thread of your own "
+                "function; to apply a single data frame call fsspeckit.merge() or "
+                "fsspeckit.apply_changes(), which take a transaction=."
             )
-        return Transaction(application, batch_id, query)
+        return Transaction(query if self.app is None else self.app, batch_id, query)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({without_credentials(self.path)!r}, app={self.app!r})"
 
     @property
     def last_result(self) -> BatchResult | None:
@@ -236,7 +273,7 @@ class _State:
     last_result: BatchResult | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MergeSink(Sink):
     """Merges each micro-batch of a stream into a dataset, once.
 
@@ -301,7 +338,7 @@ class MergeSink(Sink):
         return functions.lit(True) if self.strategy == MergeStrategy.DELETE else None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ApplyChangesSink(Sink):
     """Applies each micro-batch of a change feed to a dataset, once, in whatever order changes come.
 
@@ -353,9 +390,13 @@ def _absolute(path: Any) -> Any:
     """Return a path that means the same in a process of a server, whose directory is another."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
-    if isinstance(path, str) and path and "://" not in path:
-        return os.path.abspath(path)
-    return path
+    return absolute_path(path) if isinstance(path, str) and path else path
+
+
+def _with_nullable_columns(batch: DataFrame) -> DataFrame:
+    """Return a batch that may have NULL everywhere, whatever its query computes just now."""
+    schema = all_nullable(batch.schema)
+    return batch if schema == batch.schema else batch.to(schema)
 
 
 def _check_opening(storage_options: Any, limits: Any) -> None:
