@@ -340,7 +340,7 @@ def _compare_rows(
 ) -> None:
     """Warn if a batch that is skipped cannot be the one that is committed.
 
-    It is no error: a stream that joins a table, or samples, need not repeat a batch exactly.
+    It is not an error: a stream that joins a table, or samples, need not repeat a batch exactly.
     """
     facts = skipped.facts
     if count_rows is None or facts is None or facts.source_rows is None:

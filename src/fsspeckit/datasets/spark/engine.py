@@ -86,7 +86,7 @@ from fsspeckit.datasets.spark.rewriting import (
     file_windows,
     rewriter_for,
 )
-from fsspeckit.datasets.spark.session import arrow_schema
+from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
 from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
 from fsspeckit.display import report_nothing
 from fsspeckit.errors import Argument, InvalidArgumentError
@@ -171,7 +171,7 @@ class SparkEngine:
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None, tasks: PhaseTasks
     ) -> SparkSource:
-        given = arrow_schema(frame.schema)
+        given = arrow_schema(all_nullable(frame.schema))
         check_unique_names(given.names)
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")

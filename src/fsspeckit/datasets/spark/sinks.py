@@ -32,7 +32,7 @@ from fsspeckit.datasets.spark.queries import (
     find_run,
     is_worker_of_server,
 )
-from fsspeckit.datasets.spark.session import Jobs, absolute_path, all_nullable
+from fsspeckit.datasets.spark.session import Jobs, absolute_path
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import Transaction, check_lock_timeout, without_credentials
 
@@ -172,13 +172,12 @@ class Sink:
         opening = {name: getattr(self, name) for name in _OPENING}
         io = SparkDatasetIO(batch.sparkSession, **opening)
         target = self._state.target
-        rows = _with_nullable_columns(batch)
         with (
             self._applying(batch, transaction),
             FrameGate(io.jobs.functions, target.expectations, transaction) as check,
         ):
             self._state.last_result = commit_batch(
-                io, target, rows, check, transaction, count_rows=rows.count
+                io, target, batch, check, transaction, count_rows=batch.count
             )
 
     @contextmanager
@@ -391,12 +390,6 @@ def _absolute(path: Any) -> Any:
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     return absolute_path(path) if isinstance(path, str) and path else path
-
-
-def _with_nullable_columns(batch: DataFrame) -> DataFrame:
-    """Return a batch that may have NULL everywhere, whatever its query computes just now."""
-    schema = all_nullable(batch.schema)
-    return batch if schema == batch.schema else batch.to(schema)
 
 
 def _check_opening(storage_options: Any, limits: Any) -> None:
