@@ -49,7 +49,7 @@ test-spark41: $(SPARK41)/.installed java ## Run the tests of Spark on the oldest
 	@$(SPARK41)/bin/python -c 'import pyspark; v = pyspark.__version__; print("Spark", v); assert v.startswith("4.1.")'
 	$(SPARK41)/bin/python -m pytest -W 'ignore:unclosed <socket:ResourceWarning' \
 	    tests/datasets/test_spark.py tests/datasets/test_spark_engine.py tests/datasets/test_spark_reading.py \
-	    tests/datasets/test_spark_data_source.py
+	    tests/datasets/test_spark_data_source.py tests/datasets/test_spark_sinks.py
 
 $(DUCKDB1)/.installed: REPLACED := s/^duckdb==.*/duckdb<2/
 $(SPARK41)/.installed: REPLACED := s/^pyspark==.*/pyspark<4.2/

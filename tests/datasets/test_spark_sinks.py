@@ -88,7 +88,14 @@ class Stream:
     def start(self, sink: Any, frame: DataFrame | None = None, **trigger: Any) -> Any:
         writer: Any = (self.frame() if frame is None else frame).writeStream.foreachBatch(sink)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        query = writer.trigger(**(trigger or {"availableNow": True})).start()
+        writer = writer.trigger(**(trigger or {"availableNow": True}))
+        try:
+            query = writer.start()
+        except SparkConnectException as error:
+            # A server gives a process ten seconds to start, which a busy machine may need.
+            if "failed to connect back" not in str(error):
+                raise
+            query = writer.start()
         self.queries.append(query)
         return query
 
