@@ -49,6 +49,7 @@ def main() -> None:
     arguments = parser.parse_args()
     table = {"files": 8, "rows": 5000} if arguments.quick else {}
     batches, peers = (12, 4) if arguments.quick else (arguments.batches, arguments.peer_batches)
+    feed = Feed(**table)
     report = Report(
         "streams",
         "Streams",
@@ -56,7 +57,7 @@ def main() -> None:
         "streaming query in a local Spark session. Of the rows of a batch 25 % are new, 3 % "
         "delete, 2 % are there twice or beside an older change of their key, 2 % are late; the "
         "rest are updates, half of rows that came in the last ten batches and half of rows of the "
-        "last four files. The table has 64 files of 50,000 rows.",
+        f"last four files. The table has {feed.files} files of {feed.rows:,} rows.",
     )
     with tempfile.TemporaryDirectory() as scratch:
         _against_merge(report, Path(scratch) / "merge", batches, table)

@@ -68,8 +68,8 @@ STEPS = (
     Step("spark", "bench_spark", ("--rounds", "3"), minutes=1),
     Step("streams", "bench_streams", ("--peer-batches", "20"), minutes=8),
     Step("peers", "peers", _PEERS, minutes=20),
-    Step("spark-peers", "peers", _SPARK_PEERS, minutes=13),
-    Step("spark-large", "bench_spark", ("--large", "10.5"), minutes=5),
+    Step("spark-peers", "peers", _SPARK_PEERS, minutes=16),
+    Step("spark-large", "bench_spark", ("--large", "10.5"), minutes=1.5),
 )
 """The short ones first, so that a mistake is seen early."""
 
