@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--peer-batches", type=int, default=40, help="of each peer")
     parser.add_argument("--quick", action="store_true", help="little of everything; no page")
     arguments = parser.parse_args()
-    table = {"files": 8, "rows": 5000} if arguments.quick else {}
+    table: dict[str, Any] = {"files": 8, "rows": 5000} if arguments.quick else {}
     batches, peers = (12, 4) if arguments.quick else (arguments.batches, arguments.peer_batches)
     feed = Feed(**table)
     report = Report(
