@@ -1,4 +1,4 @@
-"""The contract of an engine: ten small questions about data. Decisions are made elsewhere."""
+"""The contract of an engine: small questions about data. Decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ SourceT = TypeVar("SourceT", bound=Source)
 
 KeysT = TypeVar("KeysT", bound="SourceKeys")
 """What an engine knows of the keys of its source."""
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 PositionsT = TypeVar("PositionsT")
 """How an engine says which target rows match which source rows."""
@@ -158,6 +161,22 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         progress: Progress = report_nothing,
     ) -> SourceT:
         """Return the target rows that match, as a source with the columns of the schema."""
+        ...
+
+    def map_items(
+        self,
+        phase: str,
+        task: Callable[[ItemT], ResultT],
+        items: Sequence[tuple[ItemT, int]],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> list[ResultT]:
+        """Return what a function makes of each item, in their order.
+
+        Items are given with the bytes of data that the function reads. Function, items and results
+        are pickled, and an item may be processed twice: a function writes only files with new
+        names in the staging directory, and returns these names.
+        """
         ...
 
     def footers(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
-    from fsspeckit.datasets.engine import OpenStage
+    from fsspeckit.datasets.engine import ItemT, OpenStage, ResultT
     from fsspeckit.datasets.pipeline import MergeOptions, Progress, SourceLimits
     from fsspeckit.storage import DataFile, Root, StagedFile
 
@@ -153,6 +153,22 @@ class ArrowEngine:
         batches = (batch for table in tables for batch in table.cast(schema).to_batches())
         reader = pa.RecordBatchReader.from_batches(schema, batches)
         return open_source(reader, stage, limits=self._limits)
+
+    def map_items(
+        self,
+        phase: str,
+        task: Callable[[ItemT], ResultT],
+        items: Sequence[tuple[ItemT, int]],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> list[ResultT]:
+        """Call the function in threads, one for each core."""
+        results: list[ResultT] = []
+        with ThreadPool(min(_REWRITE_WORKERS, len(items)), f"fsspeckit-{phase}") as pool:
+            for result in pool.map(task, (item for item, _ in items)):
+                results.append(result)
+                progress(phase, len(results), len(items))
+        return results
 
     def footers(
         self,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from fsspeckit.core.keys import key_column, no_keys
 from fsspeckit.core.matching import IndexedKeys, index_keys, key_and_order_columns
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
-from fsspeckit.datasets.engine import FileMatch, Matches
+from fsspeckit.datasets.engine import FileMatch, ItemT, Matches, ResultT
 from fsspeckit.datasets.pipeline import as_paths, check_unique_names
 from fsspeckit.datasets.pyarrow import ArrowEngine
 from fsspeckit.datasets.spark.changing import (
@@ -93,7 +93,7 @@ from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -131,6 +131,16 @@ class _TaskPositions:
 
     scattered: frozenset[str] = frozenset()
     """Files whose source rows are all over the source."""
+
+
+@dataclass(frozen=True)
+class _MapItems(Generic[ItemT, ResultT]):
+    """Calls a function for each item of a task."""
+
+    function: Callable[[ItemT], ResultT]
+
+    def __call__(self, items: Sequence[ItemT]) -> Iterator[ResultT]:
+        return map(self.function, items)
 
 
 class SparkEngine:
@@ -255,6 +265,21 @@ class SparkEngine:
             key_bytes=None,
         )
         return choice.tier == "driver"
+
+    def map_items(
+        self,
+        phase: str,
+        task: Callable[[ItemT], ResultT],
+        items: Sequence[tuple[ItemT, int]],
+        stage: OpenStage,
+        progress: Progress = report_nothing,
+    ) -> list[ResultT]:
+        """Call the function in the driver for little data, else in tasks."""
+        if sum(size for _, size in items) <= self._limits.driver_max_target_bytes:
+            return self._driver.map_items(phase, task, items, stage, progress)
+        packed = pack_by_size(self._limits, items, self._jobs.tasks)
+        tasks = PhaseTasks(phase, progress)
+        return self._jobs.map_items(f"{phase} files of", stage, _MapItems(task), packed, tasks)
 
     def footers(
         self,
