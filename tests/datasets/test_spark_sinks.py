@@ -352,7 +352,7 @@ class TestOnConnect:
         sink = Blocking("fsspeckit", MergeSink(stream.path, "id"))
         with pytest.raises(SparkConnectException, match="has no module 'fsspeckit'") as caught:
             stream.start(sink)
-        assert f"-m pip install fsspeckit=={fsspeckit.__version__}" in str(caught.value)
+        assert f"with the wheel of fsspeckit {fsspeckit.__version__}" in str(caught.value)
 
 
 EXPECT: dict[str, Any] = {
@@ -619,7 +619,8 @@ def test_a_process_without_the_package_says_what_to_install_where(
     )
     text = done.stderr.decode()
     assert f"the Python of the Spark Connect server has no module '{blocked}'" in text
-    assert f"'{sys.executable} -m pip install fsspeckit=={fsspeckit.__version__}'" in text
+    assert f"'{sys.executable} -m pip install FILE'" in text
+    assert f"with the wheel of fsspeckit {fsspeckit.__version__}" in text
 
 
 def test_another_version_of_the_package_is_named(

@@ -448,9 +448,9 @@ def _unpack(payload: bytes, version: str) -> Any:
 
     hint = (
         "\nHint: the sink runs in the Python that the Spark Connect server starts. Run "
-        f"'{sys.executable} -m pip install fsspeckit=={version}' on the machine of the server, or "
-        "start the server with a PYSPARK_PYTHON that has it. What addArtifacts() sends does not "
-        "reach this process."
+        f"'{sys.executable} -m pip install FILE' on the machine of the server, with the wheel of "
+        f"fsspeckit {version} that the client has, or start the server with a PYSPARK_PYTHON that "
+        "has it. What addArtifacts() sends does not reach this process."
     )
     try:
         import fsspeckit
