@@ -192,7 +192,7 @@ class _Writer:
                 commit_batch(io, self._target, rows, None, transaction, count_rows=count)
                 return
             frame = io.jobs.map_items_to_rows(_ReadIncoming(root), list(paths), self._frame)
-            with FrameGate(io.jobs.functions, self._target.expectations, transaction) as gate:
+            with FrameGate(io.jobs, self._target.expectations, transaction) as gate:
                 commit_batch(io, self._target, frame, gate, transaction, count_rows=count)
 
     def _rows(self, paths: Sequence[str], root: Root) -> Any:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from fsspeckit.core.expectations import Action, Expectation
+    from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.storage import Transaction
 
 __all__ = ["FrameGate", "violated"]
@@ -39,12 +40,17 @@ class FrameGate:
     computes them again for every job.
     """
 
-    functions: Any
-    """Spark's functions on columns, for the kind of session."""
+    jobs: Jobs
+    """Where jobs run."""
 
     expectations: Sequence[Expectation]
     transaction: Transaction | None
     _kept: DataFrame | None = field(default=None, init=False)
+
+    @property
+    def functions(self) -> Any:
+        """Spark's functions on columns, for the kind of session."""
+        return self.jobs.functions
 
     def __enter__(self) -> Self:
         return self
@@ -94,9 +100,8 @@ class FrameGate:
             sql.array_contains(sql.col(_VIOLATED), sql.lit(one.name)) for one in self.expectations
         )
         rows = (*each, self._violates("drop") & ~is_quarantined, is_quarantined)
-        (found,) = marked.agg(
-            *(sql.count_if(one).alias(f"count_{number}") for number, one in enumerate(rows))
-        ).collect()
+        counts_of = (sql.count_if(one).alias(f"count_{number}") for number, one in enumerate(rows))
+        (found,) = self.jobs.collect_rows("count violations", marked.agg(*counts_of))
         *counts, dropped, quarantined = map(int, found)
         names = (one.name for one in self.expectations)
         return dict(zip(names, counts, strict=True)), (dropped, quarantined)
@@ -105,7 +110,8 @@ class FrameGate:
         failed = with_action(self.expectations, "fail")
         if any(violations[each.name] for each in failed):
             rows = marked.where(self._violates("fail")).drop(_VIOLATED).limit(MAX_SAMPLES)
-            samples = [row.asDict(recursive=True) for row in rows.collect()]
+            found = self.jobs.collect_rows("sample violations", rows)
+            samples = [row.asDict(recursive=True) for row in found]
             Violations(violations).check(self.expectations, samples)
 
     def _violates(self, action: Action) -> Column:

@@ -51,7 +51,7 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.spark.progress import PhaseTasks
@@ -291,6 +291,12 @@ class Jobs:
             if isinstance(message, BaseException):
                 raise message
         return found
+
+    def collect_rows(self, what: str, frame: DataFrame) -> list[Row]:
+        """Return the few rows of a frame that Spark itself computes, without our functions."""
+        self.actions += 1
+        with self._described(f"fsspeckit: {what}"):
+            return frame.collect()
 
     def _run(self, frame: DataFrame, what: str, tasks: PhaseTasks | None, known: int) -> list[Any]:
         """Run an action; in a thread of its own if somebody wants to know how its tasks go."""

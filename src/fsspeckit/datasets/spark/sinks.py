@@ -174,7 +174,7 @@ class Sink:
         target = self._state.target
         with (
             self._applying(batch, transaction),
-            FrameGate(io.jobs.functions, target.expectations, transaction) as check,
+            FrameGate(io.jobs, target.expectations, transaction) as check,
         ):
             self._state.last_result = commit_batch(
                 io, target, batch, check, transaction, count_rows=batch.count
@@ -212,8 +212,8 @@ class Sink:
             raise InvalidArgumentError(
                 f"{type(self).__name__} was called outside of a streaming query, or in a thread "
                 "that Spark did not start, so nothing says which batch of which query this is.\n"
-                "Hint: pass it to writeStream.foreachBatch(), or call it in the thread of your own "
-                "function; to apply a single data frame call fsspeckit.merge() or "
+                "Hint: pass it to foreachBatch of writeStream, or call it in the thread of your "
+                "own function; to apply a single data frame call fsspeckit.merge() or "
                 "fsspeckit.apply_changes(), which take a transaction=."
             )
         return Transaction(query if self.app is None else self.app, batch_id, query)
