@@ -30,6 +30,7 @@ from fsspeckit.storage.commit.transaction import (
     commit,
     find_transaction,
 )
+from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.reads import (
@@ -82,6 +83,7 @@ __all__ = [
     "DataFile",
     "Difference",
     "FileChanges",
+    "Findings",
     "History",
     "HistoryEntry",
     "IncomingBatch",
@@ -92,6 +94,7 @@ __all__ = [
     "Replan",
     "Retention",
     "Root",
+    "Severity",
     "Skipped",
     "Snapshot",
     "StableFiles",
@@ -104,6 +107,7 @@ __all__ = [
     "Tombstones",
     "Transaction",
     "TransactionLimits",
+    "VerifyFinding",
     "WorkerStage",
     "arrow_filesystem",
     "check_data_name",
