@@ -72,6 +72,7 @@ from fsspeckit.storage.storage import (
     check_lock_timeout,
     open_storage,
 )
+from fsspeckit.storage.verification import files_to_verify, removed_since, verify_control
 
 __all__ = [
     "DATA_SUFFIXES",
@@ -116,6 +117,7 @@ __all__ = [
     "check_readable",
     "commit",
     "create_stage",
+    "files_to_verify",
     "find_transaction",
     "history",
     "history_of",
@@ -134,9 +136,11 @@ __all__ = [
     "read_tombstones",
     "recover",
     "recover_storage",
+    "removed_since",
     "stable_files",
     "staging",
     "take_snapshot",
     "unique_basename",
+    "verify_control",
     "without_credentials",
 ]

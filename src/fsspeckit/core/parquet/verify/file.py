@@ -49,6 +49,7 @@ from fsspeckit.core.parquet.verify.indexes import (
 )
 from fsspeckit.core.parquet.verify.values import (
     Leaf,
+    check_metadata,
     decode_values,
     decoding_errors,
     leaf_values,
@@ -103,11 +104,12 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
         return VerifiedFooter()
     layout, columns = opened
     try:
-        schema = schema_of(layout)
+        check_metadata(read_footer(read, size))
+        schema_of(layout)
+        schema = schema_of(layout, with_arrow=False)
     except decoding_errors() as error:
-        findings.error(f"pyarrow does not accept its schema: {text_of(error)}.", REWRITE)
+        findings.error(f"pyarrow does not accept the footer: {text_of(error)}.", RESTORE)
         return VerifiedFooter()
-    schema = schema_of(layout, with_arrow=False)
     for column in columns:
         try:
             leaves_of(column)

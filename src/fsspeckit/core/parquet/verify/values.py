@@ -18,7 +18,6 @@ from fsspeckit.core.parquet.format.layout import MAGIC, CannotSpliceError
 from fsspeckit.core.parquet.format.thrift import (
     INT,
     Struct,
-    ThriftError,
     decode,
     drop_fields,
     encode,
@@ -138,10 +137,21 @@ def schema_of(layout: FileLayout, *, with_arrow: bool = True) -> pa.Schema:
     footer.values[3] = 0
     footer.values[4] = []
     drop_fields(footer, (7, 8, 9) if with_arrow else _KEY_VALUES_AND_LATER)
-    encoded = encode(footer)
-    data = MAGIC + encoded + len(encoded).to_bytes(4, "little") + MAGIC
-    schema = pq.read_metadata(pa.BufferReader(data)).schema.to_arrow_schema()
-    return schema if with_arrow else schema.remove_metadata()
+    return _metadata(encode(footer)).schema.to_arrow_schema().remove_metadata()
+
+
+def check_metadata(footer: bytes) -> None:
+    """Let pyarrow parse a footer; it looks at fields that this package ignores.
+
+    Raises:
+        ArrowException, OSError, ValueError: If pyarrow refuses it.
+    """
+    _metadata(footer)
+
+
+def _metadata(footer: bytes) -> pq.FileMetaData:
+    data = MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
+    return pq.read_metadata(pa.BufferReader(data))
 
 
 def _file_of(layout: FileLayout, column: Column, group: Group, data: Sequence[bytes]) -> pa.Buffer:
@@ -203,7 +213,7 @@ def _plain_chunk(chunk: Chunk, shift: int) -> Struct:
 
 def decoding_errors() -> tuple[type[BaseException], ...]:
     """The errors that damaged bytes of a column may raise."""
-    return (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, ThriftError)
+    return (pa.ArrowException, OSError, ValueError, LookupError, MemoryError, ArithmeticError)
 
 
 def text_of(error: BaseException) -> str:
