@@ -31,11 +31,16 @@ class VerifyFinding:
     column: str | None = None
     """The column, by its full name."""
 
+    @property
+    def where(self) -> str:
+        """File, row group and column, as far as it is about one."""
+        parts = [self.file] if self.file is not None else []
+        parts += [f"row group {self.row_group}"] if self.row_group is not None else []
+        parts += [f"column {self.column}"] if self.column is not None else []
+        return ", ".join(parts)
+
     def __str__(self) -> str:
-        where = [self.file] if self.file is not None else []
-        where += [f"row group {self.row_group}"] if self.row_group is not None else []
-        where += [f"column {self.column}"] if self.column is not None else []
-        place = f"{', '.join(where)}: " if where else ""
+        place = f"{self.where}: " if self.where else ""
         return f"{self.severity}: {place}{self.what} Hint: {self.hint}"
 
 

@@ -1,4 +1,4 @@
-"""Where the files of a dataset disagree: columns, types, partitions, and what readers make of it."""
+"""Where files of a dataset disagree: columns, types, partitions, and what readers make of it."""
 
 from __future__ import annotations
 
@@ -57,11 +57,14 @@ def _check_spelling(paths: Sequence[str], findings: Findings) -> None:
     for parent, names in spelled.items():
         if len(names) > 1:
             listed = " and ".join(map(repr, sorted(names)))
-            findings.file = "/".join(
-                "/".join(f"{name}={text}" for name, text in part)
-                for part in parent[:-1]
-                if isinstance(part[0], tuple)
-            ) or None
+            findings.file = (
+                "/".join(
+                    "/".join(f"{name}={text}" for name, text in part)
+                    for part in parent[:-1]
+                    if isinstance(part[0], tuple)
+                )
+                or None
+            )
             findings.warning(
                 f"the directories {listed} are the same partition for readers that decode names "
                 "and convert values, and different ones for others.",
@@ -108,7 +111,7 @@ def check_schemas(schemas: Mapping[str, pa.Schema]) -> list[VerifyFinding]:
     counts = Counter(tuple(shape.items()) for shape in kinds.values())
     if not counts:
         return []
-    usual = dict(max(counts, key=counts.__getitem__))
+    usual = dict(counts.most_common(1)[0][0])
     for path, shape in kinds.items():
         if shape != usual:
             findings.file = path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,9 +30,12 @@ class FileState:
 
     relative: str
     findings: tuple[VerifyFinding, ...] = ()
-    footer: VerifiedFooter = VerifiedFooter()
+    footer: VerifiedFooter = field(default_factory=VerifiedFooter)
     is_missing: bool = False
     """Whether it could not be opened."""
+
+    has_checksums: bool = True
+    """Whether all its pages with values have checksums."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,13 @@ class VerifyRowGroups:
         file, findings = share.pinned.file, Findings(share.pinned.relative)
         read = partial(read_range, self.root, file.path)
         try:
-            verify_row_groups(
+            has_checksums = verify_row_groups(
                 read, file.size, share.row_groups, findings, checksums=self.checksums
             )
         except OSError as error:
             return _unread(share.pinned, error)
-        return FileState(share.pinned.relative, tuple(findings.found))
+        found = tuple(findings.found)
+        return FileState(share.pinned.relative, found, has_checksums=has_checksums)
 
 
 def shares_of(pinned: PinnedFile, footer: VerifiedFooter) -> Iterator[tuple[Share, int]]:
@@ -107,6 +111,7 @@ def joined(states: Iterable[FileState]) -> dict[str, FileState]:
                 known,
                 findings=tuple(dict.fromkeys(known.findings + state.findings)),
                 is_missing=known.is_missing or state.is_missing,
+                has_checksums=known.has_checksums and state.has_checksums,
             )
         found[state.relative] = state
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -160,5 +159,3 @@ def _shown(target: Target, key: tuple[Any, ...]) -> str:
     ]
     found = [repr(python_value(value)) for value in values]
     return found[0] if len(found) == 1 else f"({', '.join(found)})"
-
-

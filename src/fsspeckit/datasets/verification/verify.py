@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.matching import wrong_index_entries
 from fsspeckit.core.planning import read_target, wrong_summaries
@@ -43,6 +41,8 @@ from fsspeckit.storage import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import Engine, OpenStage
@@ -114,7 +114,7 @@ class _Verification:
             findings += self._kept(state, found)
             findings += verify_control(self.storage)
         findings = self._still_true(state, found, findings)
-        return self._report(state, footers, keys, findings, time.perf_counter() - started)
+        return self._report(state, found, keys, findings, time.perf_counter() - started)
 
     def _map(
         self, phase: str, task: Callable[[Any], Any], items: Sequence[tuple[Any, int]]
@@ -123,9 +123,7 @@ class _Verification:
             return []
         return self.engine.map_items(phase, task, items, self.stage, self.phases.report)
 
-    def _row_groups(
-        self, state: StableFiles, footers: Mapping[str, FileState]
-    ) -> list[FileState]:
+    def _row_groups(self, state: StableFiles, footers: Mapping[str, FileState]) -> list[FileState]:
         items = [
             item
             for pinned in state.files
@@ -204,7 +202,8 @@ class _Verification:
         for path in wrong:
             findings.file = path
             findings.error(
-                "the key index has other keys than the file: merges may insert rows that are there.",
+                "the key index has other keys than the file: merges may insert rows that are there "
+                "already.",
                 "merge with key_index=False once, then with key_index=True.",
             )
         return findings.found
@@ -217,7 +216,7 @@ class _Verification:
     ) -> list[VerifyFinding]:
         """Add the findings about files, without those that others have removed or changed."""
         suspects = {path for path, file in found.items() if file.findings}
-        suspects |= {finding.file for finding in findings if finding.file in found}
+        suspects |= {one.file for one in findings if one.file is not None and one.file in found}
         if not suspects:
             return list(findings)
         later = list_snapshot(self.storage)[0].by_path
@@ -237,7 +236,7 @@ class _Verification:
     def _report(
         self,
         state: StableFiles,
-        footers: Mapping[str, FileState],
+        files: Mapping[str, FileState],
         keys: tuple[str, ...],
         findings: Sequence[VerifyFinding],
         seconds: float,
@@ -246,7 +245,7 @@ class _Verification:
             dict.fromkeys(findings),
             key=lambda one: (one.severity != "error", one.file or "", one.row_group or 0),
         )
-        known = [file.footer for file in footers.values()]
+        known = [file.footer for file in files.values()]
         return VerifyReport(
             self.storage.root.display_path,
             state.number,
@@ -256,7 +255,19 @@ class _Verification:
             sum(pinned.file.size for pinned in state.files),
             keys,
             tuple(ordered),
+            self._notes(files),
             seconds=round(seconds, 6),
+        )
+
+    def _notes(self, files: Mapping[str, FileState]) -> tuple[str, ...]:
+        if not self.checksums:
+            return ("checksums were not compared.",)
+        without = sum(not file.has_checksums for file in files.values())
+        if not without:
+            return ()
+        return (
+            f"{without:,} of {len(files):,} files have no checksums of their pages: a value that "
+            "was changed on the disk may go unnoticed if statistics and encoding still fit.",
         )
 
 

@@ -177,7 +177,9 @@ class Flaw:
     loses_rows: bool
 
 
-def check_bounds(leaf: Leaf, order: Order, claim: Claim, ends: tuple[Any, Any] | None) -> list[Flaw]:
+def check_bounds(
+    leaf: Leaf, order: Order, claim: Claim, ends: tuple[Any, Any] | None
+) -> list[Flaw]:
     """Compare the bounds of values with their least and greatest value."""
     flaws = []
     for name, data, exact, position in (

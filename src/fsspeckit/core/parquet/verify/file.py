@@ -115,7 +115,9 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
             leaves_of(column)
         except CannotSpliceError as error:
             findings.error(f"{error}, so it is not verified.", REWRITE, column=column.name)
-    groups = tuple((group.rows, sum(c.data.length for c in group.chunks)) for group in layout.groups)
+    groups = tuple(
+        (group.rows, sum(c.data.length for c in group.chunks)) for group in layout.groups
+    )
     return VerifiedFooter(layout.footer.values[3], groups, schema)
 
 
@@ -154,22 +156,28 @@ def _check_counts(layout: FileLayout, columns: Sequence[Column]) -> None:
 
 def verify_row_groups(
     read: Read, size: int, numbers: Iterable[int], findings: Findings, *, checksums: bool = True
-) -> None:
+) -> bool:
     """Verify pages, values, statistics, indexes and filters of some row groups.
 
     One column of one row group is in memory at a time.
+
+    Returns:
+        Whether all pages with values have checksums.
 
     Raises:
         OSError: What the filesystem raised.
     """
     opened = _open(read, size, findings)
     if opened is None:
-        return
+        return True
     layout, columns = opened
-    for number in numbers:
-        for column in columns:
-            check = _ColumnCheck(layout, column, number, read, findings, checksums)
-            check.run()
+    checks = (
+        _ColumnCheck(layout, column, number, read, findings, checksums)
+        for number in numbers
+        for column in columns
+    )
+    outcomes = [check.run() for check in checks]
+    return all(outcomes)
 
 
 @dataclass
@@ -187,16 +195,23 @@ class _ColumnCheck:
     def group(self) -> Group:
         return self.layout.groups[self.number]
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Verify it; returns whether all pages with values have checksums."""
         try:
             leaves = leaves_of(self.column)
         except CannotSpliceError:
-            return  # reported with the footer
+            return True  # reported with the footer
         chunks = [self.group.chunks[number] for number in self.column.numbers]
         data = [self.read(chunk.data.start, chunk.data.length) for chunk in chunks]
         parts = list(map(_LeafCheck, [self] * len(leaves), leaves, chunks, data))
-        if not all([part.check_pages() for part in parts]):
-            return
+        are_sound = [part.check_pages() for part in parts]
+        if not all(are_sound):
+            return True
+        self._check_values(parts, data)
+        pages = [page for part in parts for page in part.pages]
+        return all(page.has_checksum for page in pages if page.is_data and page.part.length)
+
+    def _check_values(self, parts: Sequence[_LeafCheck], data: Sequence[bytes]) -> None:
         try:
             values = decode_values(self.layout, self.column, self.group, data)
         except decoding_errors() as error:

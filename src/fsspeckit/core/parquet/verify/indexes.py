@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from fsspeckit.core.parquet.format.layout import CannotSpliceError
 from fsspeckit.core.parquet.format.thrift import BYTES, INT, Spec, Struct, decode
 from fsspeckit.core.parquet.verify.bounds import (
@@ -21,6 +19,8 @@ from fsspeckit.core.parquet.verify.bounds import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from fsspeckit.core.parquet.verify.values import Leaf
 
@@ -47,9 +47,7 @@ def parse_offset_index(data: bytes) -> list[PageLocation]:
         ThriftError, KeyError: If it is damaged.
     """
     found, _ = decode(data, OFFSET_INDEX)
-    return [
-        PageLocation(one.values[1], one.values[2], one.values[3]) for one in found.values[1]
-    ]
+    return [PageLocation(one.values[1], one.values[2], one.values[3]) for one in found.values[1]]
 
 
 def check_locations(
@@ -135,8 +133,8 @@ def check_column_index(
         values = values_of(number)
         for flaw in _check_page(leaf, order, index, number, values):
             yield number, flaw
-    if order is not None and (flaw := _check_order(leaf, order, index)) is not None:
-        yield None, flaw
+    if order is not None and (disorder := _check_order(leaf, order, index)) is not None:
+        yield None, disorder
 
 
 def _check_page(
@@ -146,8 +144,14 @@ def _check_page(
     if index.is_null[number] and present:
         yield Flaw(f"it is marked as all NULL, but it holds {present:,} values.", loses_rows=True)
         return
-    if index.nulls is not None and not leaf.is_repeated and index.nulls[number] != values.null_count:
-        text = f"it is said to hold {index.nulls[number]:,} NULL, but it holds {values.null_count:,}."
+    if (
+        index.nulls is not None
+        and not leaf.is_repeated
+        and index.nulls[number] != values.null_count
+    ):
+        text = (
+            f"it is said to hold {index.nulls[number]:,} NULL, but it holds {values.null_count:,}."
+        )
         yield Flaw(text, loses_rows=True)
     if order is not None and present:
         claim = Claim(index.low[number], index.high[number], False, False)

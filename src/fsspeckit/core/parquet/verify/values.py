@@ -146,7 +146,14 @@ def check_metadata(footer: bytes) -> None:
     Raises:
         ArrowException, OSError, ValueError: If pyarrow refuses it.
     """
-    _metadata(footer)
+    metadata = _metadata(footer)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in range(group.num_columns):
+            group.column(column)  # some fields are checked only now
+    for field in metadata.schema.to_arrow_schema():
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            pa.lib.string_to_tzinfo(field.type.tz)
 
 
 def _metadata(footer: bytes) -> pq.FileMetaData:
