@@ -340,8 +340,8 @@ def wrong_index_entries(storage: Storage, files: Sequence[DataFile]) -> list[str
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return []  # it is not used
     root = storage.root
-    held = [file for file in files if root.relative(file.path) in entries]
-    target = read_target(root, held, [name for name, _ in keys])
+    indexed = [file for file in files if root.relative(file.path) in entries]
+    target = read_target(root, indexed, [name for name, _ in keys])
     index = StoredKeyIndex(storage)
     index.load(target.key_columns)
     numbers = {n: footer for n, footer in enumerate(target.footers) if footer.error is None}

@@ -352,10 +352,10 @@ def wrong_summaries(storage: Storage, files: Sequence[DataFile]) -> list[tuple[s
         for file in files
         if (footer := known.find(root.relative(file.path), file)) is not None
     }
-    held = [file for file in files if file.path in cached]
+    existing = [file for file in files if file.path in cached]
     raw = partial(raw_footer, root)
     wrong = []
-    for footer in read_footers(root, held, known.columns):
+    for footer in read_footers(root, existing, known.columns):
         if footer.error is None:
             actual, found = _without_truncated_bounds(footer, raw), cached[footer.file.path]
             for name in ("rows", "row_groups", "schema", "leaves"):

@@ -68,10 +68,10 @@ class VerifyReport(Displayed):
         return {"ok": self.ok, **super().to_dict()}
 
     def __str__(self) -> str:
-        shown = self.findings[:MAX_LINES]
-        left_out = len(self.findings) - len(shown)
+        listed = self.findings[:MAX_LINES]
+        left_out = len(self.findings) - len(listed)
         more = [f"… and {left_out:,} more"] if left_out else []
-        return "\n".join([self.title, *map(str, shown), *more, *self.notes])
+        return "\n".join([self.title, *map(str, listed), *more, *self.notes])
 
     def _card(self) -> Card:
         damaged = len({finding.file for finding in self.errors if finding.file is not None})

@@ -128,24 +128,24 @@ def _report(
 ) -> list[VerifyFinding]:
     """Compare keys exactly, and return one finding about those that are equal."""
     rows: Any = defaultdict(int)
-    places: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    holders: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     names = [column.name for column in target.key_columns]
     for number, table in zip(numbers, tables, strict=True):
         file = target.root.relative(target.footers[number].file.path)
         columns = (table.column(name).to_pylist() for name in names)
         for key in zip(*columns, strict=True):
             rows[key] += 1
-            places[key].add(file)
+            holders[key].add(file)
     twice = [key for key, count in rows.items() if count > 1]
     if not twice:
         return []
-    shown = [_shown(target, key) for key in twice[:_MAX_SHOWN]]
-    files = sorted({file for key in twice[:_MAX_SHOWN] for file in places[key]})
+    samples = [_shown(target, key) for key in twice[:_MAX_SHOWN]]
+    files = sorted({file for key in twice[:_MAX_SHOWN] for file in holders[key]})
     more = "at least " if hashes > _MAX_COMPARED else ""
     findings = Findings(files[0] if len(files) == 1 else None)
     findings.error(
         f"{more}{len(twice):,} keys of {', '.join(names)} occur more than once, in "
-        f"{sum(rows[key] for key in twice):,} rows, such as {', '.join(shown)} in "
+        f"{sum(rows[key] for key in twice):,} rows, such as {', '.join(samples)} in "
         f"{', '.join(map(repr, files[:_MAX_SHOWN]))}.",
         "delete all but one row of each key.",
     )

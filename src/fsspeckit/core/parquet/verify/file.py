@@ -20,6 +20,7 @@ from fsspeckit.core.parquet.format.layout import (
     Range,
     check_columns,
     columns_of,
+    contradictory_annotations,
     parse_layout,
     read_footer,
 )
@@ -31,7 +32,7 @@ from fsspeckit.core.parquet.format.pages import (
     pages_in,
     parse_runs,
 )
-from fsspeckit.core.parquet.format.thrift import ThriftError, decode_field
+from fsspeckit.core.parquet.format.thrift import INT, ThriftError, decode_field
 from fsspeckit.core.parquet.verify.bounds import (
     STATISTICS,
     Claim,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 _MAX_FOOTER_BYTES: Final = 1 << 28
 _MAX_PAGE_BYTES: Final = (1 << 31) - 1
 _STATISTICS_FIELD: Final = 12
+_SIZES_FIELD: Final = 16
 _BOOLEAN, _FLOAT, _DOUBLE = 0, 4, 5
 _SIGNED: Final[tuple[Order, ...]] = ("bool", "signed", "float")
 _MIN_DICTIONARY_WIDTH: Final = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
@@ -110,6 +112,13 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
     except decoding_errors() as error:
         findings.error(f"pyarrow does not accept the footer: {text_of(error)}.", RESTORE)
         return VerifiedFooter()
+    for name in contradictory_annotations(layout.elements):
+        findings.error(
+            "its two annotations in the schema contradict each other: readers take it for "
+            "different types.",
+            REWRITE,
+            column=name,
+        )
     for column in columns:
         try:
             leaves_of(column)
@@ -254,7 +263,7 @@ class _LeafCheck:
 
     @cached_property
     def pages(self) -> list[Page]:
-        """The pages of the chunk, at their places in ``data``."""
+        """The pages of the chunk, by their positions in ``data``."""
         data = self.data
         whole = Range(0, len(data))
         return list(pages_in(whole, self.leaf.path, lambda start, size: data[start : start + size]))
@@ -325,6 +334,7 @@ class _LeafCheck:
                 text = "it holds text that is not UTF-8: DuckDB and Polars refuse to read it."
                 self.error(text, "repair the text, or store it as binary.")
         self._check_statistics(values)
+        self._check_histograms()
         if self.chunk.bloom is not None:
             self._check_bloom(values, self.chunk.bloom)
 
@@ -347,7 +357,9 @@ class _LeafCheck:
         claims = [Claim.of_statistics(found)]
         if order in _SIGNED:
             claims.append(Claim.of_deprecated(found))
-        flaws = [flaw for claim in claims for flaw in check_bounds(self.leaf, order, claim, ends)]
+        flaws = [
+            flaw for claim in claims for flaw in check_bounds(self.leaf, order, claim, values, ends)
+        ]
         for flaw in dict.fromkeys(flaws):
             (self.error if flaw.loses_rows else self.warning)(f"statistics: {flaw.what}", REWRITE)
 
@@ -376,6 +388,22 @@ class _LeafCheck:
             if stated != actual:
                 text = f"statistics: {stated:,} values are said to be NaN, and {actual:,} are."
                 self.error(text, REWRITE)
+
+    def _check_histograms(self) -> None:
+        """Check how often each level occurs; pyarrow refuses lists of a wrong length."""
+        try:
+            found = decode_field(self.chunk.metadata, _SIZES_FIELD, {2: [INT], 3: [INT]})
+        except ThriftError as error:
+            self.error(f"its size statistics are damaged: {text_of(error)}.", REWRITE)
+            return
+        highest = {2: self.leaf.max_repetition, 3: self.leaf.max_definition}
+        for number, level in highest.items() if found is not None else ():
+            counts = found.values.get(number, [])
+            if counts and len(counts) != level + 1:
+                text = f"size statistics: there are {len(counts):,} levels instead of {level + 1}."
+                self.error(f"{text} pyarrow refuses to read it.", REWRITE)
+            elif counts and sum(counts) != self.chunk.metadata.values[5]:
+                self.warning("size statistics: levels are counted wrongly.", REWRITE)
 
     # Bloom filters
 
@@ -415,8 +443,8 @@ class _LeafCheck:
         bounds = [*starts, len(rows)]
 
         def values_of(number: int) -> pa.ChunkedArray:
-            taken = rows.slice(bounds[number], bounds[number + 1] - bounds[number])
-            return leaf_values(taken)[position]
+            part_of_page = rows.slice(bounds[number], bounds[number + 1] - bounds[number])
+            return leaf_values(part_of_page)[position]
 
         try:
             index = ColumnIndex.parse(self.parent.read(part.start, part.length))

@@ -60,7 +60,7 @@ def check_locations(
     for number, (said, real) in enumerate(zip(found, actual, strict=True)):
         if (said.offset, said.size) != (real.offset, real.size):
             yield (
-                f"the offset index places page {number:,} at {said.offset:,} with {said.size:,} "
+                f"the offset index has page {number:,} at {said.offset:,} with {said.size:,} "
                 f"bytes; it is at {real.offset:,} with {real.size:,}."
             )
             return
@@ -155,7 +155,7 @@ def _check_page(
         yield Flaw(text, loses_rows=True)
     if order is not None and present:
         claim = Claim(index.low[number], index.high[number], False, False)
-        yield from check_bounds(leaf, order, claim, ends_of(values, order))
+        yield from check_bounds(leaf, order, claim, values, ends_of(values, order))
 
 
 def _check_order(leaf: Leaf, order: Order, index: ColumnIndex) -> Flaw | None:
