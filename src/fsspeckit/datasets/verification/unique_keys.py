@@ -101,7 +101,7 @@ def check_unique(
     call: Callable[[Callable[[int], Any], Sequence[int]], list[Any]],
     *,
     with_nulls: bool,
-    max_hashes: int = MAX_HASHES,
+    max_hashes: int,
 ) -> list[VerifyFinding]:
     """Find keys that occur more than once in the files with these numbers.
 

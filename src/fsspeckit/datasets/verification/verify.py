@@ -28,7 +28,7 @@ from fsspeckit.datasets.verification.files import (
     shares_of,
 )
 from fsspeckit.datasets.verification.report import VerifyReport
-from fsspeckit.datasets.verification.unique_keys import check_unique
+from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import (
     Findings,
@@ -172,7 +172,7 @@ class _Verification:
         def call(task: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
             return self._map("keys", task, [(number, sizes[number]) for number in numbers])
 
-        return check_unique(target, numbers, call, with_nulls=with_nulls)
+        return check_unique(target, numbers, call, with_nulls=with_nulls, max_hashes=MAX_HASHES)
 
     def _partitions(
         self, state: StableFiles, found: Mapping[str, FileState]

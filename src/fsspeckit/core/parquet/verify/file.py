@@ -144,7 +144,8 @@ def _open(read: Read, size: int, findings: Findings) -> tuple[FileLayout, list[C
         check_columns(layout, columns)
         _check_counts(layout, columns)
     except (CannotSpliceError, ThriftError, RecursionError) as error:
-        findings.error(f"the file cannot be read: {text_of(error)}.", RESTORE)
+        hint = f"{RESTORE[:-1]}; verify again if somebody is still writing it."
+        findings.error(f"the file cannot be read: {text_of(error)}.", hint)
         return None
     return layout, columns
 
