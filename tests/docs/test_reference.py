@@ -47,6 +47,7 @@ FOR_OTHER_PACKAGES = {
             "WorkerStage",
             "arrow_filesystem",
             "check_data_name",
+            "check_lock_timeout",
             "check_mergeable",
             "check_readable",
             "create_stage",
