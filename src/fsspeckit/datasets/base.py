@@ -726,7 +726,6 @@ class DatasetIO:
         Raises:
             FileNotFoundError: If there is neither a dataset nor a control directory.
             InvalidArgumentError: If a key column is in no file.
-            SchemaMismatchError: If the key columns of the files cannot be compared.
         """
         return run_verify(
             self._engine,

@@ -37,6 +37,12 @@ class FileState:
     has_checksums: bool = True
     """Whether all its pages with values have checksums."""
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether other code may read it: pyarrow ends the process at some damaged footers."""
+        is_damaged = any(finding.severity == "error" for finding in self.findings)
+        return self.footer.schema is not None and not is_damaged
+
 
 @dataclass(frozen=True)
 class VerifyFooter:

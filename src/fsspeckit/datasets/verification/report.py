@@ -16,13 +16,23 @@ class VerifyReport(Displayed):
     """What `verify` found; ``str()`` lists it."""
 
     path: str
+    """The dataset, without credentials."""
+
     commit: int
     """The last commit of the state that was verified; 0 if there is none."""
 
     files: int
+    """How many data files there are."""
+
     row_groups: int
+    """Row groups of the files that can be read."""
+
     rows: int
+    """Rows of the files that can be read."""
+
     bytes: int
+    """The size of all data files."""
+
     key_columns: tuple[str, ...]
     """The columns whose values are unique, or were found not to be."""
 
@@ -33,6 +43,7 @@ class VerifyReport(Displayed):
     """What could not be verified."""
 
     seconds: float = 0.0
+    """How long it took."""
 
     @property
     def ok(self) -> bool:

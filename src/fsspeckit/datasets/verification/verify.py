@@ -29,7 +29,7 @@ from fsspeckit.datasets.verification.files import (
 )
 from fsspeckit.datasets.verification.report import VerifyReport
 from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage import (
     Findings,
     VerifyFinding,
@@ -44,10 +44,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import Engine, OpenStage
     from fsspeckit.display import Progress
-    from fsspeckit.storage import PinnedFile, StableFiles, Storage
+    from fsspeckit.storage import StableFiles, Storage
 
 VerifyNulls = Literal["ignore", "match"]
 """Whether keys that are NULL may occur more than once."""
@@ -95,7 +94,7 @@ class _Verification:
             items = [(pinned, _FOOTER_BYTES) for pinned in state.files]
             read = VerifyFooter(self.storage.root, self.checksums)
             footers = joined(self._map("footers", read, items))
-        target = self._target(state, footers, keys)
+        self._check_keys(state, footers, keys)
         with self.phases.timed("verify"):
             found = joined([*footers.values(), *self._row_groups(state, footers)])
         findings = list(check_layout(state, self.storage))
@@ -107,9 +106,9 @@ class _Verification:
             }
         )
         findings += self._partitions(state, found)
-        if target is not None:
+        if keys:
             with self.phases.timed("keys"):
-                findings += self._unique(target, found, with_nulls=null_keys == "match")
+                findings += self._unique(state, found, keys, with_nulls=null_keys == "match")
         with self.phases.timed("control"):
             findings += self._kept(state, found)
             findings += verify_control(self.storage)
@@ -131,43 +130,37 @@ class _Verification:
         ]
         return self._map("verify", VerifyRowGroups(self.storage.root, self.checksums), items)
 
-    def _target(
+    def _check_keys(
         self, state: StableFiles, footers: Mapping[str, FileState], keys: tuple[str, ...]
-    ) -> Target | None:
-        """Return the files that can be read, with their key columns; None if none are asked for."""
-        if not keys:
-            return None
-        readable = [pinned for pinned in state.files if _is_readable(footers[pinned.relative])]
-        names = {
-            name
-            for pinned in readable
-            for name in getattr(footers[pinned.relative].footer.schema, "names", ())
-        }
-        parts = partition_schema([pinned.relative for pinned in state.files])
-        if readable and (missing := [n for n in keys if n not in names and n not in parts.names]):
-            available = sorted(names.union(parts.names))
-            raise InvalidArgumentError.missing_columns("key_columns", missing, available)
-        return self._read_target(readable, keys, parts)
-
-    def _read_target(
-        self, files: Sequence[PinnedFile], keys: Sequence[str], parts: pa.Schema
-    ) -> Target:
-        read = partial(self.engine.footers, stage=self.stage)
-        listed = [pinned.file for pinned in files]
-        return read_target(self.storage.root, listed, keys, parts, read=read)
+    ) -> None:
+        """Refuse key columns that no file has."""
+        schemas = [file.footer.schema for file in footers.values()]
+        names = {name for schema in schemas if schema is not None for name in schema.names}
+        names.update(partition_schema([pinned.relative for pinned in state.files]).names)
+        is_known = any(schema is not None for schema in schemas)
+        if is_known and (missing := [name for name in keys if name not in names]):
+            raise InvalidArgumentError.missing_columns("key_columns", missing, sorted(names))
 
     def _unique(
-        self, target: Target, found: Mapping[str, FileState], *, with_nulls: bool
+        self,
+        state: StableFiles,
+        found: Mapping[str, FileState],
+        keys: tuple[str, ...],
+        *,
+        with_nulls: bool,
     ) -> list[VerifyFinding]:
-        root = self.storage.root
-        numbers = [
-            number
-            for number, footer in enumerate(target.footers)
-            if footer.error is None
-            and (state := found.get(root.relative(footer.file.path))) is not None
-            and _is_readable(state)
-        ]
-        sizes = {n: target.footers[n].file.size // 4 for n in numbers}
+        parts = partition_schema([pinned.relative for pinned in state.files])
+        files = [pinned.file for pinned in state.files if found[pinned.relative].is_sound]
+        read = partial(self.engine.footers, stage=self.stage)
+        try:
+            target = read_target(self.storage.root, files, keys, parts, read=read)
+        except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError) as error:
+            findings = Findings()
+            what, _, hint = str(error).partition("\nHint: ")
+            findings.error(f"keys cannot be compared: {what}", hint)
+            return findings.found
+        numbers = [n for n, footer in enumerate(target.footers) if footer.error is None]
+        sizes = {n: files[n].size // 4 for n in numbers}
 
         def call(task: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
             return self._map("keys", task, [(number, sizes[number]) for number in numbers])
@@ -181,13 +174,13 @@ class _Verification:
         files = [
             pinned
             for pinned in state.files
-            if _is_readable(found[pinned.relative]) and _stores(found[pinned.relative], parts)
+            if found[pinned.relative].is_sound and _stores(found[pinned.relative], parts)
         ]
         return check_partitions(self.storage, files, parts) if files else []
 
     def _kept(self, state: StableFiles, found: Mapping[str, FileState]) -> list[VerifyFinding]:
         """Compare what is kept of files in the control directory with the files."""
-        files = [p.file for p in state.files if _is_readable(found[p.relative])]
+        files = [p.file for p in state.files if found[p.relative].is_sound]
         findings = Findings()
         for path, what in wrong_summaries(self.storage, files):
             findings.file = path
@@ -197,7 +190,7 @@ class _Verification:
             )
         try:
             wrong = wrong_index_entries(self.storage, files)
-        except (SchemaMismatchError, InvalidArgumentError):
+        except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError):
             wrong = []  # of other key columns: it is not used
         for path in wrong:
             findings.file = path
@@ -255,24 +248,25 @@ class _Verification:
             sum(pinned.file.size for pinned in state.files),
             keys,
             tuple(ordered),
-            self._notes(files),
+            self._notes(files, keys),
             seconds=round(seconds, 6),
         )
 
-    def _notes(self, files: Mapping[str, FileState]) -> tuple[str, ...]:
-        if not self.checksums:
-            return ("checksums were not compared.",)
+    def _notes(self, files: Mapping[str, FileState], keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Say what was not verified."""
+        notes = []
         without = sum(not file.has_checksums for file in files.values())
-        if not without:
-            return ()
-        return (
-            f"{without:,} of {len(files):,} files have no checksums of their pages: a value that "
-            "was changed on the disk may go unnoticed if statistics and encoding still fit.",
-        )
-
-
-def _is_readable(file: FileState) -> bool:
-    return file.footer.schema is not None and not file.is_missing
+        if not self.checksums:
+            notes.append("checksums were not compared.")
+        elif without:
+            notes.append(
+                f"{without:,} of {len(files):,} files have no checksums of their pages: a value "
+                "that was changed on the disk may go unnoticed if statistics and encoding still "
+                "fit."
+            )
+        if keys and (left_out := sum(not file.is_sound for file in files.values())):
+            notes.append(f"keys in {left_out:,} files with errors were not compared.")
+        return tuple(notes)
 
 
 def _stores(file: FileState, parts: pa.Schema) -> bool:
