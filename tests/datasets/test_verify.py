@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 import zlib
@@ -13,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fsspeckit
 from fsspeckit.core.keys import key_column
@@ -22,6 +25,7 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.verification import unique_keys, verify
 from fsspeckit.datasets.verification.files import FileState, VerifyRowGroups
 from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage.commit.log import encode_document
 from fsspeckit.testing.conformance.target import numbers
 
 if TYPE_CHECKING:
@@ -99,6 +103,19 @@ def test_a_file_that_another_program_changed(io: PyarrowDatasetIO, path: Path) -
     pq.write_table(numbers(1000, 1001), path / added)
     report = io.verify(str(path))
     assert found(report) == [("warning", added)]
+
+
+def test_a_file_with_other_rows_than_its_commit_added(io: PyarrowDatasetIO, path: Path) -> None:
+    record = json.loads(control(path, "commits", "0000000003.json").read_text())
+    (add,) = record["adds"]
+    record.pop("checksum")
+    add["rows"] += 1
+    changed = encode_document(
+        record.pop("format"), {k: v for k, v in record.items() if k != "version"}
+    )
+    control(path, "commits", "0000000003.json").write_bytes(changed)
+    (finding,) = io.verify(str(path)).findings
+    assert (finding.severity, finding.file) == ("error", add["final"])
 
 
 def test_what_dead_writers_have_left(io: PyarrowDatasetIO, path: Path) -> None:
@@ -252,6 +269,24 @@ def test_a_report_displays_itself(path: Path) -> None:
     assert "1 error in 12 files" in str(report)
     assert "bad.parquet" in report._repr_html_()
     assert report.to_dict()["findings"][0]["file"] == "bad.parquet"
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_garbage_anywhere_is_a_finding_and_never_an_error(path: Path, data: st.DataObject) -> None:
+    copy = path.parent / "copied" / "data"
+    shutil.rmtree(copy.parent, ignore_errors=True)
+    shutil.copytree(path, copy)
+    shutil.copytree(control(path), control(copy))
+    files = sorted(each for each in copy.parent.rglob("*") if each.is_file())
+    file = data.draw(st.sampled_from([each for each in files if each.stat().st_size]))
+    content = bytearray(file.read_bytes())
+    for position in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=3)):
+        content[position] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content[: data.draw(st.sampled_from([len(content), len(content) // 2]))])
+    report = PyarrowDatasetIO().verify(str(copy), "id")
+    if len(file.read_bytes()) < len(content) and file.suffix == ".parquet":
+        assert not report.ok
 
 
 @pytest.mark.spark

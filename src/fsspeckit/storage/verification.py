@@ -51,8 +51,10 @@ def removed_since(storage: Storage, number: int) -> set[str]:
     return found
 
 
-def verify_control(storage: Storage) -> list[VerifyFinding]:
+def verify_control(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFinding]:
     """Verify the control directory at a moment when nobody commits; changes nothing.
+
+    ``rows`` has the rows of files, by their path below the root, as their footers say.
 
     Raises:
         ConcurrentModificationError: If commits come faster than records can be read.
@@ -60,7 +62,7 @@ def verify_control(storage: Storage) -> list[VerifyFinding]:
     for _ in range(_MAX_ATTEMPTS):
         snapshot, _ = list_snapshot(storage)
         state = numbers(storage)
-        found = _ControlCheck(storage, snapshot).run()
+        found = _ControlCheck(storage, snapshot, rows).run()
         if numbers(storage) == state:
             return found
     raise ConcurrentModificationError(
@@ -71,8 +73,9 @@ def verify_control(storage: Storage) -> list[VerifyFinding]:
 class _ControlCheck:
     """Verifies one state of the control directory."""
 
-    def __init__(self, storage: Storage, snapshot: Snapshot) -> None:
+    def __init__(self, storage: Storage, snapshot: Snapshot, rows: Mapping[str, int]) -> None:
         self._storage = storage
+        self._rows = rows
         self._listed: Mapping[str, DataFile] = snapshot.by_path
         self._findings = Findings()
         self._pending: set[int] = set()
@@ -191,6 +194,12 @@ class _ControlCheck:
                 f"commit {number} has added it with {add.size:,} bytes, and it has {file.size:,}: "
                 "another program has changed it.",
                 _NO_COPY,
+            )
+        elif add.rows is not None and self._rows.get(path, add.rows) != add.rows:
+            self._findings.error(
+                f"commit {number} has added it with {add.rows:,} rows, and it has "
+                f"{self._rows[path]:,}.",
+                "restore it from a copy, or merge its rows again.",
             )
 
     def _check_tombstones(self, recorded: list[int]) -> None:

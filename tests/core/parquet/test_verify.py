@@ -303,6 +303,19 @@ def test_an_offset_index_with_a_wrong_row() -> None:
     assert "page 3 begins with row 31; it begins with row 30" in texts(damaged)
 
 
+@pytest.mark.parametrize("nulls_first", [True, False])
+@pytest.mark.parametrize("descending", [True, False])
+def test_rows_that_are_said_to_be_sorted(nulls_first: bool, descending: bool) -> None:
+    for kind in (pa.int64(), pa.uint32(), pa.string(), pa.float64(), pa.bool_()):
+        values = sorted(pa.array([0, 1, 1, 0]).cast(kind).to_pylist(), reverse=descending)
+        rows = [None, *values] if nulls_first else [*values, None]
+        claim = pq.SortingColumn(0, descending=descending, nulls_first=nulls_first)
+        table = pa.table({"x": pa.array(rows, kind)})
+        assert texts(written(table, sorting_columns=[claim])) == ""
+        wrong = pa.table({"x": pa.array(rows[::-1], kind)})
+        assert "sorted by it, and they are not" in texts(written(wrong, sorting_columns=[claim]))
+
+
 def test_files_that_are_not_parquet() -> None:
     data = written(NUMBERS)
     for damaged in (b"", b"PAR1", b"x" * 100, data[:-1], data[1:], b"XXXX" + data[4:]):

@@ -32,7 +32,7 @@ from fsspeckit.core.parquet.format.pages import (
     pages_in,
     parse_runs,
 )
-from fsspeckit.core.parquet.format.thrift import INT, ThriftError, decode_field
+from fsspeckit.core.parquet.format.thrift import INT, TRUE, ThriftError, decode_field
 from fsspeckit.core.parquet.verify.bounds import (
     STATISTICS,
     Claim,
@@ -234,6 +234,7 @@ class _ColumnCheck:
         found = leaf_values(values)
         for position, (part, each) in enumerate(zip(parts, found, strict=True)):
             part.check_values(each)
+            part.check_sorting(each, self.column.first_leaf + position)
             part.check_index(values, position)
 
     def error(self, what: str, hint: str, column: str | None = None) -> None:
@@ -338,6 +339,19 @@ class _LeafCheck:
         self._check_histograms()
         if self.chunk.bloom is not None:
             self._check_bloom(values, self.chunk.bloom)
+
+    def check_sorting(self, values: pa.ChunkedArray, number: int) -> None:
+        """Check that rows are sorted by this column, if the row group says so before any other."""
+        claims = self.parent.group.struct.values.get(4) or []
+        is_comparable = self.order is not None and self.order not in ("half", "decimal")
+        if not claims or claims[0].values.get(1) != number or self.leaf.is_nested:
+            return
+        if is_comparable and not _are_sorted(values, self.order, claims[0].kinds):
+            self.error(
+                "the row group says that its rows are sorted by it, and they are not: readers that "
+                "rely on it return wrong rows.",
+                REWRITE,
+            )
 
     # Statistics
 
@@ -507,6 +521,27 @@ class _LeafCheck:
         except CannotSpliceError:
             return None
         return int((levels == 0).sum())
+
+
+def _are_sorted(values: pa.ChunkedArray, order: Order | None, flags: dict[int, int]) -> bool:
+    """Whether values are sorted as flags of a sorting column say; NaN may be anywhere."""
+    present = values.drop_null()
+    if flags.get(3) == TRUE:
+        values = values.slice(0, values.null_count)
+    else:
+        values = values.slice(len(present))
+    if values.null_count != len(values):
+        return False
+    if order == "unsigned":
+        kind = pa.uint32() if present.type.bit_width == 32 else pa.uint64()
+        present = pa.chunked_array([chunk.view(kind) for chunk in present.chunks], kind)
+    elif order == "float":
+        present = present.filter(pc.invert(pc.is_nan(present)))
+    elif order == "bool":
+        present = present.cast(pa.int8())
+    first, second = present.slice(0, max(len(present) - 1, 0)), present.slice(1)
+    compare = pc.greater_equal if flags.get(2) == TRUE else pc.less_equal
+    return bool(pc.all(compare(first, second), min_count=0).as_py())
 
 
 def _bits(chunk: pa.Array) -> pa.Array:
