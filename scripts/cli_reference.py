@@ -61,8 +61,8 @@ def command_page() -> str:
         "Ctrl-C leaves the dataset unchanged (exit code 1), or completes a commit that has begun "
         "(exit code 0), and says which. Where all is done but the result cannot be printed, "
         "because the disk is full or the pipe is closed, the exit code is 3. `plan` ends with 1 "
-        "where a rewrite limit would stop the merge, and `doctor` where every merge would be "
-        "refused; both print their results first.",
+        "where a rewrite limit would stop the merge, `doctor` where every merge would be refused, "
+        "and `verify` where a reader would fail or get wrong rows; they print their results first.",
         *(_help(command.__name__) for command in COMMANDS),
         "## How SOURCE is read",
         _SOURCES,

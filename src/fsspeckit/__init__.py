@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         plan_merge,
         read_dataset,
         recover,
+        verify,
         write_dataset,
     )
     from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink
@@ -37,6 +38,7 @@ __all__ = [
     "plan_merge",
     "read_dataset",
     "recover",
+    "verify",
     "write_dataset",
 ]
 

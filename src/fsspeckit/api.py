@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
 
 __all__ = [
     "Transaction",
@@ -34,6 +35,7 @@ __all__ = [
     "plan_merge",
     "read_dataset",
     "recover",
+    "verify",
     "write_dataset",
 ]
 
@@ -399,3 +401,33 @@ def read_dataset(
     """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.read_dataset(path, columns=columns, filters=filters)
+
+
+def verify(
+    path: str,
+    key_columns: str | Sequence[str] | None = None,
+    checksums: bool = True,
+    *,
+    null_keys: VerifyNulls = "ignore",
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VerifyReport:
+    """Verify that every reader gets all rows of a dataset, and none twice; changes nothing.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.verify`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-verify"
+        >>> _ = write_dataset(pa.table({"id": [1, 2]}), path, engine="pyarrow")
+        >>> verify(path, "id", engine="pyarrow").ok
+        True
+        >>> _ = write_dataset(pa.table({"id": [2, 3]}), path, engine="pyarrow")
+        >>> report = verify(path, "id", engine="pyarrow")
+        >>> report.ok, report.errors[0].what[:35]
+        (False, '1 keys of id occur more than once, ')
+    """
+    with open_engine(engine, filesystem, storage_options) as opened:
+        return opened.verify(path, key_columns, checksums, null_keys=null_keys, progress=progress)

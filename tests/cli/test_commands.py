@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -432,6 +433,29 @@ def test_inspect_warns_of_what_is_odd(done: Run, dataset: Path) -> None:
     assert "34 files are smaller than 8.4 MB" in out
     assert "… and 14 more; --json lists them all" in out
     assert len(done("inspect", dataset, "--json").document["files"]) == 34
+
+
+def test_verify(run: Run, done: Run, dataset: Path) -> None:
+    words = ("verify", dataset, "-k", "id", "--engine", "pyarrow")
+    assert "nothing is wrong in 3 files with 9 rows" in done(*words).out
+    assert done(*words, "--json").document["ok"]
+    shutil.copy(dataset / "part-0.parquet", dataset / "copy.parquet")
+    ran = run(*words)
+    assert ran.code == 1
+    assert "error: 3 keys of id occur more than once" in ran.out
+    assert "  do: delete all but one row of each key." in ran.out
+    document = run(*words, "--json").document
+
+    assert (document["ok"], document["findings"][0]["severity"]) == (False, "error")
+    assert done(*words[:2], "--engine", "pyarrow", "--no-checksums").code == 0
+
+
+def test_verify_says_where(run: Run, dataset: Path) -> None:
+    (dataset / "part-1.parquet").write_bytes(b"garbage")
+    ran = run("verify", dataset, "--engine", "pyarrow")
+    assert ran.code == 1
+    assert "the footer is missing or damaged" in ran.out or "does not begin like" in ran.out
+    assert "\n  part-1.parquet\n" in ran.out
 
 
 def test_doctor(done: Run, dataset: Path) -> None:

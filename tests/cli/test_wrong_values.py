@@ -29,6 +29,7 @@ GOOD = {
     "write": ("source.parquet", "data", *ENGINE),
     "inspect": ("data",),
     "doctor": ("data", "--key", "id"),
+    "verify": ("data",),
     "history": ("data",),
     "recover": ("data",),
     "engines": (),

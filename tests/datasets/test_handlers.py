@@ -66,6 +66,7 @@ def test_the_protocol_has_the_methods() -> None:
         "plan_delete",
         "plan_merge",
         "read_dataset",
+        "verify",
         "write_dataset",
         "write_parquet_dataset",
     ]

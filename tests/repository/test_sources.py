@@ -42,6 +42,7 @@ DOORS = (
     "core.parquet",
     "datasets.pipeline",
     "datasets.inspection",
+    "datasets.verification",
     "datasets.pyarrow",
     "datasets.duckdb",
     "datasets.spark",

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fsspeckit.cli.commands.init import init
-from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
+from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover, verify
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
 from fsspeckit.cli.errors import FAILED, report
 
@@ -103,7 +103,7 @@ def _root(
 
 COMMANDS = (
     *(merge, plan, apply, delete, write),
-    *(inspect, doctor, history, recover, engines, init),
+    *(inspect, doctor, verify, history, recover, engines, init),
 )
 """The commands, in the order of the help."""
 

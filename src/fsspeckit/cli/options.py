@@ -165,6 +165,15 @@ Strategy = Annotated[
         "one source row per key, then upserts; delete removes the rows that the source has keys of."
     ),
 ]
+UniqueKeys = Annotated[
+    list[str] | None, _columns("Column of a key that must be unique", "--key", "-k")
+]
+NoChecksums = Annotated[
+    bool, typer.Option("--no-checksums", help="Do not compare the checksums of pages.")
+]
+Reader = Annotated[
+    EngineName | None, _option("Engine that reads; spark unless the config file sets another.")
+]
 Engine = Annotated[
     EngineName | None, _option("Engine that merges; spark unless the config file sets another.")
 ]

@@ -23,6 +23,7 @@ from fsspeckit.datasets.pipeline import (
     run_plan,
     run_write,
 )
+from fsspeckit.datasets.verification import run_verify
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import open_storage
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -693,6 +695,46 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def verify(
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        checksums: bool = True,
+        *,
+        null_keys: VerifyNulls = "ignore",
+        progress: Progress | bool | None = None,
+    ) -> VerifyReport:
+        """Verify that every reader gets all rows of a dataset, and none twice; changes nothing.
+
+        Every value is read, and compared with what footers, page indexes and bloom filters say of
+        it: a wrong bound makes readers that prune lose rows. Files are compared with each other,
+        with the commit records, and with what else the control directory keeps of them. Others
+        may write meanwhile.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            key_columns: Columns whose values must be unique together; None to look for none.
+            checksums: Compare the checksums of pages, where a writer has stored them.
+            null_keys: ``"ignore"`` leaves out keys of which a column is NULL; ``"match"`` makes
+                NULL equal NULL.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            What is wrong, where, and what to do about it; ``ok`` if no reader is affected.
+
+        Raises:
+            FileNotFoundError: If there is neither a dataset nor a control directory.
+            InvalidArgumentError: If a key column is in no file.
+        """
+        return run_verify(
+            self._engine,
+            self._storage(path, None),
+            key_columns,
+            checksums=checksums,
+            null_keys=null_keys,
+            progress=progress,
+        )
 
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -242,6 +243,21 @@ class DatasetHandler(Protocol):
         """Read one state of a dataset: never half a commit, also after a crash.
 
         Returns a ``pa.Table``, or the engine's own frame where that is larger than memory.
+        """
+        ...
+
+    def verify(
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        checksums: bool = True,
+        *,
+        null_keys: VerifyNulls = "ignore",
+        progress: Progress | bool | None = None,
+    ) -> VerifyReport:
+        """Read every value, and find what makes some reader fail, or lose or repeat rows.
+
+        Nothing is changed, and damaged bytes are findings, not errors.
         """
         ...
 

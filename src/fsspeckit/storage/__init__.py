@@ -30,6 +30,7 @@ from fsspeckit.storage.commit.transaction import (
     commit,
     find_transaction,
 )
+from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.reads import (
@@ -71,6 +72,7 @@ from fsspeckit.storage.storage import (
     check_lock_timeout,
     open_storage,
 )
+from fsspeckit.storage.verification import files_to_verify, removed_since, verify_control
 
 __all__ = [
     "DATA_SUFFIXES",
@@ -82,6 +84,7 @@ __all__ = [
     "DataFile",
     "Difference",
     "FileChanges",
+    "Findings",
     "History",
     "HistoryEntry",
     "IncomingBatch",
@@ -92,6 +95,7 @@ __all__ = [
     "Replan",
     "Retention",
     "Root",
+    "Severity",
     "Skipped",
     "Snapshot",
     "StableFiles",
@@ -104,6 +108,7 @@ __all__ = [
     "Tombstones",
     "Transaction",
     "TransactionLimits",
+    "VerifyFinding",
     "WorkerStage",
     "arrow_filesystem",
     "check_data_name",
@@ -112,6 +117,7 @@ __all__ = [
     "check_readable",
     "commit",
     "create_stage",
+    "files_to_verify",
     "find_transaction",
     "history",
     "history_of",
@@ -130,9 +136,11 @@ __all__ = [
     "read_tombstones",
     "recover",
     "recover_storage",
+    "removed_since",
     "stable_files",
     "staging",
     "take_snapshot",
     "unique_basename",
+    "verify_control",
     "without_credentials",
 ]

@@ -1,4 +1,4 @@
-"""The commands ``inspect``, ``doctor``, ``history``, ``recover`` and ``engines``."""
+"""The commands ``inspect``, ``doctor``, ``verify``, ``history``, ``recover`` and ``engines``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import typer
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.errors import FAILED, PENDING
-from fsspeckit.cli.runner import open_session
+from fsspeckit.cli.runner import Job, open_session
 from fsspeckit.datasets.registry import ENGINES
 
-__all__ = ["FoundEngine", "doctor", "engines", "find_engines", "history", "inspect", "recover"]
+if TYPE_CHECKING:
+    from fsspeckit.datasets.verification import VerifyReport
+
+__all__ = [
+    "FoundEngine",
+    "doctor",
+    "engines",
+    "find_engines",
+    "history",
+    "inspect",
+    "recover",
+    "verify",
+]
 
 
 def inspect(
@@ -68,6 +81,40 @@ def doctor(
     )
     session.output.diagnosis(found)
     if found.verdict == "refused":
+        raise typer.Exit(FAILED)
+
+
+def verify(  # noqa: PLR0913, PLR0917 - the options of the command
+    dataset: o.Dataset,
+    key: o.UniqueKeys = None,
+    no_checksums: o.NoChecksums = False,
+    engine: o.Reader = None,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Read every value, and show what makes readers fail, or lose or repeat rows.
+
+    Nothing is changed. The exit code is 1 if there is an error, and 0 if there are only warnings.
+    """
+    session = open_session(as_json, quiet, storage_option, config)
+    job = Job(session, (), dataset, engine, control_dir, 30.0, None, None, False)
+    found: list[VerifyReport] = []
+
+    def show(path: str, report: VerifyReport) -> None:
+        found.append(report)
+        session.output.verified(report)
+
+    job.run(
+        lambda opened: opened.io.verify(
+            dataset, key or None, not no_checksums, progress=opened.progress
+        ),
+        show,
+    )
+    if not all(report.ok for report in found):
         raise typer.Exit(FAILED)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
     from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
 __all__ = ["JsonOutput"]
@@ -77,6 +78,13 @@ class JsonOutput:
         for finding in document["findings"]:
             finding["advice"] = advice_in_cli_terms(finding["advice"], found.key_columns)
         self._write("doctor", verdict=found.verdict, **document)
+
+    def verified(self, report: VerifyReport) -> None:
+        """Print what is wrong with a dataset."""
+        document = report.to_dict()
+        for finding in document["findings"]:
+            finding["hint"] = advice_in_cli_terms(finding["hint"], report.key_columns)
+        self._write("verify", **document)
 
     def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
         """Print the commits of a dataset."""

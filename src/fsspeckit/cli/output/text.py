@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
     from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
 __all__ = ["TextOutput"]
@@ -212,6 +213,19 @@ class TextOutput(_Page):
             self.line(_pruning(found.pruning, found.files))
         for finding in found.findings[len(errors) :]:
             _finding(self, finding, found.key_columns)
+
+    def verified(self, report: VerifyReport) -> None:
+        """Print what is wrong, where, and what to do."""
+        self.line(report.title, "bold")
+        for finding in report.findings[:_MAX_FILES]:
+            self.line()
+            self.line(f"{finding.severity}: {finding.what}", _STYLES[finding.severity])
+            if finding.where:
+                self.line(f"  {finding.where}")
+            self.line(f"  do: {advice_in_cli_terms(finding.hint, report.key_columns)}")
+        self.left_out(report.findings)
+        for note in report.notes:
+            self.line(note)
 
     def history(self, path: str, entries: Sequence[HistoryEntry]) -> None:
         """Print one line for each commit."""

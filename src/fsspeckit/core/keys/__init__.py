@@ -19,7 +19,7 @@ from fsspeckit.core.keys.canonical import (
     plain_values,
     python_value,
 )
-from fsspeckit.core.keys.fingerprints import key_fingerprints
+from fsspeckit.core.keys.fingerprints import key_fingerprints, key_hashes
 from fsspeckit.core.keys.source import (
     DuplicatePolicy,
     KeyIndex,
@@ -61,6 +61,7 @@ __all__ = [
     "find_truncated_value",
     "key_column",
     "key_fingerprints",
+    "key_hashes",
     "keys_table",
     "mark_column",
     "no_keys",

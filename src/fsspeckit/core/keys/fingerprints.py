@@ -26,6 +26,11 @@ _MAX_WORDS = 16
 
 def key_fingerprints(keys: pa.Table) -> NDArray[np.uint32]:
     """Return the fingerprint of each canonical key; NULL is a value like any other."""
+    return (key_hashes(keys) >> _HALF).astype(np.uint32)
+
+
+def key_hashes(keys: pa.Table) -> Hashes:
+    """Return a hash of 64 bits of each canonical key, of which its fingerprint is a part."""
     mixed = np.full(keys.num_rows, _FACTOR)
     for column in keys.columns:
         start = 0
@@ -36,7 +41,7 @@ def key_fingerprints(keys: pa.Table) -> NDArray[np.uint32]:
                 hashed[np.asarray(chunk.is_null())] = _NULL
             _mix_in(part, hashed)
             start += len(chunk)
-    return (mixed >> _HALF).astype(np.uint32)
+    return mixed
 
 
 def _mix_in(mixed: Hashes, words: Hashes) -> None:

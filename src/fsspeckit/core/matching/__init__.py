@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsspeckit.core.matching.key_index import StoredKeyIndex
+from fsspeckit.core.matching.key_index import StoredKeyIndex, wrong_index_entries
 from fsspeckit.core.matching.positions import (
     FilePartition,
     IndexedKeys,
@@ -40,4 +40,5 @@ __all__ = [
     "row_group_starts",
     "scan_keys",
     "selected_positions",
+    "wrong_index_entries",
 ]

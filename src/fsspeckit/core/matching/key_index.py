@@ -329,6 +329,30 @@ class StoredKeyIndex:
                 backend.discard(f"{control.key_segments}/{name}")
 
 
+def wrong_index_entries(storage: Storage, files: Sequence[DataFile]) -> list[str]:
+    """Return the files, below the root, whose keys are not those that the index has of them.
+
+    Raises:
+        SchemaMismatchError, InvalidArgumentError: If the files have no such keys.
+    """
+    try:
+        keys, entries = _decode(storage.backend.read(storage.control.key_index))
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return []  # it is not used
+    root = storage.root
+    indexed = [file for file in files if root.relative(file.path) in entries]
+    target = read_target(root, indexed, [name for name, _ in keys])
+    index = StoredKeyIndex(storage)
+    index.load(target.key_columns)
+    numbers = {n: footer for n, footer in enumerate(target.footers) if footer.error is None}
+    wrong = []
+    for number, stored in index.read(numbers):
+        actual = _read_fingerprints(target, number)
+        if actual and not all(map(np.array_equal, stored, actual)):
+            wrong.append(root.relative(target.footers[number].file.path))
+    return wrong
+
+
 def _disk_time_ns() -> int:
     is_linux = sys.platform == "linux"
     return time.clock_gettime_ns(_COARSE_CLOCK) if is_linux else time.time_ns()

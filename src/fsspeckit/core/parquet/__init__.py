@@ -57,6 +57,7 @@ from fsspeckit.core.parquet.splice.writer_properties import (
     read_writer_properties,
     sorting_columns,
 )
+from fsspeckit.core.parquet.verify.file import VerifiedFooter, verify_footer, verify_row_groups
 
 if TYPE_CHECKING:
     from fsspeckit.core.parquet.format.layout import Read as Read
@@ -79,6 +80,7 @@ __all__ = [
     "Spec",
     "Splicer",
     "ThriftError",
+    "VerifiedFooter",
     "WriterProperties",
     "WriterStyle",
     "bound_exactness",
@@ -102,5 +104,7 @@ __all__ = [
     "read_footer",
     "read_writer_properties",
     "sorting_columns",
+    "verify_footer",
+    "verify_row_groups",
     "writer_styles",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsspeckit.core.planning.condition_pruning import ConditionVerdict, prune_by_condition
-from fsspeckit.core.planning.footer_cache import FooterCache, is_settled
+from fsspeckit.core.planning.footer_cache import FooterCache, is_settled, wrong_summaries
 from fsspeckit.core.planning.footers import (
     FileFooter,
     gc_disabled,
@@ -79,4 +79,5 @@ __all__ = [
     "read_target",
     "statistics_bounds",
     "trusted_overlap",
+    "wrong_summaries",
 ]

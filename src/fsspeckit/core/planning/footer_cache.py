@@ -29,6 +29,7 @@ from fsspeckit.core.planning.footers import (
     RowGroup,
     gc_disabled,
     raw_footer,
+    read_footers,
 )
 from fsspeckit.core.planning.pruning import inexact_row_groups
 
@@ -335,3 +336,30 @@ class FooterCache:
         data = encode_summaries(self._to_save, self._columns, root.relative, raw)
         with suppress(OSError):  # the next merge reads the footers again
             self._storage.backend.overwrite(self._storage.control.footers, data, sync=False)
+
+
+def wrong_summaries(storage: Storage, files: Sequence[DataFile]) -> list[tuple[str, str]]:
+    """Return the files of which the cache holds another footer than their own, and what of it."""
+    try:
+        known = decode_summaries(storage.backend.read(storage.control.footers))
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        return []  # it is not used
+    if known is None:
+        return []
+    root = storage.root
+    cached = {
+        file.path: footer
+        for file in files
+        if (footer := known.find(root.relative(file.path), file)) is not None
+    }
+    existing = [file for file in files if file.path in cached]
+    raw = partial(raw_footer, root)
+    wrong = []
+    for footer in read_footers(root, existing, known.columns):
+        if footer.error is None:
+            actual, found = _without_truncated_bounds(footer, raw), cached[footer.file.path]
+            for name in ("rows", "row_groups", "schema", "leaves"):
+                if getattr(actual, name) != getattr(found, name):
+                    wrong.append((root.relative(footer.file.path), f"other {name}"))
+                    break
+    return wrong

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
 from fsspeckit.datasets.pipeline.merge import (
+    Phases,
     get_planned_merge,
+    lazy_staging,
     plan_merge,
+    reporting,
     run_merge,
     run_plan,
     run_with_retries,
@@ -56,6 +59,7 @@ __all__ = [
     "MergeOptions",
     "OpenedDataset",
     "PartitionChange",
+    "Phases",
     "Progress",
     "RewriteLimits",
     "SourceLimits",
@@ -68,6 +72,7 @@ __all__ = [
     "check_unique_names",
     "check_write_or_merge",
     "get_planned_merge",
+    "lazy_staging",
     "locate_paths",
     "open_source",
     "parquet_dataset",
@@ -75,6 +80,7 @@ __all__ = [
     "plan_merge",
     "read_table",
     "regroup_batches",
+    "reporting",
     "resolve_partition_columns",
     "run_clear",
     "run_merge",

@@ -36,7 +36,7 @@ _PARTS = (
         "rewriting",
         "schemas",
     ),
-    *("stores", "target", "transactions", "writing"),
+    *("stores", "target", "transactions", "verifying", "writing"),
 )
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -89,6 +89,7 @@ from fsspeckit.testing.conformance.schemas import (  # noqa: E402
 from fsspeckit.testing.conformance.stores import Store, open_store  # noqa: E402
 from fsspeckit.testing.conformance.target import Target  # noqa: E402
 from fsspeckit.testing.conformance.transactions import TransactionTests  # noqa: E402
+from fsspeckit.testing.conformance.verifying import VerifyTests  # noqa: E402
 from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa: E402
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class EngineTests(
     ReadTests,
     RewriteModeTests,
     TransactionTests,
+    VerifyTests,
     ObjectStoreTests,
     CrashTests,
     GeneratedTests,

@@ -401,5 +401,10 @@ class DatasetMachine(RuleBasedStateMachine):
             assert self._target.rows(_SCHEMA) == expected
 
     def teardown(self) -> None:
-        """Leave nothing behind."""
+        """Verify what is left, and leave nothing behind."""
+        if self._rows is not None:
+            report = self._target.io.verify(self._store.path, ["id"])
+            # Other programs and appends may repeat keys; a crash leaves warnings.
+            wrong = [finding for finding in report.errors if "keys of id occur" not in finding.what]
+            assert wrong == [], report
         self._stack.close()

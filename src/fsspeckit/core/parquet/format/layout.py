@@ -465,6 +465,27 @@ def _logical(element: dict[int, Any]) -> Logical:
     return _CONVERTED.get(converted, ("unknown", converted))
 
 
+def contradictory_annotations(elements: Sequence[bytes]) -> list[str]:
+    """Return the names of elements whose annotations of old and of new style differ.
+
+    Readers prefer one or the other. Whether a time is in UTC is known to the new style only.
+    """
+    found = []
+    for element in elements:
+        values = decode(element, _ELEMENT)[0].values
+        new, old = values.get(10), values.get(6)
+        if not (isinstance(new, Struct) and new.kinds) or old is None:
+            continue
+        modern, converted = _logical({10: new}), _logical({**values, 10: None})
+        if _without_zone(modern) != _without_zone(converted):
+            found.append(values[4].decode(errors="replace"))
+    return found
+
+
+def _without_zone(logical: Logical) -> Logical:
+    return (logical[0], logical[2]) if logical and logical[0] in (_TIME, _TIMESTAMP) else logical
+
+
 def _of_new_style(union: Struct) -> Logical:
     number = next(iter(union.kinds))
     inside = union.values.get(number)

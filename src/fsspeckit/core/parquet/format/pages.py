@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 # Page headers
 
 _PAGE_HEADER: Final[Spec] = {
-    1: INT, 2: INT, 3: INT, 5: {1: INT, 2: INT}, 7: {2: INT}, 8: {1: INT, 3: INT, 4: INT},
+    1: INT, 2: INT, 3: INT, 4: INT, 5: {1: INT, 2: INT}, 7: {1: INT, 2: INT},
+    8: {1: INT, 2: INT, 3: INT, 4: INT},
 }  # fmt: skip
 _RAW_SIZE, _SIZE, _CHECKSUM, _V1, _DICTIONARY, _V2 = 2, 3, 4, 5, 7, 8
 _ENCODING: Final = {_V1: 2, _DICTIONARY: 2, _V2: 4}
@@ -59,7 +60,24 @@ class Page:
     """The number of values, NULL included; 0 for a dictionary."""
 
     encoding: int | None = None
-    has_checksum: bool = False
+    checksum: int | None = None
+    """The CRC32 of its bytes after the header, if the header has one."""
+
+    header_bytes: int = 0
+    raw_bytes: int = -1
+    """Its bytes before compression, without the header; -1 if the header does not say."""
+
+    dictionary_values: int = 0
+    rows: int | None = None
+    """How many rows it holds, in version 2 of data pages."""
+
+    nulls: int | None = None
+    """How many of its values are NULL, in version 2 of data pages."""
+
+    @property
+    def has_checksum(self) -> bool:
+        """Whether its header has a checksum."""
+        return self.checksum is not None
 
     @property
     def is_data(self) -> bool:
@@ -104,12 +122,20 @@ def _read_page(start: int, end: int, read: Read) -> Page:
         raise CannotSpliceError("the header of a page has no size")
     counts = (values[number].values.get(1, 0) for number in (_V1, _V2) if number in values)
     encodings = (values[n].values.get(at) for n, at in _ENCODING.items() if n in values)
+    in_dictionary, in_v2 = (
+        values[number].values if number in values else {} for number in (_DICTIONARY, _V2)
+    )
     return Page(
         Range(start, length + values[_SIZE]),
         values.get(1, -1),
         sum(counts),
         next(encodings, None),
-        _CHECKSUM in header.kinds,
+        values.get(_CHECKSUM),
+        length,
+        values.get(_RAW_SIZE, -1),
+        in_dictionary.get(1, 0),
+        in_v2.get(3),
+        in_v2.get(2),
     )
 
 

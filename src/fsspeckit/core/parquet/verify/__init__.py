@@ -1,0 +1,3 @@
+"""Verifies a Parquet file: what its footer, indexes and filters say, against its values."""
+
+from __future__ import annotations

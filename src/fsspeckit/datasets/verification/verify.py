@@ -1,0 +1,275 @@
+"""The way of a verification: list, verify files, compare them, look for keys, check what is kept.
+
+Nothing is changed. Others may write meanwhile: what is wrong with a file that a commit has removed
+since is not a finding.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from fsspeckit.core.keys import as_names, check_names
+from fsspeckit.core.matching import wrong_index_entries
+from fsspeckit.core.planning import read_target, wrong_summaries
+from fsspeckit.datasets.pipeline import Phases, lazy_staging, partition_schema, reporting
+from fsspeckit.datasets.verification.agreement import (
+    check_layout,
+    check_partitions,
+    check_schemas,
+)
+from fsspeckit.datasets.verification.files import (
+    FileState,
+    VerifyFooter,
+    VerifyRowGroups,
+    joined,
+    shares_of,
+)
+from fsspeckit.datasets.verification.report import VerifyReport
+from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
+from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
+from fsspeckit.storage import (
+    Findings,
+    VerifyFinding,
+    files_to_verify,
+    list_snapshot,
+    removed_since,
+    verify_control,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from fsspeckit.datasets.engine import Engine, OpenStage
+    from fsspeckit.display import Progress
+    from fsspeckit.storage import StableFiles, Storage
+
+VerifyNulls = Literal["ignore", "match"]
+"""Whether keys that are NULL may occur more than once."""
+
+_NULLS = ("ignore", "match")
+_FOOTER_BYTES = 64 * 1024
+
+
+def run_verify(
+    engine: Engine[Any, Any, Any],
+    storage: Storage,
+    key_columns: str | Sequence[str] | None = None,
+    *,
+    checksums: bool = True,
+    null_keys: VerifyNulls = "ignore",
+    progress: Progress | bool | None = None,
+) -> VerifyReport:
+    """Verify a dataset; see :meth:`fsspeckit.datasets.base.DatasetIO.verify`."""
+    keys: tuple[str, ...] = ()
+    if key_columns is not None:
+        keys = as_names(key_columns)
+        check_names("key_columns", keys)
+    if null_keys not in _NULLS:
+        raise InvalidArgumentError.choice("null_keys", null_keys, _NULLS)
+    storage.check_exists()
+    with reporting(progress) as report, lazy_staging(storage) as stage:
+        phases = Phases(report)
+        return _Verification(engine, storage, stage, phases, checksums).run(keys, null_keys)
+
+
+@dataclass
+class _Verification:
+    """One call of `verify`."""
+
+    engine: Engine[Any, Any, Any]
+    storage: Storage
+    stage: OpenStage
+    phases: Phases
+    checksums: bool
+
+    def run(self, keys: tuple[str, ...], null_keys: VerifyNulls) -> VerifyReport:
+        started = time.perf_counter()
+        state = files_to_verify(self.storage)
+        with self.phases.timed("footers"):
+            items = [(pinned, _FOOTER_BYTES) for pinned in state.files]
+            read = VerifyFooter(self.storage.root, self.checksums)
+            footers = joined(self._map("footers", read, items))
+        self._check_keys(state, footers, keys)
+        with self.phases.timed("verify"):
+            found = joined([*footers.values(), *self._row_groups(state, footers)])
+        findings = list(check_layout(state, self.storage))
+        findings += check_schemas(
+            {
+                path: file.footer.schema
+                for path, file in footers.items()
+                if file.footer.schema is not None
+            }
+        )
+        findings += self._partitions(state, found)
+        if keys:
+            with self.phases.timed("keys"):
+                findings += self._unique(state, found, keys, with_nulls=null_keys == "match")
+        with self.phases.timed("control"):
+            findings += self._kept(state, found)
+            rows = {path: file.footer.rows for path, file in found.items() if file.is_sound}
+            findings += verify_control(self.storage, rows)
+        findings = self._still_true(state, found, findings)
+        return self._report(state, found, keys, findings, time.perf_counter() - started)
+
+    def _map(
+        self, phase: str, task: Callable[[Any], Any], items: Sequence[tuple[Any, int]]
+    ) -> list[Any]:
+        if not items:
+            return []
+        return self.engine.map_items(phase, task, items, self.stage, self.phases.report)
+
+    def _row_groups(self, state: StableFiles, footers: Mapping[str, FileState]) -> list[FileState]:
+        items = [
+            item
+            for pinned in state.files
+            for item in shares_of(pinned, footers[pinned.relative].footer)
+        ]
+        return self._map("verify", VerifyRowGroups(self.storage.root, self.checksums), items)
+
+    def _check_keys(
+        self, state: StableFiles, footers: Mapping[str, FileState], keys: tuple[str, ...]
+    ) -> None:
+        """Refuse key columns that no file has."""
+        schemas = [file.footer.schema for file in footers.values()]
+        names = {name for schema in schemas if schema is not None for name in schema.names}
+        names.update(partition_schema([pinned.relative for pinned in state.files]).names)
+        is_known = any(schema is not None for schema in schemas)
+        if is_known and (missing := [name for name in keys if name not in names]):
+            raise InvalidArgumentError.missing_columns("key_columns", missing, sorted(names))
+
+    def _unique(
+        self,
+        state: StableFiles,
+        found: Mapping[str, FileState],
+        keys: tuple[str, ...],
+        *,
+        with_nulls: bool,
+    ) -> list[VerifyFinding]:
+        parts = partition_schema([pinned.relative for pinned in state.files])
+        files = [pinned.file for pinned in state.files if found[pinned.relative].is_sound]
+        read = partial(self.engine.footers, stage=self.stage)
+        try:
+            target = read_target(self.storage.root, files, keys, parts, read=read)
+        except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError) as error:
+            findings = Findings()
+            what, _, hint = str(error).partition("\nHint: ")
+            findings.error(f"keys cannot be compared: {what}", hint)
+            return findings.found
+        numbers = [n for n, footer in enumerate(target.footers) if footer.error is None]
+        sizes = {n: files[n].size // 4 for n in numbers}
+
+        def call(task: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
+            return self._map("keys", task, [(number, sizes[number]) for number in numbers])
+
+        return check_unique(target, numbers, call, with_nulls=with_nulls, max_hashes=MAX_HASHES)
+
+    def _partitions(
+        self, state: StableFiles, found: Mapping[str, FileState]
+    ) -> list[VerifyFinding]:
+        parts = partition_schema([pinned.relative for pinned in state.files])
+        files = [
+            pinned
+            for pinned in state.files
+            if found[pinned.relative].is_sound and _stores(found[pinned.relative], parts)
+        ]
+        return check_partitions(self.storage, files, parts) if files else []
+
+    def _kept(self, state: StableFiles, found: Mapping[str, FileState]) -> list[VerifyFinding]:
+        """Compare what is kept of files in the control directory with the files."""
+        files = [p.file for p in state.files if found[p.relative].is_sound]
+        findings = Findings()
+        for path, what in wrong_summaries(self.storage, files):
+            findings.file = path
+            findings.error(
+                f"the footer cache says of it {what}: merges may skip it.",
+                "delete footers.arrow in the control directory.",
+            )
+        try:
+            wrong = wrong_index_entries(self.storage, files)
+        except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError):
+            wrong = []  # of other key columns: it is not used
+        for path in wrong:
+            findings.file = path
+            findings.error(
+                "the key index has other keys than the file: merges may insert rows that are there "
+                "already.",
+                "merge with key_index=False once, then with key_index=True.",
+            )
+        return findings.found
+
+    def _still_true(
+        self,
+        state: StableFiles,
+        found: Mapping[str, FileState],
+        findings: Sequence[VerifyFinding],
+    ) -> list[VerifyFinding]:
+        """Add the findings about files, without those that others have removed or changed."""
+        suspects = {path for path, file in found.items() if file.findings}
+        suspects |= {one.file for one in findings if one.file is not None and one.file in found}
+        if not suspects:
+            return list(findings)
+        later = list_snapshot(self.storage)[0].by_path
+        pinned = {one.relative: one.file for one in state.files}
+        gone = {p for p in suspects if p not in later or not pinned[p].is_same_file(later[p])}
+        removed = removed_since(self.storage, state.number) if gone else set()
+        kept = [finding for finding in findings if finding.file not in gone]
+        kept += [f for path in sorted(suspects - gone) for f in found[path].findings]
+        for path in sorted(gone - removed):
+            what = "vanished" if path not in later else "was changed by another program"
+            text = f"it {what} while it was verified."
+            hint = "verify again when nobody changes files but by commits."
+            severity: Literal["error", "warning"] = "error" if path not in later else "warning"
+            kept.append(VerifyFinding(severity, text, hint, path))
+        return kept
+
+    def _report(
+        self,
+        state: StableFiles,
+        files: Mapping[str, FileState],
+        keys: tuple[str, ...],
+        findings: Sequence[VerifyFinding],
+        seconds: float,
+    ) -> VerifyReport:
+        ordered = sorted(
+            dict.fromkeys(findings),
+            key=lambda one: (one.severity != "error", one.file or "", one.row_group or 0),
+        )
+        known = [file.footer for file in files.values()]
+        return VerifyReport(
+            self.storage.root.display_path,
+            state.number,
+            len(state.files),
+            sum(len(footer.row_groups) for footer in known),
+            sum(footer.rows for footer in known),
+            sum(pinned.file.size for pinned in state.files),
+            keys,
+            tuple(ordered),
+            self._notes(files, keys),
+            seconds=round(seconds, 6),
+        )
+
+    def _notes(self, files: Mapping[str, FileState], keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Say what was not verified."""
+        notes = []
+        without = sum(not file.has_checksums for file in files.values())
+        if not self.checksums:
+            notes.append("checksums were not compared.")
+        elif without:
+            notes.append(
+                f"{without:,} of {len(files):,} files have no checksums of their pages: a value "
+                "that was changed on the disk may go unnoticed if statistics and encoding still "
+                "fit."
+            )
+        if keys and (left_out := sum(not file.is_sound for file in files.values())):
+            notes.append(f"keys in {left_out:,} files with errors were not compared.")
+        return tuple(notes)
+
+
+def _stores(file: FileState, parts: pa.Schema) -> bool:
+    schema = file.footer.schema
+    return schema is not None and not set(schema.names).isdisjoint(parts.names)
