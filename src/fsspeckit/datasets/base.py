@@ -498,9 +498,11 @@ class DatasetIO:
             data: As for :meth:`merge`.
             path: The dataset's directory, path or URL.
             mode: ``"append"`` leaves the data files that are there; ``"overwrite"`` replaces them
-                all, in the same moment, and leaves them if the write fails.
-            partition_by: The hive partition columns; by default those of the dataset. Only an
-                overwrite may name others; an empty list is for none.
+                all, in the same moment, and leaves them if the write fails;
+                ``"overwrite_partitions"`` replaces only those of the partitions that the data
+                has rows of.
+            partition_by: The hive partition columns; by default those of the dataset. Only
+                ``"overwrite"`` may name others; an empty list is for none.
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number; a unique
                 part is added to it.
             schema: The schema that the data is converted to first.
@@ -513,6 +515,17 @@ class DatasetIO:
 
         Raises:
             ValueError: If an argument or the data is invalid; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> old = pa.table({"day": [1, 1, 2], "v": ["a", "b", "c"]})
+            >>> _ = io.write_dataset(old, "memory://doc-io-write", partition_by="day")
+            >>> new = pa.table({"day": [1], "v": ["A"]})
+            >>> _ = io.write_dataset(new, "memory://doc-io-write", mode="overwrite_partitions")
+            >>> sorted(io.read_dataset("memory://doc-io-write")["v"].to_pylist())
+            ['A', 'c']
         """
         options = WriteOptions.of(
             mode=mode,
@@ -567,7 +580,7 @@ class DatasetIO:
 
         Without ``strategy`` this is :meth:`write_dataset`, and ``key_columns``, ``order_by`` and
         ``rewrite_mode`` must be left out. With one it is :meth:`merge_parquet_dataset`, which does
-        not take ``mode="overwrite"``. The arguments are explained there.
+        take a ``mode`` that replaces. The arguments are explained there.
 
         Returns:
             What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.

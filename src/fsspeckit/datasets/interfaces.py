@@ -232,7 +232,8 @@ class DatasetHandler(Protocol):
         """Write data as new files with names that no file had before.
 
         ``"append"`` leaves every existing file. ``"overwrite"`` removes only data files, and only
-        once the new ones are safe.
+        once the new ones are safe; it keeps the partition columns unless ``partition_by`` names
+        others. ``"overwrite_partitions"`` removes only those of the partitions that it writes.
         """
         ...
 

@@ -39,6 +39,7 @@ from fsspeckit.core.planning.target import (
     detect_partition_columns,
     parse_hive_partition_path,
     parse_partition_values,
+    partition_keys,
     partition_values,
     read_target,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "key_bounds",
     "parse_hive_partition_path",
     "parse_partition_values",
+    "partition_keys",
     "partition_values",
     "plan_condition",
     "plan_files",

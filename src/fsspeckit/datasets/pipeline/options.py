@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.display import Progress
 
-WriteMode = Literal["append", "overwrite"]
+WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
 PartitionChange = Literal["refuse", "move"]
-_WRITE_MODES = ("append", "overwrite")
+_WRITE_MODES = ("append", "overwrite", "overwrite_partitions")
 _POLICIES = {
     "null_keys": ("error", "match"),
     "duplicate_keys": ("error", "first", "last"),
@@ -497,7 +497,7 @@ def check_write_or_merge(
         raise InvalidArgumentError.choice("mode", mode, _WRITE_MODES)
     if strategy is not None and mode != "append":
         raise InvalidArgumentError(
-            f"mode={mode!r} replaces all data, but strategy={strategy!r} merges into it.\n"
+            f"mode={mode!r} replaces data, but strategy={strategy!r} merges into it.\n"
             "Hint: leave out one of them."
         )
     only_merging = {"key_columns": key_columns, "order_by": order_by}
