@@ -55,7 +55,8 @@ def by_tasks(spark: SparkSession) -> Callable[..., Any]:
     """An engine whose work on rows is all done by tasks, however small it is."""
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
-    return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0))
+    limits = SparkLimits(driver_max_source_bytes=0, driver_max_duplicate_rows=0)
+    return partial(SparkDatasetIO, spark, limits=limits)
 
 
 class TestSpark(SparkTests):

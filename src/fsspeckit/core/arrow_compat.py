@@ -187,6 +187,11 @@ def _entries_type(data_type: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("entries", pa.struct([key, item]), nullable=False))
 
 
+def map_entries(values: pa.MapArray) -> pa.ListArray:
+    """Return maps as the lists of keys and values that they are in memory."""
+    return reinterpret_array(values, _entries_type(values.type))
+
+
 def storage_type(data_type: pa.DataType) -> pa.DataType:
     """Replace extension types, inside too, by their storage types."""
     return _mapped(data_type, _storage_of)

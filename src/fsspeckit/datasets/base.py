@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
@@ -442,6 +443,97 @@ class DatasetIO:
         options = MergeOptions.of_changes(**arguments)
         changes, options = self._with_own_conditions(changes, options)
         storage, source = self._open(changes, path, filesystem)
+        return plan_merge(self._engine, storage, source, options)
+
+    def deduplicate(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        *,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete rows of a dataset until every key occurs once.
+
+        Nothing is merged: the strategy ``deduplicate`` of :meth:`merge` is about the rows of a
+        source. Only files that lose a row are rewritten. A file that loses all its rows is removed.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            key_columns: Rows with equal values of these columns are duplicates, in whatever files
+                and partitions they are; None for rows that are equal in every column.
+            order_by: Of rows with one key, the one with the greatest value of these columns stays.
+                NULL is below every value and NaN above.
+            keep: Which row stays of those with one key, or of those that are equal in ``order_by``:
+                the ``"first"`` or the ``"last"``, in the order of the paths of files and of rows
+                in a file. By default it is the last one with ``order_by``; without, rows with one
+                key must be equal in every column, and are refused if they are not.
+            null_keys: ``"keep"`` keeps all rows with NULL in a key column; ``"match"`` makes NULL
+                equal NULL. Without ``key_columns``, NULL always equals NULL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is; it is applied once.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Counts of rows, of which ``deleted`` are the duplicates, and every file with what
+            happened to it.
+
+        Raises:
+            DuplicateRowsError: If rows with one key differ, and nothing says which one stays.
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 1, 2], "seq": [1, 2, 1]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-deduplicate")
+            >>> io.deduplicate("memory://doc-io-deduplicate", "id", "seq").deleted
+            1
+            >>> io.read_dataset("memory://doc-io-deduplicate").to_pylist()
+            [{'id': 1, 'seq': 2}, {'id': 2, 'seq': 1}]
+        """
+        options = MergeOptions.of_deduplicate(
+            key_columns,
+            order_by,
+            keep,
+            null_keys,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+        storage, source = self._open(options.keys_of(None), path, filesystem)
+        return run_merge(self._engine, storage, source, options)
+
+    @parameters_of(deduplicate)
+    def plan_deduplicate(
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        **arguments: Any,
+    ) -> MergePlan:
+        """Return what :meth:`deduplicate` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` explains the decision about every file.
+        """
+        options = MergeOptions.of_deduplicate(key_columns, order_by, keep, null_keys, **arguments)
+        storage, source = self._open(options.keys_of(None), path, filesystem)
         return plan_merge(self._engine, storage, source, options)
 
     @parameters_of(merge)

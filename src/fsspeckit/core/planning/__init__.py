@@ -19,6 +19,7 @@ from fsspeckit.core.planning.plan import (
     MergePlan,
     PlanReason,
     plan_condition,
+    plan_duplicates,
     plan_files,
     plan_incremental_rewrite,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "partition_keys",
     "partition_values",
     "plan_condition",
+    "plan_duplicates",
     "plan_files",
     "plan_incremental_rewrite",
     "prune_by_condition",

@@ -85,6 +85,10 @@ class SourceLimits:
 
     max_spill_bytes: int = 32 * 1024 * 1024
 
+    max_duplicate_rows: int = 4_000_000
+    """The keys of so many rows of the target are in memory while duplicates are looked for. Of more
+    rows, files are read once for each share of the keys."""
+
 
 DEFAULT_SOURCE_LIMITS = SourceLimits()
 

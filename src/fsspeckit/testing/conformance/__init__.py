@@ -25,6 +25,7 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "duplicates",
         "feed_sequences",
         "feeds",
         "files",
@@ -50,6 +51,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.duplicates import DeduplicateTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
 from fsspeckit.testing.conformance.feeds import (  # noqa: E402
     FeedColumnTests,
@@ -107,6 +109,7 @@ class EngineTests(
     DeleteWhenTests,
     OnlyNewerTests,
     PurgeTests,
+    DeduplicateTests,
     FeedTests,
     VersionTests,
     FeedColumnTests,
