@@ -8,15 +8,18 @@ if TYPE_CHECKING:
     from fsspeckit.api import (
         Transaction,
         apply_changes,
+        deduplicate,
         delete,
         execute,
         history,
         merge,
         plan_apply_changes,
+        plan_deduplicate,
         plan_delete,
         plan_merge,
         read_dataset,
         recover,
+        repartition,
         write_dataset,
     )
     from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink
@@ -28,15 +31,18 @@ __all__ = [
     "MergeSink",
     "Transaction",
     "apply_changes",
+    "deduplicate",
     "delete",
     "execute",
     "history",
     "merge",
     "plan_apply_changes",
+    "plan_deduplicate",
     "plan_delete",
     "plan_merge",
     "read_dataset",
     "recover",
+    "repartition",
     "write_dataset",
 ]
 

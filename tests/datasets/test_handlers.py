@@ -58,14 +58,17 @@ def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "apply_changes",
         "close",
+        "deduplicate",
         "delete",
         "execute",
         "merge",
         "merge_parquet_dataset",
         "plan_apply_changes",
+        "plan_deduplicate",
         "plan_delete",
         "plan_merge",
         "read_dataset",
+        "repartition",
         "write_dataset",
         "write_parquet_dataset",
     ]
@@ -128,7 +131,7 @@ def test_incremental_is_refused_before_any_look_at_key_columns(
     ("options", "message"),
     [
         ({"mode": "overwrite", "strategy": "upsert", "key_columns": ["id"]}, "leave out one"),
-        ({"mode": "truncate"}, "mode must be one of 'append', 'overwrite', got 'truncate'"),
+        ({"mode": "truncate"}, "mode must be one of 'append', 'overwrite', .*got 'truncate'"),
         ({"strategy": "replace", "key_columns": ["id"]}, "strategy must be one of 'insert'"),
         ({"strategy": "upsert"}, "key_columns must name at least one column"),
         ({"strategy": "upsert", "key_columns": ["x"]}, r"\['x'\] not found.*\['id', 'v'\]"),

@@ -13,6 +13,7 @@ from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
     FileOptions,
     MergeOptions,
+    RepartitionOptions,
     WriteOptions,
     check_write_or_merge,
     locate_paths,
@@ -21,6 +22,7 @@ from fsspeckit.datasets.pipeline import (
     resolve_partition_columns,
     run_merge,
     run_plan,
+    run_repartition,
     run_write,
 )
 from fsspeckit.errors import InvalidArgumentError
@@ -41,7 +43,13 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        PartitionChange,
+        Progress,
+        RepartitionResult,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -798,6 +806,64 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def repartition(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        partition_by: str | Sequence[str],
+        *,
+        schema: pa.Schema | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> RepartitionResult:
+        """Write a dataset again with other partition columns, in one commit.
+
+        Every row is read and written. If others commit meanwhile, it starts again from what the
+        dataset is then. A dataset that has these partition columns already stays as it is.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            partition_by: The partition columns, outermost first; an empty list for none. A column
+                that is no longer one of them is stored in the files from then on.
+            schema: The types of columns that only the directories have. By default they are an
+                int64, a date, a bool or a string, as the directories look: as in
+                :meth:`read_dataset`.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            compression: The codec of the new files, as for :meth:`merge`.
+            max_rows_per_file: No file gets more rows; None for no limit.
+            row_group_size: No row group gets more rows; None for 500,000.
+            bloom_columns: The columns that get bloom filters.
+            dry_run: Only check what can be checked without writing, and say how much there is.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            The new files, and how many they replace.
+
+        Raises:
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "day": [1, 1, 2]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-repartition")
+            >>> result = io.repartition("memory://doc-io-repartition", "day")
+            >>> [file.partition_values for file in result.files]
+            [{'day': 1}, {'day': 2}]
+            >>> len(io.repartition("memory://doc-io-repartition", []).files)
+            1
+        """
+        files = FileOptions.of(compression, max_rows_per_file, row_group_size, bloom_columns)
+        options = RepartitionOptions(as_names(partition_by), files, schema, dry_run, progress)
+        return run_repartition(self._engine, self._storage(path, filesystem), options)
 
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions

@@ -164,6 +164,13 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         """Return the target rows that match, as a source with the columns of the schema."""
         ...
 
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> SourceT:
+        """Return all rows of a target as a source with the columns of a schema.
+
+        They stay in the files until they are read; no copy is made.
+        """
+        ...
+
     def map_items(
         self,
         phase: str,

@@ -35,9 +35,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        PartitionChange,
+        Progress,
+        RepartitionResult,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -211,6 +218,52 @@ class DatasetHandler(Protocol):
     @parameters_of(apply_changes)
     def plan_apply_changes(self, **arguments: Any) -> MergePlan:
         """Return what :meth:`apply_changes` would do; the dataset is not changed."""
+        ...
+
+    def deduplicate(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        *,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete rows of the dataset until every key occurs once; nothing is merged.
+
+        Rows with one key that differ are refused if nothing says which one stays. A file that
+        loses no row stays as it is, byte for byte.
+        """
+        ...
+
+    @parameters_of(deduplicate)
+    def plan_deduplicate(self, **arguments: Any) -> MergePlan:
+        """Return what :meth:`deduplicate` would do; the dataset is not changed."""
+        ...
+
+    def repartition(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        partition_by: str | Sequence[str],
+        *,
+        schema: pa.Schema | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> RepartitionResult:
+        """Write all rows below other partition columns, in one commit.
+
+        Rows and values stay; a column that only directories had is stored from then on.
+        """
         ...
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine

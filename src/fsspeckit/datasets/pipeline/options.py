@@ -527,6 +527,27 @@ class WriteOptions:
         _check_transaction(self.transaction)
 
 
+@dataclass(frozen=True)
+class RepartitionOptions:
+    """Everything that a caller decides about repartitioning a dataset."""
+
+    partition_columns: tuple[str, ...]
+    files: FileOptions = field(default_factory=FileOptions)
+    schema: pa.Schema | None = None
+    """The types of columns that only the directories have, if not those they look like."""
+
+    dry_run: bool = False
+    progress: Progress | bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.partition_columns:
+            check_names("partition_by", self.partition_columns)
+        if not isinstance(self.dry_run, bool):
+            raise InvalidArgumentError(f"dry_run must be True or False, got {self.dry_run!r}.")
+        _check_schema(self.schema)
+        _check_progress(self.progress)
+
+
 def _check_schema(schema: object) -> None:
     if schema is not None and not isinstance(schema, pa.Schema):
         raise InvalidArgumentError(

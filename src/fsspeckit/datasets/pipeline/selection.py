@@ -35,7 +35,7 @@ def read_selected_target(
         UnreadableFileError: If a file is not Parquet and ``strict``.
     """
     # Twice: which statistics are needed is known once the columns are.
-    columns = _read_columns(storage.root, snapshot.listing.files, read)
+    columns = read_columns_of(storage.root, snapshot.listing.files, read)
     condition = Condition.of(where, columns.every)
     columns.check_everywhere(storage.root, condition.columns, "the condition is about")
 
@@ -67,7 +67,7 @@ def read_duplicates_target(
         SchemaMismatchError: If files have other columns, or types that cannot be compared.
         UnreadableFileError: If a file is not Parquet and ``strict``.
     """
-    columns = _read_columns(storage.root, snapshot.listing.files, read)
+    columns = read_columns_of(storage.root, snapshot.listing.files, read)
     keys, order = wanted.key_columns or (), wanted.order_by or ()
     for argument, names in (("key_columns", keys), ("order_by", order)):
         if names:
@@ -100,7 +100,7 @@ def read_duplicates_target(
 
 
 @dataclass(frozen=True)
-class _Columns:
+class DatasetColumns:
     """The columns of a dataset."""
 
     every: pa.Schema
@@ -111,6 +111,12 @@ class _Columns:
 
     footers: Sequence[FileFooter]
     """Those that could be read."""
+
+    @property
+    def only_in_paths(self) -> list[str]:
+        """The partition columns that no file stores."""
+        stored = {name for footer in self.footers for name in footer.schema.names}
+        return [name for name in self.partitions.names if name not in stored]
 
     def check_everywhere(self, root: Root, names: Sequence[str], what: str) -> None:
         """Refuse columns that a file does not have; ``what`` says what they are."""
@@ -123,14 +129,15 @@ class _Columns:
                 )
 
 
-def _read_columns(root: Root, files: Sequence[DataFile], read: FooterReader) -> _Columns:
+def read_columns_of(root: Root, files: Sequence[DataFile], read: FooterReader) -> DatasetColumns:
+    """Return the columns of a dataset, from the footers of its files."""
     readable = [footer for footer in read(root, files, ()) if footer.error is None]
     stored = _unified_schema(root, readable)
     parts = partition_schema([root.relative(file.path) for file in files])
     only_in_paths = [field for field in parts if field.name not in stored.names]
     # A column that is in both must agree with its path, and has the type of the files.
     typed = [stored.field(f.name) if f.name in stored.names else f for f in parts]
-    return _Columns(pa.schema([*stored, *only_in_paths]), pa.schema(typed), readable)
+    return DatasetColumns(pa.schema([*stored, *only_in_paths]), pa.schema(typed), readable)
 
 
 def _unified_schema(root: Root, footers: Sequence[FileFooter]) -> pa.Schema:
@@ -139,7 +146,9 @@ def _unified_schema(root: Root, footers: Sequence[FileFooter]) -> pa.Schema:
     for footer in {id(one.schema): one for one in footers}.values():
         for field in footer.schema:
             known = fields.get(field.name, field)
-            fields[field.name] = known.with_type(_shared_type(root, footer, known, field))
+            is_nullable = known.nullable or field.nullable
+            shared = known.with_type(_shared_type(root, footer, known, field))
+            fields[field.name] = shared.with_nullable(is_nullable)
     return pa.schema(list(fields.values()))
 
 

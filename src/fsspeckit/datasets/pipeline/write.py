@@ -175,7 +175,7 @@ class _Write:
                         self._target, self._replaced, begun=0.0, number=outcome.number
                     )
         pairs = zip(self._written, self._adds, strict=True)
-        files = [_written(self._storage, *pair) for pair in pairs]
+        files = [written_file(self._storage, *pair) for pair in pairs]
         rows = sum(new.rows for new in self._written)
         metrics = {"replaced_files": len(self._replaced), "commit": commit_metrics(outcome)}
         return WriteDatasetResult(files, rows, options.mode, metrics)
@@ -241,7 +241,8 @@ class _Write:
         return self._storage.root.relative(file.path)
 
 
-def _written(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
+def written_file(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
+    """Return what a result says about a new file."""
     path = storage.root.to_user_path(storage.path(file.final))
     return FileWriteMetadata(path, new.rows, file.size, new.partition_values)
 

@@ -37,6 +37,7 @@ from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
     ArrowSource,
+    FilesSource,
     MemorySource,
     open_source,
     stored_columns,
@@ -153,6 +154,10 @@ class ArrowEngine:
             if len(match.positions)
         )
         return self._collect(schema, found, stage)
+
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> ArrowSource:
+        """Return a source that reads the files."""
+        return FilesSource(target, schema)
 
     def _collect(
         self, schema: pa.Schema, tables: Iterable[pa.Table], stage: OpenStage

@@ -93,7 +93,13 @@ from fsspeckit.datasets.spark.rewriting import (
     rewriter_for,
 )
 from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
-from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
+from fsspeckit.datasets.spark.source import (
+    SourceRows,
+    SparkSource,
+    StageBatches,
+    files_in_place,
+    rows_of_target,
+)
 from fsspeckit.display import report_nothing
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
@@ -262,6 +268,10 @@ class SparkEngine:
             PhaseTasks("plan", progress),
         )
         return SparkSource(stage, rows)
+
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> SparkSource:
+        """Return a source whose rows tasks read where they are."""
+        return SparkSource(stage, rows_of_target(target, schema))
 
     def _is_small(self, *sources: SparkSource) -> bool:
         """Whether the driver may hold the rows of sources, all of them together."""

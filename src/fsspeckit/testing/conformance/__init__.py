@@ -34,6 +34,7 @@ _PARTS = (
         "objects",
         "partitions",
         "planning",
+        "repartitioning",
         "rewriting",
         "schemas",
     ),
@@ -81,6 +82,7 @@ from fsspeckit.testing.conformance.merging import (  # noqa: E402
 from fsspeckit.testing.conformance.objects import ObjectStoreTests  # noqa: E402
 from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, PartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
+from fsspeckit.testing.conformance.repartitioning import RepartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
 from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
@@ -110,6 +112,7 @@ class EngineTests(
     OnlyNewerTests,
     PurgeTests,
     DeduplicateTests,
+    RepartitionTests,
     FeedTests,
     VersionTests,
     FeedColumnTests,

@@ -177,7 +177,9 @@ class DeduplicateTests:
             ({"key_columns": "id", "keep": "last", "max_rewrite_bytes": 1}, "max_rewrite_bytes"),
         ],
     )
-    def test_what_is_refused(self, target: Target, arguments: dict[str, Any], match: str) -> None:
+    def test_duplicates_that_are_refused(
+        self, target: Target, arguments: dict[str, Any], match: str
+    ) -> None:
         target.write("a.parquet", pa.table({"id": [1, 1], "n": [[1], [2]]}))
         before = target.store.tree()
         with pytest.raises(ValueError, match=match):
