@@ -18,23 +18,33 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        PartitionChange,
+        Progress,
+        RepartitionResult,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
 
 __all__ = [
     "Transaction",
     "apply_changes",
+    "deduplicate",
     "delete",
     "execute",
     "history",
     "merge",
     "plan_apply_changes",
+    "plan_deduplicate",
     "plan_delete",
     "plan_merge",
     "read_dataset",
     "recover",
+    "repartition",
     "verify",
     "write_dataset",
 ]
@@ -431,3 +441,107 @@ def verify(
     """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.verify(path, key_columns, checksums, null_keys=null_keys, progress=progress)
+
+
+def deduplicate(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    key_columns: str | Sequence[str] | None = None,
+    order_by: str | Sequence[str] | None = None,
+    *,
+    keep: KeepPolicy | None = None,
+    null_keys: Literal["keep", "match"] = "keep",
+    filesystem: Any = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
+    transaction: Transaction | None = None,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> MergeResult:
+    """Delete rows of a dataset until every key occurs once.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.deduplicate`. The strategy ``deduplicate`` of
+    :func:`merge` is about the rows of its source.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 1, 2, 2], "seq": [7, 8, 9, 9]})
+        >>> _ = write_dataset(rows, "memory://doc-deduplicate", engine="pyarrow")
+        >>> deduplicate("memory://doc-deduplicate", engine="pyarrow").deleted  # equal rows
+        1
+        >>> deduplicate("memory://doc-deduplicate", "id", "seq", engine="pyarrow").deleted
+        1
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.deduplicate(
+            path,
+            key_columns,
+            order_by,
+            keep=keep,
+            null_keys=null_keys,
+            filesystem=filesystem,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+
+
+@parameters_of(deduplicate)
+def plan_deduplicate(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
+) -> MergePlan:
+    """Return what :func:`deduplicate` would do with the same arguments; nothing is changed.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 1, 2]})
+        >>> _ = write_dataset(rows, "memory://doc-plan-deduplicate", engine="pyarrow")
+        >>> plan = plan_deduplicate("memory://doc-plan-deduplicate", "id", engine="pyarrow")
+        >>> [(file.decision, file.evidence.kind) for file in plan.files]
+        [('affected', 'key scan')]
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.plan_deduplicate(**arguments)
+
+
+def repartition(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    partition_by: str | Sequence[str],
+    *,
+    schema: pa.Schema | None = None,
+    filesystem: Any = None,
+    compression: str | None = "snappy",
+    max_rows_per_file: int | None = 5_000_000,
+    row_group_size: int | None = 500_000,
+    bloom_columns: str | Sequence[str] | None = None,
+    dry_run: bool = False,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> RepartitionResult:
+    """Write a dataset again with other partition columns, or none, in one commit.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.repartition`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"]})
+        >>> _ = write_dataset(rows, "memory://doc-repartition", engine="pyarrow")
+        >>> result = repartition("memory://doc-repartition", "day", engine="pyarrow")
+        >>> [(file.partition_values, file.row_count) for file in result.files]
+        [({'day': 'mon'}, 2), ({'day': 'tue'}, 1)]
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.repartition(
+            path,
+            partition_by,
+            schema=schema,
+            filesystem=filesystem,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            bloom_columns=bloom_columns,
+            dry_run=dry_run,
+            progress=progress,
+        )

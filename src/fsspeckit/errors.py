@@ -21,6 +21,7 @@ __all__ = [
     "ConcurrentModificationError",
     "CorruptRecordError",
     "DuplicateKeyError",
+    "DuplicateRowsError",
     "EngineNotInstalledError",
     "ExpectationError",
     "FsspeckitError",
@@ -160,6 +161,24 @@ class DuplicateKeyError(FsspeckitError, ValueError):
             f"{count:,} key(s) of {list(key_columns)!r} occur more than once in the source, "
             f"for example: {_keys(samples)}.\n"
             'Hint: pass duplicate_keys="first" or "last", or order_by=[...] to keep the greatest.'
+        )
+
+
+class DuplicateRowsError(DuplicateKeyError):
+    """The target holds rows with one key that differ, and nothing says which one is to stay."""
+
+    _mentions = (Argument("order_by", (...,)), Argument("keep", ("first", "last")))
+
+    @classmethod
+    def found(
+        cls, key_columns: Sequence[str], count: int, samples: Sequence[tuple[object, ...]]
+    ) -> DuplicateRowsError:
+        """Return the error for rows whose key another row has, with samples of keys."""
+        return cls(
+            f"{count:,} row(s) have the same {list(key_columns)!r} as another row and other "
+            f"values, for example: {_keys(samples)}.\n"
+            'Hint: pass order_by=[...] to keep the greatest, or keep="first" or "last" to keep one '
+            "by its place in the dataset."
         )
 
 

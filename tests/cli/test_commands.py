@@ -399,6 +399,19 @@ def test_write(done: Run, source: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
 
 
+def test_write_of_some_partitions(done: Run, tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 2)):
+        pq.write_table(pa.table({"id": [value], "day": [value]}), f"{name}.parquet")
+    done("write", "a.parquet", "b.parquet", "new", "--partition-by", "day", *PYARROW)
+    mode = ("--mode", "overwrite_partitions")
+    document = done("write", "b.parquet", "new", *mode, *PYARROW, "--json").document
+    assert (document["mode"], document["replaced_files"]) == ("overwrite_partitions", 1)
+    assert sorted(file.parent.name for file in (tmp_path / "new").rglob("*.parquet")) == [
+        "day=1",
+        "day=2",
+    ]
+
+
 def test_written_partitions_are_in_the_json(done: Run, source: Path) -> None:
     (file,) = done("write", source, "new", "--partition-by", "v", *PYARROW, "--json").document[
         "files"

@@ -81,6 +81,7 @@ def test_arguments_are_called_as_on_the_command_line(
     ("words", "expected"),
     [
         (("data", "--mode", "overwrite"), "with --partition-by COLUMN."),
+        (("new", "--mode", "overwrite_partitions"), "use --mode overwrite to replace all data"),
         (("s3://me:secret@bucket/data",), "pass them in --storage-option, as"),
         (("ftp://me:se/cret@host/data",), "password in --storage-option, or"),
         (("data", "--control-dir", ""), "error: --control-dir must name a directory, got ''."),

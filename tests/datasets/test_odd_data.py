@@ -17,8 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from fsspeckit.datasets.base import DatasetIO
+from fsspeckit.datasets.pipeline import SourceLimits
+from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
+from fsspeckit.errors import (
+    DuplicateRowsError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -329,3 +336,16 @@ def test_ctrl_c_ends_a_merge_soon_and_changes_nothing(tmp_path: Path, path: str)
     after = sorted((file.name, file.stat().st_mtime_ns) for file in Path(path).iterdir())
     assert after == before
     assert not list(tmp_path.glob(".data.fsspeckit/.staging*"))
+
+
+@pytest.mark.parametrize("rows_in_memory", [7, 1])
+def test_duplicates_are_found_share_by_share(tmp_path: Path, rows_in_memory: int) -> None:
+    limits = SourceLimits(max_duplicate_rows=rows_in_memory)
+    path = str(tmp_path / "d")
+    rows = pa.table({"id": [n % 9 for n in range(30)], "seq": range(30)})
+    with DatasetIO(ArrowEngine(limits=limits)) as io:
+        io.write_dataset(rows, path, max_rows_per_file=8)
+        with pytest.raises(DuplicateRowsError, match="21 row"):
+            io.deduplicate(path, "id")
+        assert io.deduplicate(path, "id", "seq").deleted == 21
+        assert sorted(io.read_dataset(path)["seq"].to_pylist()) == list(range(21, 30))

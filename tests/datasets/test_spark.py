@@ -51,11 +51,11 @@ class SparkTests(EngineTests):
         _GENERATED(self, connect, data)
 
 
-def by_tasks(spark: SparkSession) -> Callable[..., Any]:
+def by_tasks(spark: SparkSession, **limits: int) -> Callable[..., Any]:
     """An engine whose work on rows is all done by tasks, however small it is."""
     from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
 
-    return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0))
+    return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0, **limits))
 
 
 class TestSpark(SparkTests):
@@ -63,7 +63,7 @@ class TestSpark(SparkTests):
 
     @pytest.fixture
     def connect(self, spark: SparkSession) -> Callable[..., Any]:
-        return by_tasks(spark)
+        return by_tasks(spark, driver_max_duplicate_rows=0)
 
 
 class TestSparkDriver(SparkTests):

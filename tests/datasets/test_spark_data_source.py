@@ -227,6 +227,30 @@ def test_modes_that_do_not_fit_the_options(
         kind(parse(tmp_path / "d", **options), schema_of(), overwrite)
 
 
+def test_an_overwrite_of_the_partitions_of_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    for overwrite, values in ((False, [(1, "a"), (2, "b")]), (True, [(3, "b")])):
+        dynamic = {"partitionOverwriteMode": "Dynamic"} if overwrite else {}
+        writer = BatchWriter(parse(path, partitionBy="v", **dynamic), schema_of(), overwrite)
+        writer.commit([writer.write(iter(rows(*values)))])
+    assert rows_of(path) == [(1, "a"), (3, "b")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partition_overwrite_mode": "dynamic"}, r"rows that replace others.\nHint: .*overwrite"),
+        ({"partition_overwrite_mode": "some"}, "must be static or dynamic, got 'some'"),
+        ({"partition_overwrite_mode": "static", "keys": "id"}, "has no use for a merge by key"),
+    ],
+)
+def test_what_an_overwrite_replaces_is_an_option_of_an_overwrite(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        BatchWriter(parse(tmp_path / "d", **options), schema_of(), False)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

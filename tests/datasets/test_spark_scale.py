@@ -364,3 +364,34 @@ def test_a_source_of_no_rows_in_many_parts(
     frame = spark.range(0, 100, 1, 3).where("id < 0").selectExpr("id", "'x' AS v")
     result = io.merge(frame, path, "upsert", ["id"])
     assert (result.updated, result.inserted, result.rewritten_files) == (0, 0, [])
+
+
+def test_duplicates_are_found_by_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    """Positions that are too many for a message are staged, and rows of odd types are compared."""
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+    limits = SparkLimits(driver_max_duplicate_rows=0, broadcast_max_inline_pairs=0)
+    path = tmp_path / "data"
+    ids = np.arange(300) % 100
+    PyarrowDatasetIO().write_dataset(odd_payload(ids, "x"), str(path), max_rows_per_file=130)
+    result = SparkDatasetIO(spark, limits=limits).deduplicate(str(path))
+    assert (result.deleted, result.metrics["tier"]) == (200, "shuffle")
+    found = PyarrowDatasetIO().read_dataset(str(path))
+    assert sorted(found["id"].to_pylist()) == list(range(100))
+
+
+def test_repartitioning_brings_the_rows_of_a_partition_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from fsspeckit.datasets.spark import SparkDatasetIO
+
+    limits = SparkLimits(driver_max_source_rows=0, insert_max_sorted_rows=0, insert_max_rows=50)
+    path = str(tmp_path / "data")
+    rows = odd_payload(np.arange(200), "x")
+    PyarrowDatasetIO().write_dataset(rows, path, max_rows_per_file=20)
+    result = SparkDatasetIO(spark, limits=limits).repartition(path, "d")
+    assert {file.partition_values["d"] for file in result.files} == {"x0", "x1", "x2"}
+    assert len(result.files) <= 6  # not one for each file and partition
+    found = PyarrowDatasetIO().read_dataset(path).select(rows.column_names).sort_by("id")
+    plain = pa.schema([f.with_type(pa.string()) if f.name == "d" else f for f in rows.schema])
+    assert found.cast(plain).equals(rows.cast(plain))

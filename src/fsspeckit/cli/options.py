@@ -46,6 +46,7 @@ class Mode(StrEnum):  # a class, so that mypy knows its values
 
     APPEND = "append"
     OVERWRITE = "overwrite"
+    OVERWRITE_PARTITIONS = "overwrite_partitions"
 
 
 def parse_size(text: str) -> int:
@@ -221,7 +222,10 @@ InferTypes = Annotated[
     ),
 ]
 WriteModeOption = Annotated[
-    Mode, typer.Option("--mode", help="Add new files to the dataset, or replace all its files.")
+    Mode,
+    typer.Option(
+        "--mode", help="Add files, or replace all, or those of the partitions of the rows."
+    ),
 ]
 CompressionOption = Annotated[
     Compression,

@@ -187,6 +187,11 @@ def _entries_type(data_type: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("entries", pa.struct([key, item]), nullable=False))
 
 
+def map_entries(values: pa.MapArray) -> pa.ListArray:
+    """Return maps as the lists of keys and values that they are in memory."""
+    return reinterpret_array(values, _entries_type(values.type))
+
+
 def storage_type(data_type: pa.DataType) -> pa.DataType:
     """Replace extension types, inside too, by their storage types."""
     return _mapped(data_type, _storage_of)
@@ -495,6 +500,39 @@ def finest_unit(decoded: Iterable[tuple[pa.Table, pa.Table]], wanted: Unit, wher
     if wider is not None:
         return "us"
     return "ns" if finer is not None else wanted
+
+
+def int96_unit(root: Root, path: str) -> Unit:
+    """Return the unit in which the INT96 values of a file lose nothing; ``us`` if it has none.
+
+    Raises:
+        SchemaMismatchError: If there is no such unit.
+    """
+    with open_data_file(root, path) as coarse:
+        found = int96_columns(coarse.schema_arrow, physical_types(coarse.schema))
+        names = [name for name in coarse.schema_arrow.names if name in found]
+        if not names:
+            return "us"
+        with open_data_file(root, path, int96_unit="ns") as fine:
+            files = (coarse, fine)
+            decoded = (
+                (one.select(names), two.select(names))
+                for number in range(coarse.num_row_groups)
+                for one, two in [[f.read_row_group(number, columns=names) for f in files]]
+            )
+            return finest_unit(decoded, "us", root.to_user_path(path))
+
+
+def has_instants(schema: pa.Schema) -> bool:
+    """Return whether a column is, or has inside, an instant: only those may be INT96 in files."""
+    return any(map(_is_instant, schema.types))
+
+
+def _is_instant(data_type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(data_type):
+        return data_type.tz is not None
+    is_nested = pa.types.is_nested(data_type)
+    return is_nested and any(_is_instant(field.type) for field in inner_fields(data_type))
 
 
 def int96_keys(

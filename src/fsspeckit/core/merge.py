@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, shortened, size, tone_of
 from fsspeckit.errors import InvalidArgumentError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fsspeckit.display import Tone
 
 __all__ = [
+    "DEDUPLICATE_TARGET",
     "MergeFileMetadata",
     "MergeResult",
     "MergeStrategy",
@@ -60,6 +61,11 @@ class MergeStrategy(StrEnum):
             return cls(value)
         except ValueError:
             raise InvalidArgumentError.choice("strategy", value, [s.value for s in cls]) from None
+
+
+DEDUPLICATE_TARGET: Final = "deduplicate_target"
+"""What results and the history name a call that takes duplicates out of a dataset; the strategy
+``deduplicate`` takes them out of the source of a merge."""
 
 
 def preposition(strategy: str) -> str:
@@ -175,7 +181,9 @@ class MergeResult(Displayed):
 
     @property
     def title(self) -> str:
-        """What was merged; a delete by a condition has no rows of a source."""
+        """What was done, and with how many rows of a source, if there is one."""
+        if self.strategy == DEDUPLICATE_TARGET:
+            return "deduplicate"
         if not self.source_count and self.strategy == MergeStrategy.DELETE:
             return self.strategy
         return f"{self.strategy} of {counted(self.source_count, 'row')}"

@@ -13,6 +13,7 @@ from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
     FileOptions,
     MergeOptions,
+    RepartitionOptions,
     WriteOptions,
     check_write_or_merge,
     locate_paths,
@@ -21,6 +22,7 @@ from fsspeckit.datasets.pipeline import (
     resolve_partition_columns,
     run_merge,
     run_plan,
+    run_repartition,
     run_write,
 )
 from fsspeckit.datasets.verification import run_verify
@@ -37,11 +39,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        PartitionChange,
+        Progress,
+        RepartitionResult,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
@@ -446,6 +455,97 @@ class DatasetIO:
         storage, source = self._open(changes, path, filesystem)
         return plan_merge(self._engine, storage, source, options)
 
+    def deduplicate(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        *,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete rows of a dataset until every key occurs once.
+
+        Nothing is merged: the strategy ``deduplicate`` of :meth:`merge` is about the rows of a
+        source. Only files that lose a row are rewritten. A file that loses all its rows is removed.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            key_columns: Rows with equal values of these columns are duplicates, in whatever files
+                and partitions they are; None for rows that are equal in every column.
+            order_by: Of rows with one key, the one with the greatest value of these columns stays.
+                NULL is below every value and NaN above.
+            keep: Which row stays of those with one key, or of those that are equal in ``order_by``:
+                the ``"first"`` or the ``"last"``, in the order of the paths of files and of rows
+                in a file. By default it is the last one with ``order_by``; without, rows with one
+                key must be equal in every column, and are refused if they are not.
+            null_keys: ``"keep"`` keeps all rows with NULL in a key column; ``"match"`` makes NULL
+                equal NULL. Without ``key_columns``, NULL always equals NULL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            transaction: Which batch of which application this is; it is applied once.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Counts of rows, of which ``deleted`` are the duplicates, and every file with what
+            happened to it.
+
+        Raises:
+            DuplicateRowsError: If rows with one key differ, and nothing says which one stays.
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 1, 2], "seq": [1, 2, 1]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-deduplicate")
+            >>> io.deduplicate("memory://doc-io-deduplicate", "id", "seq").deleted
+            1
+            >>> io.read_dataset("memory://doc-io-deduplicate").to_pylist()
+            [{'id': 1, 'seq': 2}, {'id': 2, 'seq': 1}]
+        """
+        options = MergeOptions.of_deduplicate(
+            key_columns,
+            order_by,
+            keep,
+            null_keys,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            transaction=transaction,
+            progress=progress,
+        )
+        storage, source = self._open(options.keys_of(None), path, filesystem)
+        return run_merge(self._engine, storage, source, options)
+
+    @parameters_of(deduplicate)
+    def plan_deduplicate(
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        **arguments: Any,
+    ) -> MergePlan:
+        """Return what :meth:`deduplicate` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` explains the decision about every file.
+        """
+        options = MergeOptions.of_deduplicate(key_columns, order_by, keep, null_keys, **arguments)
+        storage, source = self._open(options.keys_of(None), path, filesystem)
+        return plan_merge(self._engine, storage, source, options)
+
     @parameters_of(merge)
     def plan_merge(
         self, data: Any, path: str, filesystem: Any = None, **arguments: Any
@@ -500,9 +600,11 @@ class DatasetIO:
             data: As for :meth:`merge`.
             path: The dataset's directory, path or URL.
             mode: ``"append"`` leaves the data files that are there; ``"overwrite"`` replaces them
-                all, in the same moment, and leaves them if the write fails.
-            partition_by: The hive partition columns; by default those of the dataset. Only an
-                overwrite may name others; an empty list is for none.
+                all, in the same moment, and leaves them if the write fails;
+                ``"overwrite_partitions"`` replaces only those of the partitions that the data
+                has rows of.
+            partition_by: The hive partition columns; by default those of the dataset. Only
+                ``"overwrite"`` may name others; an empty list is for none.
             basename_template: The name of new files, with ``{}`` or ``{i}`` for a number; a unique
                 part is added to it.
             schema: The schema that the data is converted to first.
@@ -515,6 +617,17 @@ class DatasetIO:
 
         Raises:
             ValueError: If an argument or the data is invalid; nothing was changed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> old = pa.table({"day": [1, 1, 2], "v": ["a", "b", "c"]})
+            >>> _ = io.write_dataset(old, "memory://doc-io-write", partition_by="day")
+            >>> new = pa.table({"day": [1], "v": ["A"]})
+            >>> _ = io.write_dataset(new, "memory://doc-io-write", mode="overwrite_partitions")
+            >>> sorted(io.read_dataset("memory://doc-io-write")["v"].to_pylist())
+            ['A', 'c']
         """
         options = WriteOptions.of(
             mode=mode,
@@ -569,7 +682,7 @@ class DatasetIO:
 
         Without ``strategy`` this is :meth:`write_dataset`, and ``key_columns``, ``order_by`` and
         ``rewrite_mode`` must be left out. With one it is :meth:`merge_parquet_dataset`, which does
-        not take ``mode="overwrite"``. The arguments are explained there.
+        take a ``mode`` that replaces. The arguments are explained there.
 
         Returns:
             What was written: with a strategy a :class:`~fsspeckit.core.merge.MergeResult`.
@@ -735,6 +848,64 @@ class DatasetIO:
             null_keys=null_keys,
             progress=progress,
         )
+
+    def repartition(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        partition_by: str | Sequence[str],
+        *,
+        schema: pa.Schema | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> RepartitionResult:
+        """Write a dataset again with other partition columns, in one commit.
+
+        Every row is read and written. If others commit meanwhile, it starts again from what the
+        dataset is then. A dataset that has these partition columns already stays as it is.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            partition_by: The partition columns, outermost first; an empty list for none. A column
+                that is no longer one of them is stored in the files from then on.
+            schema: The types of columns that only the directories have. By default they are an
+                int64, a date, a bool or a string, as the directories look: as in
+                :meth:`read_dataset`.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            compression: The codec of the new files, as for :meth:`merge`.
+            max_rows_per_file: No file gets more rows; None for no limit.
+            row_group_size: No row group gets more rows; None for 500,000.
+            bloom_columns: The columns that get bloom filters.
+            dry_run: Only check what can be checked without writing, and say how much there is.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            The new files, and how many they replace.
+
+        Raises:
+            ValueError: If an argument is invalid or there is no dataset; nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": [1, 2, 3], "day": [1, 1, 2]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-repartition")
+            >>> result = io.repartition("memory://doc-io-repartition", "day")
+            >>> [file.partition_values for file in result.files]
+            [{'day': 1}, {'day': 2}]
+            >>> len(io.repartition("memory://doc-io-repartition", []).files)
+            1
+        """
+        files = FileOptions.of(compression, max_rows_per_file, row_group_size, bloom_columns)
+        options = RepartitionOptions(as_names(partition_by), files, schema, dry_run, progress)
+        return run_repartition(self._engine, self._storage(path, filesystem), options)
 
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions

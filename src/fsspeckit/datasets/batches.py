@@ -52,7 +52,7 @@ __all__ = [
     "quarantine_values",
 ]
 
-BatchCall = Literal["merge", "apply_changes", "append", "overwrite"]
+BatchCall = Literal["merge", "apply_changes", "append", "overwrite", "overwrite_partitions"]
 _CALLS: tuple[str, ...] = get_args(BatchCall)
 
 _FILE = re.compile("^file:/+")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import KeyColumn, SourceKeys
+    from fsspeckit.core.matching import DuplicateRules
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.pipeline import MergeOptions, Progress
@@ -163,6 +164,13 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         """Return the target rows that match, as a source with the columns of the schema."""
         ...
 
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> SourceT:
+        """Return all rows of a target as a source with the columns of a schema.
+
+        They stay in the files until they are read; no copy is made.
+        """
+        ...
+
     def map_items(
         self,
         phase: str,
@@ -226,6 +234,18 @@ class Engine(Protocol[SourceT, KeysT, PositionsT]):
         """Find the rows that a condition selects, in the row groups that the verdicts leave.
 
         The source has no rows; it is where an engine that needs one has its staging directory.
+        """
+        ...
+
+    def duplicates(
+        self, source: SourceT, target: Target, rules: DuplicateRules, progress: Progress
+    ) -> Matches[PositionsT]:
+        """Find the rows of the target that go because another row with their key stays.
+
+        The source has no rows; it is where an engine that needs one has its staging directory.
+
+        Raises:
+            DuplicateRowsError: If such rows must be equal in every column, and are not.
         """
         ...
 

@@ -35,9 +35,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        PartitionChange,
+        Progress,
+        RepartitionResult,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
     from fsspeckit.storage import Transaction
 
@@ -214,6 +221,52 @@ class DatasetHandler(Protocol):
         """Return what :meth:`apply_changes` would do; the dataset is not changed."""
         ...
 
+    def deduplicate(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        key_columns: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        *,
+        keep: KeepPolicy | None = None,
+        null_keys: Literal["keep", "match"] = "keep",
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        transaction: Transaction | None = None,
+        progress: Progress | bool | None = None,
+    ) -> MergeResult:
+        """Delete rows of the dataset until every key occurs once; nothing is merged.
+
+        Rows with one key that differ are refused if nothing says which one stays. A file that
+        loses no row stays as it is, byte for byte.
+        """
+        ...
+
+    @parameters_of(deduplicate)
+    def plan_deduplicate(self, **arguments: Any) -> MergePlan:
+        """Return what :meth:`deduplicate` would do; the dataset is not changed."""
+        ...
+
+    def repartition(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        partition_by: str | Sequence[str],
+        *,
+        schema: pa.Schema | None = None,
+        filesystem: Any = None,
+        compression: str | None = "snappy",
+        max_rows_per_file: int | None = 5_000_000,
+        row_group_size: int | None = 500_000,
+        bloom_columns: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> RepartitionResult:
+        """Write all rows below other partition columns, in one commit.
+
+        Rows and values stay; a column that only directories had is stored from then on.
+        """
+        ...
+
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
         data: Any,
@@ -233,7 +286,8 @@ class DatasetHandler(Protocol):
         """Write data as new files with names that no file had before.
 
         ``"append"`` leaves every existing file. ``"overwrite"`` removes only data files, and only
-        once the new ones are safe.
+        once the new ones are safe; it keeps the partition columns unless ``partition_by`` names
+        others. ``"overwrite_partitions"`` removes only those of the partitions that it writes.
         """
         ...
 

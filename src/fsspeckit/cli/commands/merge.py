@@ -334,7 +334,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
-    """Write rows as new files, beside the existing files or instead of them.
+    """Write rows as new files, beside the existing files or instead of some or all of them.
 
     The dataset need not exist yet. All files change at once, or none does.
     """

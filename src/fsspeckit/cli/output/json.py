@@ -64,7 +64,11 @@ class JsonOutput:
             file["partition_values"] = {n: None if v is None else str(v) for n, v in values}
         names = ("mode", "total_rows", "files")
         commit = fields["metrics"].get("commit", {})
-        about = {"skipped": commit.get("skipped", False), "notes": commit.get("notes", [])}
+        about = {
+            "replaced_files": fields["metrics"].get("replaced_files", 0),
+            "skipped": commit.get("skipped", False),
+            "notes": commit.get("notes", []),
+        }
         self._write("write", path=path, **{name: fields[name] for name in names}, **about)
 
     def inspection(self, found: Inspection) -> None:

@@ -19,6 +19,7 @@ from fsspeckit.core.keys.canonical import (
     plain_values,
     python_value,
 )
+from fsspeckit.core.keys.digests import comparable_values, row_digests
 from fsspeckit.core.keys.fingerprints import key_fingerprints, key_hashes
 from fsspeckit.core.keys.source import (
     DuplicatePolicy,
@@ -26,6 +27,7 @@ from fsspeckit.core.keys.source import (
     NullPolicy,
     SourceKeys,
     as_keys,
+    ascending_rows,
     check_marks,
     different_rows,
     find_truncated_value,
@@ -50,12 +52,14 @@ __all__ = [
     "are_comparable",
     "as_keys",
     "as_names",
+    "ascending_rows",
     "canonical_keys",
     "cast_exactly",
     "check_columns",
     "check_marks",
     "check_names",
     "common_type",
+    "comparable_values",
     "different_rows",
     "family",
     "find_truncated_value",
@@ -68,6 +72,7 @@ __all__ = [
     "plain_type",
     "plain_values",
     "python_value",
+    "row_digests",
     "source_keys",
     "validate_no_null_keys",
     "validate_partition_column_immutability",

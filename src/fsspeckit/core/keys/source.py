@@ -280,7 +280,7 @@ def winning_rows(
     if not len(repeated):
         return np.arange(len(groups))
     if ordering is not None:
-        order = _ascending(ordering)
+        order = ascending_rows(ordering)
     elif policy == "error":
         samples = sample_keys(source, key_columns, groups, repeated)
         raise DuplicateKeyError.found(key_columns, len(repeated), samples)
@@ -307,7 +307,7 @@ def _canonical_order(source: pa.Table, order_by: Sequence[str]) -> pa.Table:
     return canonical_keys(source, columns)
 
 
-def _ascending(table: pa.Table) -> NDArray[np.int64]:
+def ascending_rows(table: pa.Table) -> NDArray[np.int64]:
     """Return the rows in order, NULL first; equal rows keep their order."""
     columns = numbered_columns(table)
     keys = [(name, "ascending", "at_start") for name in columns.column_names]

@@ -19,6 +19,7 @@ from fsspeckit.core.planning.plan import (
     MergePlan,
     PlanReason,
     plan_condition,
+    plan_duplicates,
     plan_files,
     plan_incremental_rewrite,
 )
@@ -39,6 +40,7 @@ from fsspeckit.core.planning.target import (
     detect_partition_columns,
     parse_hive_partition_path,
     parse_partition_values,
+    partition_keys,
     partition_values,
     read_target,
 )
@@ -68,8 +70,10 @@ __all__ = [
     "key_bounds",
     "parse_hive_partition_path",
     "parse_partition_values",
+    "partition_keys",
     "partition_values",
     "plan_condition",
+    "plan_duplicates",
     "plan_files",
     "plan_incremental_rewrite",
     "prune_by_condition",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import numbered_columns
 from fsspeckit.core.keys import as_names, canonical_keys, keys_table
-from fsspeckit.core.merge import preposition
+from fsspeckit.core.merge import DEDUPLICATE_TARGET, preposition
 from fsspeckit.core.planning.condition_pruning import prune_by_condition
 from fsspeckit.core.planning.pruning import Evidence, Verdict, prune
 from fsspeckit.core.planning.target import read_target
@@ -192,10 +192,12 @@ class MergePlan(Displayed):
         """Return the plan after a key scan, or after the rows were compared with a condition.
 
         Args:
-            scanned: For each candidate or guarded file by path, the row groups that contain a key
-                or a selected row.
+            scanned: For each candidate or guarded file by path, the row groups that contain a key,
+                a selected row, or a duplicate that goes.
         """
         wanted = "source key" if self.where is None else "row that is selected"
+        if self.strategy == DEDUPLICATE_TARGET:
+            wanted = "row that goes"
         proof = Evidence("key scan" if self.where is None else "row scan")
         files = (_confirmed(file, scanned, proof, wanted) for file in self.files)
         return replace(self, files=tuple(files))
@@ -270,6 +272,8 @@ class MergePlan(Displayed):
         return ((_TRUSTED,) if self.trusted_partitions else ()) + self.notes
 
     def _title(self) -> str:
+        if self.strategy == DEDUPLICATE_TARGET:
+            return f"deduplicate {self.path!r} by {', '.join(self.key_columns) or 'every column'}"
         if self.where is not None:
             return f"{self.strategy} from {self.path!r} where {self.where}"
         keys = ", ".join(self.key_columns)
@@ -399,6 +403,27 @@ def plan_condition(
         where=str(condition),
     )
     return plan, verdicts
+
+
+def plan_duplicates(
+    target: Target, key_columns: Sequence[str], snapshot: Snapshot | None
+) -> MergePlan:
+    """Return a plan in which every file with rows may have a duplicate: only their keys tell."""
+    found = [
+        Verdict((), Evidence("unreadable", detail=footer.error))
+        if footer.error is not None
+        else Verdict(tuple(range(len(footer.row_groups))), Evidence("none"))
+        for footer in target.footers
+    ]
+    return MergePlan(
+        target.root.to_user_path(target.root.path),
+        DEDUPLICATE_TARGET,
+        tuple(key_columns),
+        tuple(column.name for column in target.partition_columns),
+        0,
+        tuple(_decide(target, number, one, elsewhere=False) for number, one in enumerate(found)),
+        snapshot=snapshot,
+    )
 
 
 def _as_verdict(found: ConditionVerdict, proof: Evidence) -> Verdict:

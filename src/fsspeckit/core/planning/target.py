@@ -166,6 +166,22 @@ def partition_values(
     return PartitionValues(values, [a and b for a, b in zip(known, exists, strict=True)])
 
 
+def partition_keys(
+    columns: Sequence[KeyColumn], relative_paths: Sequence[str]
+) -> list[tuple[Any, ...] | None]:
+    """Return the partition of each file, in the form in which values are compared.
+
+    Two spellings of one value give the same key. A file with a value that is not valid for its
+    column has None.
+    """
+    texts = [parse_hive_partition_path(path) for path in relative_paths]
+    found = [partition_values(column, texts) for column in columns]
+    keys = [c.canonical(f.values).to_pylist() for c, f in zip(columns, found, strict=True)]
+    known = [all(flags) for flags in zip(*(one.known for one in found), strict=True)]
+    values = zip(*keys, strict=True)
+    return [key if valid else None for key, valid in zip(values, known, strict=True)]
+
+
 def _check_expected(expected: Sequence[str], detected: Sequence[str]) -> None:
     if list(expected) != list(detected):
         raise InvalidArgumentError(

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,14 @@ import pyarrow as pa
 from fsspeckit.core.keys import KeyIndex, source_keys
 from fsspeckit.core.matching import (
     IndexedKeys,
+    LosingRows,
     Positions,
     chosen_rows,
     key_and_order_columns,
     keys_of_file,
     prefilter_for,
     row_group_starts,
+    scan_rows,
 )
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.datasets.pipeline import DEFAULT_SOURCE_LIMITS
@@ -36,8 +39,9 @@ from fsspeckit.display import report_nothing
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from fsspeckit.core.matching import DuplicateRules
     from fsspeckit.core.parquet import KeyPrefilter
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
@@ -131,15 +135,23 @@ class DuckDBEngine(ArrowEngine):
         if not work or not keys.count:
             return dict.fromkeys(work, _NOTHING)
         prefilter = prefilter_for(keys.keys, target.key_columns)
-        with self._cursor() as cursor, _Scan(target, work, prefilter) as scan:
-            try:
-                found = _join_in_thread(cursor, _source_keys(keys, target), scan, progress)
-            except duckdb.Error:
-                # DuckDB turns what a stream raised into its own error; callers go by type.
-                scan.raise_failure()
-                raise
-            scan.check_complete()
+        read = partial(_keys_of, target, prefilter)
+        with self._cursor() as cursor, _Scan(target, work, _key_schema(target), read) as scan:
+            join = partial(_join, cursor, _source_keys(keys, target))
+            found = scan.run(cursor, join, progress)
         return _by_file(target, work, found)
+
+    def find_duplicates(
+        self, target: Target, rules: DuplicateRules, numbers: Sequence[int], progress: Progress
+    ) -> LosingRows:
+        """Stream the keys of the target through a window of DuckDB, which spills."""
+        if not numbers:
+            return LosingRows.none()
+        work = {n: tuple(range(len(target.footers[n].row_groups))) for n in numbers}
+        read = partial(_rows_of, target, rules)
+        with self._cursor() as cursor, _Scan(target, work, rules.schema, read) as scan:
+            found = scan.run(cursor, partial(_select_losing, cursor, rules), progress)
+        return LosingRows.of(found)
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -227,31 +239,42 @@ def _join(
         return found.to_arrow_table()
 
 
-def _join_in_thread(
-    cursor: duckdb.DuckDBPyConnection, source: pa.Table, scan: _Scan, progress: Progress
+def _select_losing(
+    cursor: duckdb.DuckDBPyConnection, rules: DuplicateRules, scanned: pa.RecordBatchReader
 ) -> pa.Table:
-    """Join in another thread, and report progress in the caller's own.
+    """Where the rows are of which another one with their key stays."""
+    place = f"file {rules.direction}, position {rules.direction}"
+    order = ", ".join([*(f"{name} DESC NULLS LAST" for name in rules.order_names), place])
+    differs = "digest IS DISTINCT FROM first_value(digest) OVER w"
+    with _registered(cursor, scanned) as rows:
+        found = cursor.sql(
+            f"SELECT file, position, {differs if rules.compares_rows else 'false'} AS differs "
+            f"FROM {rows} WINDOW w AS (PARTITION BY {', '.join(rules.group_names)} ORDER BY {order}"
+            ") QUALIFY row_number() OVER w > 1"
+        )
+        return found.to_arrow_table()
 
-    DuckDB pulls the stream from whichever of its threads has time. What a caller does on progress,
-    such as drawing or raising, belongs to the thread in which it called.
-    """
 
-    def join() -> pa.Table:
-        try:
-            return _join(cursor, source, scan.reader())
-        finally:
-            scan.end()
+def _key_schema(target: Target) -> pa.Schema:
+    keys = zip(_key_names(target), target.key_columns, strict=True)
+    named = [(name, column.canonical_type) for name, column in keys]
+    return pa.schema([*named, ("file", pa.int64()), ("position", pa.int64())])
 
-    with ThreadPool(1, "fsspeckit-join") as pool:
-        try:
-            joined = pool.submit(join)
-            for done in scan.scanned():
-                progress("match", done, scan.total)
-        except BaseException:  # Ctrl-C, too: the join must end before the cursor is closed
-            scan.stop()
-            cursor.interrupt()
-            raise
-        return joined.result()
+
+def _keys_of(
+    target: Target, prefilter: KeyPrefilter | None, number: int, groups: tuple[int, ...]
+) -> Iterator[pa.Table]:
+    """Yield the keys of row groups, with file and position."""
+    for _, positions, keys in keys_of_file(target, prefilter, number, groups):
+        file = np.full(keys.num_rows, number)
+        columns = [*keys.columns, pa.array(file), pa.array(positions)]
+        yield pa.Table.from_arrays(columns, schema=_key_schema(target))
+
+
+def _rows_of(
+    target: Target, rules: DuplicateRules, number: int, groups: tuple[int, ...]
+) -> Iterator[pa.Table]:
+    return scan_rows(target, rules, number, groups)
 
 
 def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions]:
@@ -267,26 +290,24 @@ def _by_file(target: Target, work: Work, found: pa.Table) -> dict[int, Positions
 
 
 class _Scan:
-    """The keys of the target's row groups as a stream, read ahead by threads."""
+    """What is read of the target's row groups as a stream, read ahead by threads."""
 
-    def __init__(self, target: Target, work: Work, prefilter: KeyPrefilter | None) -> None:
-        self.total = len(work)
+    def __init__(
+        self,
+        target: Target,
+        work: Work,
+        schema: pa.Schema,
+        read: Callable[[int, tuple[int, ...]], Iterable[pa.Table]],
+    ) -> None:
         self._target = target
         self._work = work
-        self._prefilter = prefilter
+        self._schema = schema
+        self._read_tables = read
         self._failure: BaseException | None = None
         self._is_complete = False
         self._is_stopped = False
         self._events: SimpleQueue[int | None] = SimpleQueue()
         self._pool = ThreadPool(SCAN_WORKERS, "fsspeckit-scan")
-        keys = zip(_key_names(target), target.key_columns, strict=True)
-        self._schema = pa.schema(
-            [
-                *((name, column.canonical_type) for name, column in keys),
-                ("file", pa.int64()),
-                ("position", pa.int64()),
-            ]
-        )
 
     def __enter__(self) -> _Scan:
         return self
@@ -294,32 +315,58 @@ class _Scan:
     def __exit__(self, *exception: object) -> None:
         self._pool.__exit__(*exception)
 
-    def reader(self) -> pa.RecordBatchReader:
-        """The stream; it can be read once."""
-        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+    def run(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        query: Callable[[pa.RecordBatchReader], pa.Table],
+        progress: Progress,
+    ) -> pa.Table:
+        """Return what a query makes of the stream, which it must read to its end."""
+        try:
+            found = self._run_in_thread(cursor, query, progress)
+        except duckdb.Error:
+            # DuckDB turns what a stream raised into its own error; callers go by type.
+            self._raise_failure()
+            raise
+        # Rows that the query did not see would not be replaced.
+        self._raise_failure()
+        if not self._is_complete:
+            raise RuntimeError("DuckDB did not read all keys of the target. Nothing was changed.")
+        return found
 
-    def scanned(self) -> Iterator[int]:
-        """Yield how many files are read, as it happens, up to :meth:`end`."""
-        return iter(self._events.get, None)
+    def _run_in_thread(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        query: Callable[[pa.RecordBatchReader], pa.Table],
+        progress: Progress,
+    ) -> pa.Table:
+        """Run a query in another thread, and report progress in the caller's own.
 
-    def end(self) -> None:
-        """Nobody reads the stream any more."""
-        self._events.put(None)
+        DuckDB pulls the stream from whichever of its threads has time. What a caller does on
+        progress, such as drawing or raising, belongs to the thread in which it called.
+        """
 
-    def stop(self) -> None:
-        """Let the stream fail at its next piece."""
-        self._is_stopped = True
+        def run() -> pa.Table:
+            try:
+                return query(pa.RecordBatchReader.from_batches(self._schema, self._batches()))
+            finally:
+                self._events.put(None)  # nobody reads the stream any more
 
-    def raise_failure(self) -> None:
+        with ThreadPool(1, "fsspeckit-join") as pool:
+            try:
+                found = pool.submit(run)
+                for done in iter(self._events.get, None):
+                    progress("match", done, len(self._work))
+            except BaseException:  # Ctrl-C, too: the query must end before the cursor is closed
+                self._is_stopped = True
+                cursor.interrupt()
+                raise
+            return found.result()
+
+    def _raise_failure(self) -> None:
         """Raise what the stream raised, if anything."""
         if self._failure is not None:
             raise self._failure
-
-    def check_complete(self) -> None:
-        """Check that all keys were read: rows that the join did not see would not be replaced."""
-        self.raise_failure()
-        if not self._is_complete:
-            raise RuntimeError("DuckDB did not read all keys of the target. Nothing was changed.")
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         left = {number: len(groups) for number, groups in self._work.items()}
@@ -358,9 +405,5 @@ class _Scan:
 
     def _read(self, piece: Piece) -> tuple[int, int, list[pa.RecordBatch]]:
         number, groups = piece
-        batches: list[pa.RecordBatch] = []
-        for _, positions, keys in keys_of_file(self._target, self._prefilter, number, groups):
-            file = np.full(keys.num_rows, number)
-            columns = [*keys.columns, pa.array(file), pa.array(positions)]
-            batches += pa.Table.from_arrays(columns, schema=self._schema).to_batches()
-        return number, len(groups), batches
+        tables = self._read_tables(number, groups)
+        return number, len(groups), [batch for table in tables for batch in table.to_batches()]

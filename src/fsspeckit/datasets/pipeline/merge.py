@@ -27,12 +27,13 @@ from fsspeckit.core.planning import (
     FooterCache,
     gc_disabled,
     plan_condition,
+    plan_duplicates,
     plan_files,
     read_footers,
 )
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.changes import ChangeFeed
-from fsspeckit.datasets.pipeline.selection import read_selected_target
+from fsspeckit.datasets.pipeline.selection import read_duplicates_target, read_selected_target
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
     check_fits,
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
-    from fsspeckit.datasets.pipeline.options import MergeOptions
+    from fsspeckit.datasets.pipeline.options import DuplicateOptions, MergeOptions
     from fsspeckit.display import Progress
     from fsspeckit.storage import Difference, Root, Skipped, Snapshot, StagedFile, Storage
 
@@ -312,7 +313,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self.feed = ChangeFeed(*feed, self._phases.report)
                 self.source = self.feed.take(self.source)
         available = self.source.schema.names
-        if self._options.where is None and self._options.changes is None:
+        if not self._options.selects and self._options.changes is None:
             check_columns("key_columns", self._options.key_columns, available)
         if self._options.order_by:
             check_columns("order_by", self._options.order_by, available)
@@ -396,6 +397,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         """Decide about every file, key scan included; if ``strict``, refuse unreadable ones."""
         if self._options.where is not None:
             return self._plan_condition(snapshot, strict)
+        if self._options.duplicates_of is not None:
+            return self._plan_duplicates(snapshot, self._options.duplicates_of, strict)
         with self._phases.timed("plan"):
             if self.feed is not None:
                 self.source = self.feed.rows_at(snapshot, partial(self._read_target, strict=strict))
@@ -446,10 +449,29 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         return _Attempt(target, draft.confirmed(found), matches)
 
+    def _plan_duplicates(
+        self, snapshot: Snapshot, wanted: DuplicateOptions, strict: bool
+    ) -> _Attempt[PositionsT]:
+        """Decide about every file by which of its rows have the key of another row."""
+        with self._phases.timed("plan"):
+            self._check_exists(snapshot)
+            read = self._known.reader(partial(self._engine.footers, stage=self._stage))
+            target, rules = read_duplicates_target(
+                self._storage, snapshot, wanted, read, strict=strict
+            )
+            draft = plan_duplicates(target, wanted.key_columns or (), snapshot)
+        with self._phases.timed("match"):
+            matches = self._engine.duplicates(self.source, target, rules, self._phases.report)
+        found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
+        # From here on rows are known by their positions.
+        return _Attempt(replace(target, key_columns=()), draft.confirmed(found), matches)
+
     def _check_exists(self, snapshot: Snapshot) -> None:
         check_mergeable(snapshot.listing, self._root)
         if not snapshot.listing.files and not self._options.inserts:
             strategy = self._options.strategy.value
+            if self._options.duplicates_of is not None:
+                strategy = "deduplicate"
             hint = (
                 "check the path"
                 if self._options.only_keys
@@ -593,7 +615,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         return CommitFacts(
             engine=self._engine.name,
             strategy=self._options.name,
-            key_columns=self._options.key_columns,
+            key_columns=self._options.recorded_keys,
             counts={
                 **{name: counts[name] for name in self._counted},
                 **self._options.extra_counts,

@@ -10,7 +10,11 @@ import pyarrow as pa
 
 from fsspeckit.core.changes import MARK
 from fsspeckit.core.keys import as_keys, as_names, check_names
-from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibility
+from fsspeckit.core.merge import (
+    DEDUPLICATE_TARGET,
+    MergeStrategy,
+    validate_rewrite_mode_compatibility,
+)
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
 from fsspeckit.errors import Argument, InvalidArgumentError, RewriteLimitError
@@ -21,12 +25,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.display import Progress
 
-WriteMode = Literal["append", "overwrite"]
+WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
 PartitionChange = Literal["refuse", "move"]
-_WRITE_MODES = ("append", "overwrite")
+_WRITE_MODES = ("append", "overwrite", "overwrite_partitions")
 _POLICIES = {
     "null_keys": ("error", "match"),
     "duplicate_keys": ("error", "first", "last"),
@@ -154,6 +159,38 @@ class RewriteLimits:
 
 
 @dataclass(frozen=True)
+class DuplicateOptions:
+    """Which rows of a dataset are duplicates, and which of them stays."""
+
+    key_columns: Any
+    """The key columns; None for all columns."""
+
+    order_by: Any
+    """The columns whose greatest value stays; None if nothing orders rows."""
+
+    keep: KeepPolicy | None
+    """Which row stays if the order does not say; None if only equal rows may go."""
+
+    null_keys: Literal["keep", "match"]
+    """Whether rows with NULL in a key column all stay, or NULL equals NULL."""
+
+    def __post_init__(self) -> None:
+        for name in ("key_columns", "order_by"):
+            if (given := getattr(self, name)) is not None:
+                check_names(name, given)
+        if self.keep not in ("first", "last", None):
+            raise InvalidArgumentError.choice("keep", self.keep, ("first", "last"))
+        if self.null_keys not in ("keep", "match"):
+            raise InvalidArgumentError.choice("null_keys", self.null_keys, ("keep", "match"))
+        if self.key_columns is None and self.order_by is not None:
+            raise InvalidArgumentError(
+                f"order_by {list(self.order_by)!r} has no use without key_columns: rows that are "
+                "equal in every column have no greatest one.\nHint: name the key columns.",
+                argument="order_by",
+            )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Everything that a caller decides about a merge, except its data and where it goes."""
 
@@ -200,6 +237,9 @@ class MergeOptions:
 
     changes: ChangeOptions | None = None
     """How the source is a change feed, if it is one."""
+
+    duplicates_of: DuplicateOptions | None = None
+    """Which duplicates are deleted from the dataset, instead of keys."""
 
     extra_counts: Mapping[str, int] = field(default_factory=dict)
     """Counts that the caller adds to the commit record: rows that it has set apart before."""
@@ -253,6 +293,20 @@ class MergeOptions:
         return cls.of(strategy="delete", key_columns=given, where=where, **arguments)
 
     @classmethod
+    def of_deduplicate(
+        cls,
+        key_columns: str | Sequence[str] | None,
+        order_by: str | Sequence[str] | None,
+        keep: KeepPolicy | None,
+        null_keys: Literal["keep", "match"],
+        **arguments: Any,
+    ) -> Self:
+        """Make options of what a caller may pass to ``deduplicate``."""
+        keys, order = (None if n is None else as_names(n) for n in (key_columns, order_by))
+        duplicates = DuplicateOptions(keys, order, keep, null_keys)
+        return cls.of(strategy="delete", key_columns=[], duplicates_of=duplicates, **arguments)
+
+    @classmethod
     def of_changes(
         cls,
         *,
@@ -295,14 +349,28 @@ class MergeOptions:
     @property
     def name(self) -> str:
         """What the call is named in results and in the history."""
+        if self.duplicates_of is not None:
+            return DEDUPLICATE_TARGET
         return self.strategy.value if self.changes is None else "apply_changes"
+
+    @property
+    def selects(self) -> bool:
+        """Whether rows of the target are deleted for what they are, not for keys of a source."""
+        return self.where is not None or self.duplicates_of is not None
+
+    @property
+    def recorded_keys(self) -> tuple[str, ...]:
+        """The key columns that the commit record names."""
+        if self.duplicates_of is not None:
+            return self.duplicates_of.key_columns or ()
+        return self.key_columns
 
     def keys_of(self, given: Any) -> Any:
         """Return keys as data; for a condition, data without rows."""
-        return as_keys(given, self.key_columns) if self.where is None else pa.table({})
+        return pa.table({}) if self.selects else as_keys(given, self.key_columns)
 
     def __post_init__(self) -> None:
-        if self.where is None:
+        if not self.selects:
             check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
         _check_progress(self.progress)
@@ -459,6 +527,27 @@ class WriteOptions:
         _check_transaction(self.transaction)
 
 
+@dataclass(frozen=True)
+class RepartitionOptions:
+    """Everything that a caller decides about repartitioning a dataset."""
+
+    partition_columns: tuple[str, ...]
+    files: FileOptions = field(default_factory=FileOptions)
+    schema: pa.Schema | None = None
+    """The types of columns that only the directories have, if not those they look like."""
+
+    dry_run: bool = False
+    progress: Progress | bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.partition_columns:
+            check_names("partition_by", self.partition_columns)
+        if not isinstance(self.dry_run, bool):
+            raise InvalidArgumentError(f"dry_run must be True or False, got {self.dry_run!r}.")
+        _check_schema(self.schema)
+        _check_progress(self.progress)
+
+
 def _check_schema(schema: object) -> None:
     if schema is not None and not isinstance(schema, pa.Schema):
         raise InvalidArgumentError(
@@ -497,7 +586,7 @@ def check_write_or_merge(
         raise InvalidArgumentError.choice("mode", mode, _WRITE_MODES)
     if strategy is not None and mode != "append":
         raise InvalidArgumentError(
-            f"mode={mode!r} replaces all data, but strategy={strategy!r} merges into it.\n"
+            f"mode={mode!r} replaces data, but strategy={strategy!r} merges into it.\n"
             "Hint: leave out one of them."
         )
     only_merging = {"key_columns": key_columns, "order_by": order_by}

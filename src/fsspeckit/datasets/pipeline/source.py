@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -38,6 +38,7 @@ from fsspeckit.core.arrow_compat import (
     without_views,
 )
 from fsspeckit.core.keys import find_truncated_value, value_kinds
+from fsspeckit.core.matching import read_columns
 from fsspeckit.core.schema_conform import (
     check_same_columns,
     conform_table,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.storage import Root
 
@@ -84,6 +86,10 @@ class SourceLimits:
     """No row group on disk has more rows; it also ends at ``max_spill_bytes``."""
 
     max_spill_bytes: int = 32 * 1024 * 1024
+
+    max_duplicate_rows: int = 4_000_000
+    """The keys of so many rows of the target are in memory while duplicates are looked for. Of more
+    rows, files are read once for each share of the keys."""
 
 
 DEFAULT_SOURCE_LIMITS = SourceLimits()
@@ -251,6 +257,46 @@ class SpilledSource(ArrowSource):
         """Yield all rows, in order, in pieces."""
         for number in range(self._file.num_row_groups):
             yield self._file.read_row_group(number)
+
+
+class FilesSource(ArrowSource):
+    """Rows in files of a dataset, which are read whenever they are asked for."""
+
+    def __init__(self, target: Target, schema: pa.Schema) -> None:
+        self._target = target
+        self._groups = [
+            (number, group)
+            for number, footer in enumerate(target.footers)
+            for group in range(len(footer.row_groups))
+        ]
+        sizes = [target.footers[number].row_groups[group].rows for number, group in self._groups]
+        self._starts = _starts(sizes)
+        self.schema: pa.Schema = schema
+        self.num_rows = int(self._starts[-1])
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all rows."""
+        fields = pa.schema([self.schema.field(name) for name in names])
+        parts = (self._read(fields, piece) for piece in range(len(self._groups)))
+        return pa.concat_tables([fields.empty_table(), *parts])
+
+    def take(self, rows: NDArray[np.int64], names: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by their numbers, in that order; some of their columns, or all."""
+        wanted = self.schema.names if names is None else names
+        fields = pa.schema([self.schema.field(name) for name in wanted])
+        return _take_from(lambda piece: self._read(fields, piece), self._starts, rows, fields)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield all rows, in order, in pieces."""
+        for number, members in groupby(self._groups, lambda piece: piece[0]):
+            groups = [group for _, group in members]
+            for _, table in read_columns(self._target, self.schema.names, number, groups):
+                yield conform_table(table, self.schema)
+
+    def _read(self, fields: pa.Schema, piece: int) -> pa.Table:
+        number, group = self._groups[piece]
+        ((_, table),) = read_columns(self._target, fields.names, number, [group])
+        return conform_table(table, fields)
 
 
 def _copy_or_spill(table: pa.Table, stage: OpenStage, limits: SourceLimits) -> ArrowSource:

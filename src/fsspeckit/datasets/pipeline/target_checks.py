@@ -230,10 +230,13 @@ def new_files(
     source: pa.Schema,
     options: FileOptions,
     delete_when: str | None = None,
+    *,
+    moves: bool = False,
 ) -> NewFiles:
     """Open a writer of new files that look like those of the target.
 
-    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them.
+    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them. If it
+    ``moves``, the partition columns of the target are not those that its files have now.
     """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
@@ -241,9 +244,12 @@ def new_files(
         check_columns("partition_columns", names, source.names)
     root = storage.root
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
-    directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
+    footers = () if moves else target.footers
+    directories = {root.relative(f.file.path).rpartition("/")[0] for f in footers}
     like = _example_layout(root, target)
     stored = pa.schema([field for field in source if field.name not in parts.names])
+    if moves and like is not None:
+        like = like.with_columns(stored)
     if not stored.names:
         raise InvalidArgumentError(
             f"partition_columns names every column, {parts.names!r}: files would hold nothing.\n"

@@ -1,4 +1,4 @@
-"""Writes: data as new files, beside the old ones or instead of them, in one commit."""
+"""Writes: data as new files, beside the old ones or instead of some or all, in one commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.matching import StoredKeyIndex
-from fsspeckit.core.planning import detect_partition_columns, read_target
+from fsspeckit.core.planning import detect_partition_columns, partition_keys, read_target
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     after_commit,
@@ -40,13 +40,15 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from fsspeckit.core.planning import FooterReader, Target
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import Skipped, Snapshot, StagedFile, Storage
+    from fsspeckit.storage import DataFile, Skipped, Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -82,10 +84,11 @@ class WriteDatasetResult(Displayed):
     """The rows of all of them."""
 
     mode: str
-    """``append`` or ``overwrite``."""
+    """``append``, ``overwrite`` or ``overwrite_partitions``."""
 
     metrics: dict[str, Any] = field(default_factory=dict)
-    """``commit``: the number of the commit, how it was published, and what to know about it."""
+    """``commit``: the number of the commit, how it was published, and what to know about it;
+    ``replaced_files``: how many files it removed."""
 
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
@@ -106,15 +109,15 @@ class WriteDatasetResult(Displayed):
 def run_write(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: WriteOptions
 ) -> WriteDatasetResult:
-    """Write data as new files, beside the old ones or instead of them."""
+    """Write data as new files, beside the old ones or instead of some or all of them."""
     with reporting(options.progress) as report, lazy_staging(storage) as stage:
         phases = Phases(report)
         if (skipped := find_transaction(storage, options.transaction)) is not None:
             return _skip(skipped, options)
         with phases.timed("stage"):
             source = engine.take(data, stage, options.schema, progress=report)
-        write = partial(_write, engine, storage, stage, source, options, phases)
-        return run_with_retries(storage, write)
+        write = _Write(engine, storage, stage, source, options, phases)
+        return run_with_retries(storage, write.run)
 
 
 def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
@@ -124,67 +127,122 @@ def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
     return WriteDatasetResult([], rows, options.mode, {"commit": metrics})
 
 
-def _write(
-    engine: Engine[Any, Any, Any],
-    storage: Storage,
-    stage: OpenStage,
-    source: Source,
-    options: WriteOptions,
-    phases: Phases,
-    snapshot: Snapshot,
-) -> WriteDatasetResult:
-    with phases.timed("plan"):
-        check_mergeable(snapshot.listing, storage.root)
-        footers = partial(engine.footers, stage=stage)
-        target = _write_target(storage, snapshot, source.schema, options, footers)
-    writing = new_files(storage, stage, target, source.schema, options.files)
-    with phases.timed("insert"), writing as writer:
-        written = engine.insert(source, None, writer, phases.report)
-        if not source.num_rows and not target.footers:
-            writer.write_empty()
-            written = writer.finish()
+class _Write:
+    """One write: new files, which fit the dataset as it is when they are committed."""
 
-    adds = [complete(storage.root, new.staged, new.rows) for new in written]
+    def __init__(
+        self,
+        engine: Engine[Any, Any, Any],
+        storage: Storage,
+        stage: OpenStage,
+        source: Source,
+        options: WriteOptions,
+        phases: Phases,
+    ) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._stage = stage
+        self._source = source
+        self._options = options
+        self._phases = phases
+        self._target: Target
+        self._written: list[NewFile]
+        self._adds: list[StagedFile]
+        self._index: StoredKeyIndex
+        self._replaced: list[str] = []
 
-    def change(current: Snapshot, _: object = None) -> FileChanges:
-        """New files do not depend on old ones; an overwrite removes those there are now."""
-        old = [file.path for file in current.listing.files]
-        return FileChanges(adds, old if options.mode == "overwrite" else [])
+    def run(self, snapshot: Snapshot) -> WriteDatasetResult:
+        """Write the files and commit them."""
+        options, changes = self._options, self._prepare(snapshot)
+        outcome = CommitOutcome(snapshot.number, None)
+        if not changes.is_empty or options.transaction is not None:
+            with self._phases.timed("commit"):
+                outcome = commit(
+                    self._storage,
+                    snapshot,
+                    self._stage(),
+                    changes,
+                    self._facts(),
+                    replan=self._again,
+                    retries=_MAX_COMMIT_RETRIES,
+                    transaction=options.transaction,
+                )
+                if outcome.skipped is not None:
+                    return _skip(outcome.skipped, options)
+                # Of local files that were there before, the next merge reads the keys.
+                with after_commit(outcome.number):
+                    self._index.update(
+                        self._target, self._replaced, begun=0.0, number=outcome.number
+                    )
+        pairs = zip(self._written, self._adds, strict=True)
+        files = [written_file(self._storage, *pair) for pair in pairs]
+        rows = sum(new.rows for new in self._written)
+        metrics = {"replaced_files": len(self._replaced), "commit": commit_metrics(outcome)}
+        return WriteDatasetResult(files, rows, options.mode, metrics)
 
-    index = StoredKeyIndex(storage)
-    index.load_for_write(target, source.schema)
-    index.add(adds, {})
-    first = change(snapshot)
-    outcome = CommitOutcome(snapshot.number, None)
-    if first.adds or first.removes or options.transaction is not None:
-        facts = CommitFacts(
-            engine=engine.name,
-            strategy=options.name,
-            counts={"inserted": source.num_rows, **options.extra_counts},
-            source_rows=source.num_rows,
+    def _facts(self) -> CommitFacts:
+        rows = self._source.num_rows
+        return CommitFacts(
+            engine=self._engine.name,
+            strategy=self._options.name,
+            counts={"inserted": rows, **self._options.extra_counts},
+            source_rows=rows,
         )
-        with phases.timed("commit"):
-            outcome = commit(
-                storage,
-                snapshot,
-                stage(),
-                first,
-                facts,
-                replan=change,
-                retries=_MAX_COMMIT_RETRIES,
-                transaction=options.transaction,
-            )
-            if outcome.skipped is not None:
-                return _skip(outcome.skipped, options)
-            # Of local files that were there before, the next merge reads the keys.
-            with after_commit(outcome.number):
-                index.update(target, (), begun=0.0, number=outcome.number)
-    files = [_written(storage, *pair) for pair in zip(written, adds, strict=True)]
-    rows = sum(new.rows for new in written)
-    return WriteDatasetResult(files, rows, options.mode, {"commit": commit_metrics(outcome)})
+
+    def _prepare(self, snapshot: Snapshot) -> FileChanges:
+        """Write new files that look like those of a snapshot."""
+        storage, source = self._storage, self._source
+        with self._phases.timed("plan"):
+            check_mergeable(snapshot.listing, storage.root)
+            footers = partial(self._engine.footers, stage=self._stage)
+            target = _write_target(storage, snapshot, source.schema, self._options, footers)
+        writing = new_files(storage, self._stage, target, source.schema, self._options.files)
+        with self._phases.timed("insert"), writing as writer:
+            written = self._engine.insert(source, None, writer, self._phases.report)
+            if not source.num_rows and not target.footers:
+                writer.write_empty()
+                written = writer.finish()
+        self._target, self._written = target, written
+        self._adds = [complete(storage.root, new.staged, new.rows) for new in written]
+        self._index = StoredKeyIndex(storage)
+        self._index.load_for_write(target, source.schema)
+        self._index.add(self._adds, {})
+        return self._changes(snapshot)
+
+    def _again(self, current: Snapshot, _: object) -> FileChanges:
+        """New files do not depend on old ones, unless others have changed the partitioning."""
+        return self._changes(current) if self._fits(current) else self._prepare(current)
+
+    def _fits(self, current: Snapshot) -> bool:
+        """Whether the new files are in the directories that the dataset has now."""
+        options, files = self._options, current.listing.files
+        if not files or (options.mode == "overwrite" and options.partition_columns is not None):
+            return True
+        try:
+            parts = detect_partition_columns(map(self._relative, files))
+        except UnsupportedLayoutError:
+            return False
+        return parts == tuple(part.name for part in self._target.partition_columns)
+
+    def _changes(self, current: Snapshot) -> FileChanges:
+        """Add the new files, and remove those there are now that they replace."""
+        files: Sequence[DataFile] = current.listing.files
+        if self._options.mode == "append":
+            files = ()
+        elif self._options.mode == "overwrite_partitions":
+            parts = self._target.partition_columns
+            written = {*partition_keys(parts, [add.final for add in self._adds])}
+            there = partition_keys(parts, list(map(self._relative, files)))
+            files = [f for f, key in zip(files, there, strict=True) if key in written]
+        self._replaced = [file.path for file in files]
+        return FileChanges(self._adds, self._replaced)
+
+    def _relative(self, file: DataFile) -> str:
+        return self._storage.root.relative(file.path)
 
 
-def _written(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
+def written_file(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
+    """Return what a result says about a new file."""
     path = storage.root.to_user_path(storage.path(file.final))
     return FileWriteMetadata(path, new.rows, file.size, new.partition_values)
 
@@ -212,13 +270,24 @@ def _write_target(
 ) -> Target:
     """The dataset that new files must look like; of an overwritten one only its partitions."""
     parts = options.partition_columns
-    if options.mode == "append" and snapshot.listing.files:
+    if options.mode != "overwrite" and snapshot.listing.files:
         target = read_checked_target(storage, snapshot, (), schema, parts, read)
         check_fits(schema, target)
-        return target
-    if parts is None:
-        parts = _kept_partitions(storage, snapshot, schema)
-    return read_target(storage.root, (), (), schema, parts)
+    else:
+        if parts is None:
+            parts = _kept_partitions(storage, snapshot, schema)
+        target = read_target(storage.root, (), (), schema, parts)
+    if options.mode == "overwrite_partitions" and not target.partition_columns:
+        given, other = (Argument("mode", (m,)) for m in ("overwrite_partitions", "overwrite"))
+        raise InvalidArgumentError(
+            f"{given} replaces partitions, and "
+            f"{storage.root.to_user_path(storage.root.path)!r} has none.\n"
+            f"Hint: use {other} to replace all data, or name partition columns when the dataset is "
+            "written first.",
+            argument="mode",
+            mentions=(given, other),
+        )
+    return target
 
 
 def _kept_partitions(storage: Storage, snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:

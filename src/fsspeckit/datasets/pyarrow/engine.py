@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +15,20 @@ from fsspeckit.core.keys import canonical_keys, key_fingerprints
 from fsspeckit.core.matching import (
     FilePartition,
     IndexedKeys,
+    LosingRows,
     Positions,
+    check_same_rows,
     find_positions,
     index_keys,
     key_and_order_columns,
+    losing_rows,
     moving_keys,
     prefilter_for,
     read_positions,
+    scan_rows,
+    scanned_files,
     selected_positions,
+    share_of,
 )
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.rewrite import Replacement, rewrite
@@ -30,6 +37,7 @@ from fsspeckit.datasets.engine import FileMatch, Matches
 from fsspeckit.datasets.pipeline import (
     DEFAULT_SOURCE_LIMITS,
     ArrowSource,
+    FilesSource,
     MemorySource,
     open_source,
     stored_columns,
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import KeyColumn
+    from fsspeckit.core.matching import DuplicateRules
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import ItemT, OpenStage, ResultT
@@ -145,6 +154,10 @@ class ArrowEngine:
             if len(match.positions)
         )
         return self._collect(schema, found, stage)
+
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> ArrowSource:
+        """Return a source that reads the files."""
+        return FilesSource(target, schema)
 
     def _collect(
         self, schema: pa.Schema, tables: Iterable[pa.Table], stage: OpenStage
@@ -256,6 +269,47 @@ class ArrowEngine:
                 progress("match", len(files), len(work))
         return Matches(files, 0, 0, (), ArrowPositions(found, np.zeros(0, bool)))
 
+    def duplicates(
+        self, source: ArrowSource, target: Target, rules: DuplicateRules, progress: Progress
+    ) -> Matches[ArrowPositions]:
+        """Scan keys in threads; those of many rows one share of the keys after the other."""
+        numbers = scanned_files(target)
+        found = self.find_duplicates(target, rules, numbers, progress)
+        samples: dict[int, list[int]] = {}
+        for index in found.different[:_SAMPLES].tolist():
+            samples.setdefault(int(found.files[index]), []).append(int(found.positions[index]))
+        check_same_rows(target, rules, len(found.different), samples)
+        paths = {number: target.footers[number].file.path for number in numbers}
+        files = found.by_file(target, numbers)
+        return Matches(
+            {paths[n]: FileMatch(len(p.positions), p.row_groups) for n, p in files.items()},
+            0,
+            0,
+            (),
+            ArrowPositions(
+                {paths[n]: Replacement(p.positions, p.keys) for n, p in files.items()},
+                np.zeros(0, bool),
+            ),
+        )
+
+    def find_duplicates(
+        self, target: Target, rules: DuplicateRules, numbers: Sequence[int], progress: Progress
+    ) -> LosingRows:
+        """Return the rows that go, of the files with these numbers."""
+        rows = sum(target.footers[number].rows for number in numbers)
+        shares = -(-rows // self._limits.max_duplicate_rows) or 1
+        losing = [LosingRows.none()]
+        done = 0
+        with ThreadPool(SCAN_WORKERS, "fsspeckit-scan") as pool:
+            for share in range(shares):
+                tables = [rules.schema.empty_table()]
+                for some in pool.map(partial(_scan_share, target, rules, share, shares), numbers):
+                    tables += some
+                    done += 1
+                    progress("match", done, shares * len(numbers))
+                losing.append(losing_rows(pa.concat_tables(tables), rules))
+        return LosingRows.joined(losing)
+
     def rewrite(
         self,
         source: ArrowSource,
@@ -328,6 +382,14 @@ class ArrowEngine:
                 new_files.write(batch)
             start = end
         return new_files.finish()
+
+
+def _scan_share(
+    target: Target, rules: DuplicateRules, share: int, shares: int, number: int
+) -> list[pa.Table]:
+    """Read what decides about the rows of a file whose keys belong to a share."""
+    groups = range(len(target.footers[number].row_groups))
+    return [share_of(t, rules, share, shares) for t in scan_rows(target, rules, number, groups)]
 
 
 def _share(

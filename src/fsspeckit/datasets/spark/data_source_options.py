@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "PREFIXES", "DataSourceOptions", "Option", "Use"]
 
-Use = Literal["every write", "append, overwrite", "merge", "merge, change feed", "change feed"]
+Use = Literal[
+    "every write", "append, overwrite", "overwrite", "merge", "merge, change feed", "change feed"
+]
 """Which writes an option is for."""
 
 _WRITES: dict[Use, tuple[str, ...]] = {
-    "every write": ("append", "overwrite", "merge", "apply_changes"),
-    "append, overwrite": ("append", "overwrite"),
+    "every write": ("append", "overwrite", "overwrite_partitions", "merge", "apply_changes"),
+    "append, overwrite": ("append", "overwrite", "overwrite_partitions"),
+    "overwrite": ("overwrite", "overwrite_partitions"),
     "merge": ("merge",),
     "merge, change feed": ("merge", "apply_changes"),
     "change feed": ("apply_changes",),
@@ -131,6 +134,13 @@ def _as_secret_object(name: str, text: str) -> dict[str, Any]:
         ) from None
 
 
+def _as_overwrite(name: str, text: str) -> str:
+    """Return Spark's own word for what an overwrite replaces."""
+    if (mode := text.strip().lower()) not in ("static", "dynamic"):
+        raise _wrong(name, text, "static or dynamic")
+    return mode
+
+
 def _as_level(name: str, text: str) -> str:
     if (level := text.strip().lower()) not in _LEVELS:
         raise _wrong(name, text, f"one of {', '.join(_LEVELS)}")
@@ -187,6 +197,12 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
         "key_index": (_as_truth, "Whether to keep an index of the keys."),
         "max_rewrite_fraction": (_as_number, "The share of the bytes that may be rewritten."),
         "max_rewrite_bytes": (_as_whole, "How many bytes may be rewritten."),
+    },
+    "overwrite": {
+        "partition_overwrite_mode": (
+            _as_overwrite,
+            "`static`, the default, or `dynamic` to replace only the partitions of the rows.",
+        ),
     },
     "append, overwrite": {
         "basename_template": (_as_text, "What the names of new files are made of."),
@@ -295,7 +311,8 @@ class DataSourceOptions:
         if self.app is not None:
             Transaction(self.app, self.version or 0)
         check_shared(self.storage().root)
-        self.target()
+        # The mode is not known yet; this option is of one mode only.
+        self.target(overwrite="partition_overwrite_mode" in self.arguments)
 
     def _check_engine(self) -> None:
         if self.remote is not None:
@@ -363,6 +380,8 @@ class DataSourceOptions:
         else:
             call = "overwrite" if overwrite else "append"
         _check_use(arguments, call)
+        if arguments.pop("partition_overwrite_mode", "static") == "dynamic":
+            call = "overwrite_partitions"
         if call == "apply_changes" and "keys" not in arguments:
             raise InvalidArgumentError(
                 "option 'sequence_by' makes the rows a change feed, and option 'keys' is missing.\n"
@@ -446,6 +465,12 @@ def _check_use(arguments: Mapping[str, Any], call: str) -> None:
     for name in arguments:
         if call in _WRITES[OPTIONS[name].use]:
             continue
+        if call == "append" and OPTIONS[name].use == "overwrite":
+            raise InvalidArgumentError(
+                f"option {name!r} is for rows that replace others.\n"
+                'Hint: .mode("overwrite"), or leave it out.',
+                argument=name,
+            )
         if call in ("append", "overwrite"):
             needed = "sequence_by" if OPTIONS[name].use == "change feed" else "key_columns"
             raise InvalidArgumentError(

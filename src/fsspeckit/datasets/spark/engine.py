@@ -13,7 +13,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from fsspeckit.core.keys import key_column, no_keys
-from fsspeckit.core.matching import IndexedKeys, index_keys, key_and_order_columns
+from fsspeckit.core.matching import (
+    IndexedKeys,
+    index_keys,
+    key_and_order_columns,
+    scanned_files,
+)
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, ItemT, Matches, ResultT
@@ -25,6 +30,7 @@ from fsspeckit.datasets.spark.changing import (
     transform_source,
 )
 from fsspeckit.datasets.spark.conditions import select_rows
+from fsspeckit.datasets.spark.duplicates import find_duplicates
 from fsspeckit.datasets.spark.inserting import (
     InsertPieces,
     InsertRows,
@@ -87,7 +93,13 @@ from fsspeckit.datasets.spark.rewriting import (
     rewriter_for,
 )
 from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
-from fsspeckit.datasets.spark.source import SourceRows, SparkSource, StageBatches, files_in_place
+from fsspeckit.datasets.spark.source import (
+    SourceRows,
+    SparkSource,
+    StageBatches,
+    files_in_place,
+    rows_of_target,
+)
 from fsspeckit.display import report_nothing
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage import WorkerStage
@@ -99,6 +111,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.conditions import Condition
     from fsspeckit.core.keys import KeyColumn
+    from fsspeckit.core.matching import DuplicateRules
     from fsspeckit.core.planning import ConditionVerdict, FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten, RowRules
     from fsspeckit.datasets.engine import OpenStage
@@ -255,6 +268,10 @@ class SparkEngine:
             PhaseTasks("plan", progress),
         )
         return SparkSource(stage, rows)
+
+    def target_rows(self, target: Target, schema: pa.Schema, stage: OpenStage) -> SparkSource:
+        """Return a source whose rows tasks read where they are."""
+        return SparkSource(stage, rows_of_target(target, schema))
 
     def _is_small(self, *sources: SparkSource) -> bool:
         """Whether the driver may hold the rows of sources, all of them together."""
@@ -662,6 +679,41 @@ class SparkEngine:
         matches = self._matches(source, some, work, found, (), (0, np.empty(0, np.int64)), False)
         choice = TierChoice("broadcast", "a Column, which Spark evaluates")
         return replace(matches, metrics=choice.metrics)
+
+    def duplicates(
+        self, source: SparkSource, target: Target, rules: DuplicateRules, progress: Progress
+    ) -> Matches[Any]:
+        """Let Spark bring the rows of each key together; the driver does so for little data."""
+        numbers = scanned_files(target)
+        every = [(n, tuple(range(len(target.footers[n].row_groups)))) for n in numbers]
+        choice = choose_tier(
+            self._limits,
+            source_bytes=0,
+            source_rows=0,
+            key_bytes=None,
+            target_bytes=row_group_bytes(target, every),
+            target_files=len(numbers),
+        )
+        most, count = self._limits.driver_max_duplicate_rows, target.rows
+        if choice.tier == "driver" and count > most:
+            reason = f"{count:,} rows of the target: more than driver_max_duplicate_rows={most:,}"
+            choice = TierChoice("shuffle", reason)
+        if choice.tier == "driver":
+            found = self._driver.duplicates(source.local, target, rules, progress)
+            return replace(found, metrics=choice.metrics)
+        some = subset(target, numbers)
+        work: ScanWork = [(n, groups) for n, (_, groups) in enumerate(every)]
+        rows = find_duplicates(
+            self._jobs,
+            self._limits,
+            source.stage,
+            some,
+            rules,
+            work,
+            PhaseTasks("match", progress),
+        )
+        matches = self._matches(source, some, work, rows, (), (0, np.empty(0, np.int64)), False)
+        return replace(matches, metrics=replace(choice, tier="shuffle").metrics)
 
     def rewrite(
         self,

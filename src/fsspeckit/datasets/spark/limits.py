@@ -64,6 +64,9 @@ class SparkLimits:
     driver_max_footers: int = 2048
     """The footers of more files are read by tasks."""
 
+    driver_max_duplicate_rows: int = 1_000_000
+    """The driver looks for duplicates in a target of at most so many rows."""
+
     broadcast_max_given_keys: int = 65_536
     """Up to so many keys are sent to every task; more are staged, and every task reads them."""
 

@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import (
     cast_array,
+    cast_values,
+    has_instants,
     int96_columns,
     open_data_file,
     physical_types,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline import ArrowSource
     from fsspeckit.storage import DataFile, Root
@@ -59,6 +62,7 @@ __all__ = [
     "files_in_place",
     "fit_batch",
     "new_path",
+    "rows_of_target",
     "stage_part",
     "write_batches",
 ]
@@ -119,7 +123,7 @@ class Part:
     def meant(self, table: pa.Table) -> pa.Table:
         """Return stored columns in their meaning, with those that are in the path."""
         columns = {
-            name: column.cast(self.instants[name]) if name in self.instants else column
+            name: cast_values(column, self.instants[name]) if name in self.instants else column
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
         for name, value in self.constants.items():
@@ -397,6 +401,29 @@ def files_in_place(paths: Sequence[Any], filesystem: Any, schema: pa.Schema | No
     if schema is not None:
         check_same_columns(meant.names, schema.names, "schema")
     return SourceRows(schema or meant, parts)
+
+
+def rows_of_target(target: Target, schema: pa.Schema) -> SourceRows:
+    """The rows of a target as they are; a commit checks that its files have not changed."""
+
+    def part(number: int) -> Part:
+        footer = target.footers[number]
+        stored = [field for field in footer.schema if field.name in schema.names]
+        constants = {
+            name: target.partitions[name].values[number]
+            for name in schema.names
+            if name not in footer.schema.names
+        }
+        return Part(
+            target.root,
+            footer.file.path,
+            tuple(group.rows for group in footer.row_groups),
+            constants,
+            {field.name: field.type for field in stored if has_instants(pa.schema([field]))},
+            bytes=sum(group.bytes for group in footer.row_groups),
+        )
+
+    return SourceRows(schema, tuple(map(part, range(len(target.footers)))))
 
 
 def _part_in_place(root: Root, fragment: Any, schema: pa.Schema) -> Part:

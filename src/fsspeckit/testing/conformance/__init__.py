@@ -25,6 +25,7 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "duplicates",
         "feed_sequences",
         "feeds",
         "files",
@@ -33,6 +34,7 @@ _PARTS = (
         "objects",
         "partitions",
         "planning",
+        "repartitioning",
         "rewriting",
         "schemas",
     ),
@@ -50,6 +52,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.duplicates import DeduplicateTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
 from fsspeckit.testing.conformance.feeds import (  # noqa: E402
     FeedColumnTests,
@@ -79,6 +82,7 @@ from fsspeckit.testing.conformance.merging import (  # noqa: E402
 from fsspeckit.testing.conformance.objects import ObjectStoreTests  # noqa: E402
 from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, PartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
+from fsspeckit.testing.conformance.repartitioning import RepartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
 from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
@@ -108,6 +112,8 @@ class EngineTests(
     DeleteWhenTests,
     OnlyNewerTests,
     PurgeTests,
+    DeduplicateTests,
+    RepartitionTests,
     FeedTests,
     VersionTests,
     FeedColumnTests,

@@ -17,17 +17,16 @@ import pytest
 
 from fsspeckit.core.arrow_compat import cast_table, physical_types, with_int96_as
 from fsspeckit.testing.conformance.stores import data_files, partition_names, read_rows
-from fsspeckit.testing.model import merge_rows
+from fsspeckit.testing.model import ModelResult, merge_rows, remaining_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fsspeckit.core.incremental import MergePlan, MergeResult
     from fsspeckit.testing.conformance.stores import Store, Tree
-    from fsspeckit.testing.model import ModelResult
     from fsspeckit.testing.model_source import Row
 
-__all__ = ["Expected", "Target", "as_table", "lines", "numbers"]
+__all__ = ["Expected", "Target", "as_table", "expect_duplicates", "lines", "numbers"]
 
 _MODEL_OPTIONS = (
     "null_keys",
@@ -107,6 +106,26 @@ def expect(
     return Expected(whole, len(everything), frozenset(preserved), Counter(left), inserted)
 
 
+def expect_duplicates(
+    files: Mapping[str, list[Row]], keys: Sequence[str] | None, options: Mapping[str, Any]
+) -> Expected:
+    """Ask the model which rows stay, file by file."""
+    given = {name: value for name, value in options.items() if value is not None}
+    every = [(name, row) for name, rows in files.items() for row in rows]
+    kept = remaining_rows([row for _, row in every], keys, **given)
+    after: dict[str, list[Row]] = {name: [] for name in files}
+    for number in kept:
+        name, row = every[number]
+        after[name].append(row)
+    changed = [name for name, rows in files.items() if len(rows) > len(after[name])]
+    rewritten = Counter(lines(after[name]) for name in changed if after[name])
+    rows = [every[number][1] for number in kept]
+    result = ModelResult(rows, 0, 0, len(every) - len(kept), 0, 0)
+    return Expected(
+        result, len(every), frozenset(files.keys() - set(changed)), rewritten, Counter()
+    )
+
+
 class Target:
     """A dataset in a store, and the engine that merges into it."""
 
@@ -174,6 +193,28 @@ class Target:
         self._check_files(result, expected, before, after, schema)
         self._check_repeated(source, strategy, keys, options, after)
         assert set(self.store.leftovers()) <= set(leftovers)
+        return result
+
+    def deduplicate(self, keys: Sequence[str] | None = ("id",), **options: Any) -> MergeResult:
+        """Delete duplicates, compare with the model, and do it again: that must change nothing.
+
+        Args:
+            keys: The key columns; None for all columns.
+            options: Passed on.
+        """
+        schema = pa.schema(list(self._types.items()))
+        before = self.store.tree()
+        files = _rows_of_files(before, schema)
+        expected = expect_duplicates(files, keys, options)
+        result: MergeResult = self.io.deduplicate(self.store.path, keys, **options)
+        assert (result.strategy, result.source_count) == ("deduplicate_target", 0)
+        self._check_counts(result, expected)
+        after = self.store.tree()
+        self._check_files(result, expected, before, after, schema)
+        again = self.io.deduplicate(self.store.path, keys, **options)
+        assert (again.rewritten_files, again.inserted_files, again.deleted) == ([], [], 0)
+        assert self.store.tree() == after
+        assert self.store.leftovers() == []
         return result
 
     def _stored(self, schema: pa.Schema, strategy: str, options: Mapping[str, Any]) -> pa.Schema:

@@ -110,6 +110,67 @@ class WriteTests:
             target.io.write_dataset(days([7], 1), target.store.path, mode="overwrite")
         write(target, days([7], 1), mode="overwrite", partition_by=["day"])
 
+    @EVERY_STORE
+    def test_overwrite_partitions_replaces_those_that_the_source_has(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        source = pa.concat_tables([days([7], 1), days([8, 9], 3)])
+        result = target.io.write_dataset(source, target.store.path, mode="overwrite_partitions")
+        assert (result.mode, result.total_rows) == ("overwrite_partitions", 3)
+        assert result.metrics["replaced_files"] == 1
+        expected = pa.concat_tables([days([3], 2), source])
+        assert target.rows(expected.schema) == Counter(lines(expected))
+
+    @pytest.mark.parametrize("kind", PARTITIONS)
+    def test_overwriting_a_partition_of(self, target: Target, kind: str) -> None:
+        values = PARTITIONS[kind].take(pa.array([0, 1, 2]))
+        write(target, pa.table({"id": range(3), "p": values}), partition_by=["p"])
+        source = pa.table({"id": [7, 8], "p": values.take(pa.array([0, 0]))})
+        target.io.write_dataset(source, target.store.path, mode="overwrite_partitions")
+        kept = pa.table({"id": [1, 2, 7, 8], "p": values.take(pa.array([1, 2, 0, 0]))})
+        assert target.rows(kept.schema) == Counter(lines(kept))
+
+    def test_overwrite_partitions_replaces_null_and_every_spelling(self, target: Target) -> None:
+        null = pa.scalar(None, pa.int64())
+        for number, directory in enumerate(("p=1", "p=01", "p=__HIVE_DEFAULT_PARTITION__", "p=2")):
+            target.write(f"{directory}/f.parquet", pa.table({"id": [number]}))
+        source = pa.table({"id": [8, 9], "p": pa.array([1, None], pa.int64())})
+        target.io.write_dataset(source, target.store.path, mode="overwrite_partitions")
+        expected = pa.table({"id": [3, 8, 9], "p": pa.array([2, 1, null.as_py()], pa.int64())})
+        assert target.rows(expected.schema) == Counter(lines(expected))
+
+    def test_overwrite_partitions_by_no_rows_replaces_nothing(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1))
+        before = target.store.tree()
+        nothing = days([1], 1).slice(0, 0)
+        target.io.write_dataset(nothing, target.store.path, mode="overwrite_partitions")
+        assert target.store.tree() == before
+
+    def test_overwrite_partitions_creates_a_dataset(self, target: Target) -> None:
+        source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
+        mode: Any = {"mode": "overwrite_partitions"}
+        with pytest.raises(ValueError, match=r"replaces partitions.*has none"):
+            target.io.write_dataset(source, target.store.path, **mode)
+        write(target, source, partition_by=["day"], **mode)
+        assert target.rows(source.schema) == Counter(lines(source))
+
+    @pytest.mark.parametrize("named", [None, [], ["id"]])
+    def test_overwrite_partitions_of_a_dataset_without_or_of_others_is_refused(
+        self, target: Target, named: list[str] | None
+    ) -> None:
+        if named is None:
+            three_files(target)
+        else:
+            write_days(target, days([1, 2], 1))
+        before = target.store.tree()
+        with pytest.raises(ValueError, match="partition"):
+            target.io.write_dataset(
+                numbers(1) if named is None else days([1], 1),
+                target.store.path,
+                mode="overwrite_partitions",
+                partition_by=named,
+            )
+        assert target.store.tree() == before
+
     def test_append_returns_written_file_metadata(self, target: Target) -> None:
         source = pa.concat_tables([days([1, 2], 1), days([3], 2)])
         result = write(target, source, partition_by=["day"])
@@ -289,6 +350,29 @@ class WriteTests:
             thread.join()
         assert failures == []
         assert target.rows(numbers().schema) == Counter(lines(numbers(0, 1, 2, 3)))
+
+    @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions"])
+    def test_a_write_follows_partitions_that_others_change_meanwhile(
+        self, connect: Callable[..., Any], target: Target, mode: str
+    ) -> None:
+        """A file in a directory of the old partitions would make the dataset unreadable."""
+        old, new = days([1, 2], 1), days([3], 1)
+        write_days(target, old)
+        changed: list[str] = []
+
+        def progress(phase: str, done: int, _: int) -> None:
+            if phase == "commit" and not done and not changed:
+                changed.append(phase)
+                options: Any = {"mode": "overwrite", "partition_by": ["v"]}
+                with connect(**target.store.options) as other:
+                    other.write_dataset(old, target.store.path, **options)
+
+        target.io.write_dataset(new, target.store.path, mode=mode, progress=progress)
+        assert changed
+        expected = pa.concat_tables([old, new]) if mode == "append" else new
+        found = as_table(target.io.read_dataset(target.store.path))
+        assert {name.split("=")[0] for name in data_files(target.store.tree())} == {"v"}
+        assert Counter(lines(found.select(expected.column_names))) == Counter(lines(expected))
 
     @EVERY_STORE
     def test_what_was_written_can_be_merged_into(self, target: Target) -> None:

@@ -112,6 +112,27 @@ class WriterProperties:
         found = pa.schema(fields, self.schema.metadata)
         return replace(self, schema=found, physical=tuple(physical))
 
+    def with_columns(self, schema: pa.Schema) -> WriterProperties:
+        """These properties for a file with other columns; those with INT96 keep their types."""
+        leaves = iter(self.physical)
+        known = {
+            field.name: (field, [next(leaves) for _ in _leaves(field.type)])
+            for field in self.schema
+        }
+        fields: list[pa.Field] = []
+        physical: list[str] = []
+        for new in schema:
+            old, stored = known.get(new.name, (new, [""] * len(_leaves(new.type))))
+            stays = old.name in self.int96 or old.type.equals(new.type)
+            fields.append(old.with_nullable(new.nullable) if stays else new)
+            physical += stored if stays else [""] * len(_leaves(new.type))
+        return replace(
+            self,
+            schema=pa.schema(fields),
+            int96=self.int96 & set(schema.names),
+            physical=tuple(physical),
+        )
+
     def with_dictionaries_for(self, rows: pa.Table) -> WriterProperties:
         """These properties with dictionaries where they pay for rows like these.
 
