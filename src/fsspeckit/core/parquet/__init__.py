@@ -50,6 +50,7 @@ from fsspeckit.core.parquet.splice.assembler import (
     open_sink,
     writer_styles,
 )
+from fsspeckit.core.parquet.splice.columns import ColumnSplice, NewColumn, updated_key_values
 from fsspeckit.core.parquet.splice.writer_properties import (
     WriterProperties,
     decoded_bytes,
@@ -70,10 +71,12 @@ __all__ = [
     "Chunk",
     "ChunkStyle",
     "Column",
+    "ColumnSplice",
     "EncodedChunk",
     "FileLayout",
     "Group",
     "KeyPrefilter",
+    "NewColumn",
     "Original",
     "PrefilteredRows",
     "Spec",
@@ -102,5 +105,6 @@ __all__ = [
     "read_footer",
     "read_writer_properties",
     "sorting_columns",
+    "updated_key_values",
     "writer_styles",
 ]
