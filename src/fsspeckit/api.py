@@ -20,17 +20,25 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        EvolveResult,
+        PartitionChange,
+        Progress,
+        WriteDatasetResult,
+        WriteMode,
+    )
 
 __all__ = [
     "Transaction",
     "apply_changes",
     "delete",
+    "evolve",
     "execute",
     "history",
     "merge",
     "plan_apply_changes",
     "plan_delete",
+    "plan_evolve",
     "plan_merge",
     "read_dataset",
     "recover",
@@ -399,3 +407,67 @@ def read_dataset(
     """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.read_dataset(path, columns=columns, filters=filters)
+
+
+def evolve(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    schema: pa.Schema | None = None,
+    *,
+    add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    drop: str | Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    order: str | Sequence[str] | None = None,
+    nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+    filesystem: Any = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> EvolveResult:
+    """Change the columns of a dataset, see :meth:`fsspeckit.datasets.base.DatasetIO.evolve`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        >>> _ = write_dataset(rows, "memory://doc-evolve", engine="pyarrow")
+        >>> done = evolve(
+        ...     "memory://doc-evolve", add={"n": pa.int32()}, rename={"v": "name"}, engine="pyarrow"
+        ... )
+        >>> [column.name for column in done.columns], done.total_rows
+        (['id', 'name', 'n'], 2)
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.evolve(
+            path,
+            schema,
+            add=add,
+            widen=widen,
+            drop=drop,
+            rename=rename,
+            order=order,
+            nullable=nullable,
+            filesystem=filesystem,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+
+
+@parameters_of(evolve)
+def plan_evolve(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
+) -> MergePlan:
+    """Return what :func:`evolve` would do with the same arguments; the dataset is not changed.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-plan-evolve"
+        >>> _ = write_dataset(pa.table({"id": [1, 2]}), path, engine="pyarrow")
+        >>> plan = plan_evolve(path, add={"n": pa.int32()}, engine="pyarrow")
+        >>> [(file.decision, str(file.evidence)) for file in plan.files]
+        [('affected', "schema: 'n' added as int32")]
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.plan_evolve(**arguments)

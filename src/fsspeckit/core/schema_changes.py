@@ -162,7 +162,7 @@ _SAME = {
 
 def are_stored_alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Return whether Parquet stores two types in the same way, such as string and large_string."""
-    return one.equals(other) or stored_type(one).equals(stored_type(other))
+    return bool(one.equals(other) or stored_type(one).equals(stored_type(other)))
 
 
 def widened_type(old: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -390,8 +390,7 @@ def _refuse_wider(drift: Iterable[ColumnChange]) -> None:
             raise SchemaMismatchError(
                 f"column {change.column!r} is {change.before} in some files of the dataset and "
                 f"{change.after} in others, so adding a column would leave files that differ.\n"
-                f"Hint: pass {_WIDEN} to give all files the wider type.",
-                mentions=(_WIDEN,),
+                f"Hint: pass {_WIDEN} to give all files the wider type."
             )
 
 
@@ -487,10 +486,9 @@ class SchemaRequest:
         """
         known = _Known.of(files, partitions)
         names = known.schema.names
-        self._check_exist("drop", self.drop, names)
-        self._check_exist("rename", self.rename, names)
         for argument, columns in (("drop", self.drop), ("rename", [*self.rename])):
             _refuse_partitions(argument, columns, partitions)
+            self._check_exist(argument, columns, names)
         kept = [name for name in names if name not in self.drop]
         new_names = {name: self.rename.get(name, name) for name in kept}
         self._check_renamed(kept, new_names, partitions)
@@ -523,8 +521,8 @@ class SchemaRequest:
             return self._wanted_by_schema(self.schema, fields, partitions)
         wanted = dict(fields)
         for argument, columns in (("widen", self.widen), ("nullable", self.nullable)):
-            self._check_exist(argument, columns, [*fields])
             _refuse_partitions(argument, columns, partitions)
+            self._check_exist(argument, columns, [*fields])
         for name, kind in self.widen.items():
             wanted[name] = _widened("widen", wanted[name], kind)
         for name, kind in self.add.items():

@@ -11,14 +11,17 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
+    EvolveOptions,
     FileOptions,
     MergeOptions,
     WriteOptions,
     check_write_or_merge,
     locate_paths,
+    plan_evolve,
     plan_merge,
     read_table,
     resolve_partition_columns,
+    run_evolve,
     run_merge,
     run_plan,
     run_write,
@@ -40,7 +43,13 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        EvolveResult,
+        PartitionChange,
+        Progress,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -693,6 +702,88 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def evolve(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        schema: pa.Schema | None = None,
+        *,
+        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        drop: str | Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        order: str | Sequence[str] | None = None,
+        nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> EvolveResult:
+        """Change the columns of a dataset: every file gets them, in one commit.
+
+        Columns that stay are copied as bytes. A new one is NULL in every row. If files differ in
+        their columns now, they do not afterwards, even if nothing else is asked for.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            schema: All columns in their order, instead of ``add``, ``widen``, ``order`` and
+                ``nullable``. Columns of the dataset that are not in it must be named in ``drop``.
+            add: New columns with their types.
+            widen: New types of columns; each must hold every value of the old one.
+            drop: Columns that are dropped.
+            rename: New names by old ones. The other arguments use the new names.
+            order: The columns that come first, in their order.
+            nullable: Columns that may be NULL from now on; or a mapping, in which False is for
+                columns that must not be NULL, which is refused if one is.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the dataset's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            The columns, what changed about them, and every file with what happened to it.
+
+        Raises:
+            ValueError: If an argument is invalid, a type is not wider, or a value does not fit;
+                nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-evolve")
+            >>> done = io.evolve(
+            ...     "memory://doc-io-evolve", add={"price": pa.float64()}, widen={"id": pa.int64()}
+            ... )
+            >>> [str(change) for change in done.changes]
+            ["'id' widened from int32 to int64", "'price' added as double"]
+        """
+        options = EvolveOptions.of(
+            schema=schema,
+            add=add,
+            widen=widen,
+            drop=drop,
+            rename=rename,
+            order=order,
+            nullable=nullable,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+        return run_evolve(self._engine, self._storage(path, filesystem), options)
+
+    @parameters_of(evolve)
+    def plan_evolve(self, path: str, filesystem: Any = None, **arguments: Any) -> MergePlan:
+        """Return what :meth:`evolve` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` lists the changes, and the decision about every file.
+        """
+        options = EvolveOptions.of(**arguments)
+        return plan_evolve(self._engine, self._storage(path, filesystem), options)
 
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions

@@ -27,7 +27,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        EvolveResult,
+        PartitionChange,
+        Progress,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -314,4 +320,32 @@ class DatasetHandler(Protocol):
         ``full_merge`` and ``deduplicate`` before anything else is checked; ``insert`` rewrites
         nothing in either mode.
         """
+        ...
+
+    def evolve(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        schema: pa.Schema | None = None,
+        *,
+        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        drop: str | Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        order: str | Sequence[str] | None = None,
+        nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> EvolveResult:
+        """Change the columns of all files in one commit; the rows stay as they are.
+
+        A type may only become one that holds all its values, and no column is dropped unless it is
+        named.
+        """
+        ...
+
+    @parameters_of(evolve)
+    def plan_evolve(self, **arguments: Any) -> MergePlan:
+        """What :meth:`evolve` would do with the same arguments; the dataset is not changed."""
         ...

@@ -19,6 +19,7 @@ from fsspeckit.core.planning.plan import (
     MergePlan,
     PlanReason,
     plan_condition,
+    plan_evolution,
     plan_files,
     plan_incremental_rewrite,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "parse_partition_values",
     "partition_values",
     "plan_condition",
+    "plan_evolution",
     "plan_files",
     "plan_incremental_rewrite",
     "prune_by_condition",

@@ -93,6 +93,11 @@ class Target:
         return {name: tuple(rest) for name, (_, *rest) in found.items() if rest}
 
     @property
+    def schemas(self) -> list[pa.Schema]:
+        """The different schemas of files, in the order of the files."""
+        return list(_schemas(self.footers))
+
+    @property
     def key_holds_partitions(self) -> bool:
         """Whether the key determines the partition of a row."""
         return {c.name for c in self.partition_columns} <= {c.name for c in self.key_columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten, RowRules, SpliceLimits
+from fsspeckit.core.rewrite.evolution import evolve_file, evolved_properties
 from fsspeckit.core.rewrite.new_files import (
     BufferLimits,
     FileLimits,
@@ -22,6 +23,8 @@ __all__ = [
     "RowRules",
     "SpliceLimits",
     "basename_of",
+    "evolve_file",
+    "evolved_properties",
     "read_file_properties",
     "rewrite",
 ]

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
+from fsspeckit.datasets.pipeline.evolve import (
+    EvolveOptions,
+    EvolveResult,
+    plan_evolve,
+    run_evolve,
+)
 from fsspeckit.datasets.pipeline.merge import (
     get_planned_merge,
     plan_merge,
@@ -51,6 +57,8 @@ __all__ = [
     "DEFAULT_SOURCE_LIMITS",
     "ArrowSource",
     "ChangeOptions",
+    "EvolveOptions",
+    "EvolveResult",
     "FileOptions",
     "MemorySource",
     "MergeOptions",
@@ -72,11 +80,13 @@ __all__ = [
     "open_source",
     "parquet_dataset",
     "partition_schema",
+    "plan_evolve",
     "plan_merge",
     "read_table",
     "regroup_batches",
     "resolve_partition_columns",
     "run_clear",
+    "run_evolve",
     "run_merge",
     "run_plan",
     "run_with_retries",

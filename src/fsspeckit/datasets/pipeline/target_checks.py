@@ -193,7 +193,7 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
             f"the files of the target do not have the same columns: {odd!r} is only in one of "
             f"{target.root.to_user_path(first.file.path)!r} and "
             f"{target.root.to_user_path(footer.file.path)!r}.\n"
-            "Hint: rewrite the files so that all have the same columns."
+            "Hint: call evolve(), which adds missing columns to every file."
         )
 
 

@@ -19,6 +19,7 @@ from fsspeckit.core.parquet.format.layout import CannotSpliceError, columns_of
 from fsspeckit.core.parquet.format.thrift import (
     BYTES,
     INT,
+    Spec,
     decode,
     decode_field,
     encode,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.parquet.splice.assembler import EncodedChunk
     from fsspeckit.core.parquet.splice.writer_properties import WriterProperties
 
-_ELEMENT: Final = {4: BYTES, 5: INT}
+_ELEMENT: Final[Spec] = {4: BYTES, 5: INT}
 _NAME, _CHILDREN = 4, 5
 _BOOLEAN: Final = 0
 _INTEGERS: Final = {1, 2}
@@ -97,7 +98,8 @@ class ColumnSplice:
 
     def _find_leaves(self) -> dict[int, int]:
         """The new number of each leaf that keeps its sort order, by the old one."""
-        found, start = {}, 0
+        found: dict[int, int] = {}
+        start = 0
         for column in self.wanted:
             old = None if column.old is None else self._old[column.old]
             is_flat = old is not None and old.leaves == 1
