@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
         EvolveResult,
         PartitionChange,
@@ -71,6 +72,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     delete_when: str | None = None,
     only_newer: str | None = None,
     partition_change: PartitionChange = "refuse",
+    schema_changes: SchemaChanges = "refuse",
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -105,6 +107,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         only_newer: A column that must be greater in a source row than in the target row that it
             replaces or deletes.
         partition_change: ``"refuse"``, or ``"move"`` to move rows whose partition columns change.
+        schema_changes: ``"refuse"``, ``"add"`` new columns of the source to every file, or also
+            ``"widen"`` types that do not hold its values.
         transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
@@ -142,6 +146,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             delete_when=delete_when,
             only_newer=only_newer,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )
@@ -206,6 +211,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
     tombstone_retention: timedelta = DEFAULT_RETENTION,
     partition_by: str | Sequence[str] | None = None,
     partition_change: PartitionChange = "refuse",
+    schema_changes: SchemaChanges = "refuse",
     filesystem: Any = None,
     compression: str | None = "snappy",
     max_rows_per_file: int | None = 5_000_000,
@@ -247,6 +253,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             filesystem=filesystem,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
@@ -348,6 +355,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int | None = 5_000_000,
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
+    schema_changes: SchemaChanges = "refuse",
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -377,6 +385,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )

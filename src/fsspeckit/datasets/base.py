@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import (
@@ -128,6 +129,7 @@ class DatasetIO:
         delete_when: str | None = None,
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -176,6 +178,10 @@ class DatasetIO:
                 partition: ``"refuse"`` the merge, or ``"move"`` the row: it leaves its file, and
                 the source row goes to a new file of its partition, in one commit. Such rows are
                 counted in ``updated`` and ``moved``.
+            schema_changes: What the source may change about columns: ``"refuse"`` any difference;
+                ``"add"`` columns that only the source has, NULL in all other rows; ``"widen"`` also
+                types that do not hold every value of the source's type. Every file is rewritten
+                then, in the same commit: columns that stay are copied as bytes.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -222,6 +228,7 @@ class DatasetIO:
             delete_when=delete_when,
             only_newer=only_newer,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )
@@ -337,6 +344,7 @@ class DatasetIO:
         tombstone_retention: timedelta = DEFAULT_RETENTION,
         partition_by: str | Sequence[str] | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
@@ -376,6 +384,7 @@ class DatasetIO:
             partition_by: The partition columns of a new dataset.
             partition_change: As for :meth:`merge`: ``"move"`` moves a row whose change belongs to
                 another partition.
+            schema_changes: As for :meth:`merge`.
             filesystem: An fsspec or pyarrow filesystem for this call.
             compression: As for :meth:`merge`, like all others.
             max_rows_per_file: No new file gets more rows.
@@ -424,6 +433,7 @@ class DatasetIO:
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
@@ -498,6 +508,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
@@ -517,6 +528,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows; None for no limit.
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
+            schema_changes: As for :meth:`merge`; only to append.
             transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
@@ -531,6 +543,7 @@ class DatasetIO:
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            schema_changes=schema_changes,
             schema=schema,
             transaction=transaction,
             progress=progress,

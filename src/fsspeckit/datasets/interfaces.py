@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
         EvolveResult,
         PartitionChange,
@@ -131,6 +132,7 @@ class DatasetHandler(Protocol):
         delete_when: str | None = None,
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -196,6 +198,7 @@ class DatasetHandler(Protocol):
         tombstone_retention: timedelta = timedelta(days=7),
         partition_by: str | Sequence[str] | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
@@ -232,6 +235,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:

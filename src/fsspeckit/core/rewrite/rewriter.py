@@ -375,7 +375,7 @@ def _is_indexed(style: ChunkStyle) -> bool:
     return style.has_dictionary and not style.has_bloom
 
 
-def rewrite(  # noqa: PLR0913 - one call with everything about a file
+def rewrite_rows(  # noqa: PLR0913 - one call with everything about a file
     root: Root,
     path: str,
     replacement: Replacement,
@@ -388,7 +388,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
     threads: int = 1,
     limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
 ) -> Rewritten:
-    """Write a file with some rows replaced or deleted.
+    """Write a file with some rows replaced or deleted, in the columns that it has.
 
     Nothing is written if nothing changes and nothing forces it, or if the file loses all its rows.
 

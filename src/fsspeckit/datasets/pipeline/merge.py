@@ -32,13 +32,16 @@ from fsspeckit.core.planning import (
 )
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.changes import ChangeFeed
+from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
 from fsspeckit.datasets.pipeline.selection import read_selected_target
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
     check_fits,
     check_rules,
+    evolved_target,
     new_files,
     plain_basename,
+    plan_schema_changes,
     read_checked_target,
 )
 from fsspeckit.display import report_nothing, show_progress
@@ -63,10 +66,11 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import MergeOptions
     from fsspeckit.display import Progress
@@ -267,6 +271,9 @@ class _Attempt(Generic[PositionsT]):
     rewrites: dict[str, Rewritten] = field(default_factory=dict)
     """By canonical path: what became of each affected file."""
 
+    evolution: Evolution | None = None
+    """The columns that all files get, if they change."""
+
 
 class _Merge(Generic[SourceT, KeysT, PositionsT]):
     """One merge, from the source to the result; attempts are repeated if others were faster."""
@@ -383,7 +390,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._attempt = self.plan(snapshot)
         if self._reviewed is not None:
             _check_reviewed(self._reviewed, self._attempt.plan)
-        if self._options.updates:
+        if self._options.updates or self._attempt.evolution is not None:
             self._options.limits.check(self._attempt.plan)
         if (matches := self._attempt.matches) is not None:
             with self._phases.timed("rewrite"):
@@ -400,12 +407,15 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             if self.feed is not None:
                 self.source = self.feed.rows_at(snapshot, partial(self._read_target, strict=strict))
             target = self._target(snapshot, strict)
+            evolution = self._plan_evolution(target)
+            if evolution is not None:
+                target = evolved_target(target, evolution)
             self._index = self._open_index(target)
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.name
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
-            self._check_source(target)
+            self._check_source(target, evolution)
             # A key is deleted in whatever partition it is.
             parts = () if self._options.only_keys else target.partition_columns
             searched = replace(target, partition_columns=parts)
@@ -428,7 +438,18 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             )
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         plan = draft.confirmed(found)
-        return _Attempt(target, plan.deleting() if self._options.deletes else plan, matches)
+        plan = plan.deleting() if self._options.deletes else plan
+        if evolution is not None:
+            old = (f.file.path for f in target.footers if evolution.is_needed(f.schema))
+            plan = plan.evolving(evolution, set(map(self._root.to_user_path, old)))
+        return _Attempt(target, plan, matches, evolution=evolution)
+
+    def _plan_evolution(self, target: Target) -> Evolution | None:
+        """Return what the source changes about the columns of the dataset; nothing without rows."""
+        if not self.source.num_rows and not self._options.deletes:
+            return None
+        changes = self._options.schema_changes
+        return plan_schema_changes(self._stored_schema(target), target, changes)
 
     def _plan_condition(self, snapshot: Snapshot, strict: bool) -> _Attempt[PositionsT]:
         """Decide about every file by a condition instead of keys."""
@@ -481,19 +502,20 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             strict=strict,
         )
 
-    def _check_source(self, target: Target) -> None:
+    def _check_source(self, target: Target, evolution: Evolution | None) -> None:
         """Refuse a source that does not fit the target; to delete, its keys are all it needs."""
         if not self._options.only_keys:
             guard = "only_newer" if self._options.changes is None else "sequence_by"
             check_rules(target, self._options.rules, guard)
-            check_fits(self._stored_schema(target), target)
+            if evolution is None:
+                check_fits(self._stored_schema(target), target)
 
     def _rewrite(self, matches: Matches[PositionsT]) -> None:
         """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
-        if not self._options.updates:
-            return
         attempt = self._attempt
         matched = {path for path, match in matches.files.items() if match.rows}
+        if not self._options.updates:
+            matched = set()
         others = [
             footer.file.path
             for footer in attempt.target.footers
@@ -501,8 +523,32 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         ]
         if self._options.deletes:
             attempt.removed = others
-        elif self._options.rewrite_all:
+        elif self._options.rewrite_all and self._options.updates:
             matched.update(others)
+        if matched:
+            self._rewrite_matched(matches, matched)
+        if attempt.evolution is not None:
+            self._evolve_others({*matched, *attempt.removed})
+
+    def _evolve_others(self, done: Collection[str]) -> None:
+        """Change the columns of the files that are not rewritten anyway."""
+        attempt = self._attempt
+        assert attempt.evolution is not None
+        others = [footer for footer in attempt.target.footers if footer.file.path not in done]
+        found = evolve_files(
+            self._engine,
+            self._root,
+            self._stage,
+            attempt.evolution,
+            others,
+            self._phases.report,
+        )
+        for path, (file, new) in found.items():
+            attempt.rewrites[path] = new
+            attempt.rewritten[path] = (file, new.rows)
+
+    def _rewrite_matched(self, matches: Matches[PositionsT], matched: Collection[str]) -> None:
+        attempt = self._attempt
         paths = [f.file.path for f in attempt.target.footers if f.file.path in matched]
         staged = {path: self._stage_like(path) for path in paths}
         attempt.rewrites = self._engine.rewrite(
@@ -510,7 +556,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             attempt.target,
             matches,
             staged,
-            self._options.rules,
+            replace(self._options.rules, evolution=attempt.evolution),
             self._phases.report,
             self._finish,
         )
@@ -542,6 +588,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._stored_schema(attempt.target),
             self._options.files,
             self._options.delete_when,
+            attempt.evolution,
         ) as writer:
             if inserts or rewritten:
                 attempt.inserted = self._engine.insert(
@@ -601,6 +648,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             started=self._started,
             source_rows=self._source_rows,
             purge=self._options.purge,
+            schema=recorded_schema(self._attempt.evolution),
         )
 
     @property

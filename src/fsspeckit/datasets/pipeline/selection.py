@@ -86,5 +86,6 @@ def _check_everywhere(
         if missing := [name for name in condition.columns if name not in known]:
             raise SchemaMismatchError(
                 f"{root.to_user_path(footer.file.path)!r} has no column {missing[0]!r}, which the "
-                "condition is about.\nHint: call evolve(), which adds missing columns to every file."
+                "condition is about.\n"
+                "Hint: call evolve(), which adds missing columns to every file."
             )

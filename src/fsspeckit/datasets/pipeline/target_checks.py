@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
 from fsspeckit.core.changes import START
-from fsspeckit.core.keys import check_columns, family, plain_type
+from fsspeckit.core.keys import check_columns, family, key_column, plain_type
 from fsspeckit.core.parquet import WriterProperties, properties_of_new_files
 from fsspeckit.core.planning import (
     PartitionDirectories,
@@ -19,7 +20,8 @@ from fsspeckit.core.planning import (
     read_footers,
     read_target,
 )
-from fsspeckit.core.rewrite import NewFiles, read_file_properties
+from fsspeckit.core.rewrite import NewFiles, evolved_properties, read_file_properties
+from fsspeckit.core.schema_changes import plan_for_source
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, resolve_null_types
 from fsspeckit.errors import (
     ConcurrentModificationError,
@@ -31,8 +33,10 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import FileFooter, FooterReader, Target
     from fsspeckit.core.rewrite import RowRules
+    from fsspeckit.core.schema_changes import Evolution, SchemaChanges
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
@@ -168,6 +172,42 @@ def check_rules(target: Target, rules: RowRules, guard_argument: str = "only_new
         )
 
 
+def plan_schema_changes(
+    source: pa.Schema, target: Target, changes: SchemaChanges
+) -> Evolution | None:
+    """Return what a source changes about the columns of the target; None if it may, or does, not.
+
+    Raises:
+        SchemaMismatchError: If the source lacks columns, or has types that cannot be converted.
+    """
+    if changes == "refuse" or not target.schemas:
+        return None
+    parts = [part.name for part in target.partition_columns]
+    if parts:
+        check_columns("partition_columns", parts, source.names)
+    stored = pa.schema([field for field in source if field.name not in parts])
+    evolution = plan_for_source(target.schemas, stored, changes, parts)
+    if evolution is not None:
+        wanted = pa.schema([field for field in evolution.schema if field.name not in parts])
+        # One chunk without rows, so that types are compared.
+        empty = [pa.array([], field.type) for field in stored]
+        conform_table(pa.table(empty, schema=stored), wanted)
+    return evolution
+
+
+def evolved_target(target: Target, evolution: Evolution) -> Target:
+    """Return the target as rows of a source see it once its columns have changed."""
+    wanted, before = evolution.schema, target.types
+
+    def evolved(column: KeyColumn) -> KeyColumn:
+        is_stored = column.name in wanted.names and column.name not in evolution.partitions
+        if not is_stored or wanted.field(column.name).type.equals(before.field(column.name).type):
+            return column
+        return key_column(column.name, wanted.field(column.name).type)
+
+    return replace(target, key_columns=tuple(map(evolved, target.key_columns)), types=wanted)
+
+
 def check_fits(source: pa.Schema, target: Target) -> None:
     """Refuse a source that lacks the target's columns, or has types that cannot be converted."""
     parts = [part.name for part in target.partition_columns]
@@ -230,10 +270,12 @@ def new_files(
     source: pa.Schema,
     options: FileOptions,
     delete_when: str | None = None,
+    evolution: Evolution | None = None,
 ) -> NewFiles:
     """Open a writer of new files that look like those of the target.
 
-    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them.
+    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them. An
+    ``evolution`` says which columns the target is about to have.
     """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
@@ -242,7 +284,7 @@ def new_files(
     root = storage.root
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
-    like = _example_layout(root, target)
+    like = _example_layout(root, target, evolution)
     stored = pa.schema([field for field in source if field.name not in parts.names])
     if not stored.names:
         raise InvalidArgumentError(
@@ -259,7 +301,7 @@ def new_files(
         PartitionDirectories(parts, directories if parts.names else ()),
         options.limits,
         options.basename_template,
-        target.other_types(),
+        target.other_types() if evolution is None else {},
         delete_when,
     )
 
@@ -281,10 +323,14 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             )
 
 
-def _example_layout(root: Root, target: Target) -> WriterProperties | None:
+def _example_layout(
+    root: Root, target: Target, evolution: Evolution | None
+) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
             layout = read_file_properties(root, footer.file.path, file)
+            if evolution is not None:
+                layout = evolved_properties(layout, evolution.columns_of(layout.meaning()))
             return layout.with_types(resolve_null_types(layout.schema, target.types))
     return None

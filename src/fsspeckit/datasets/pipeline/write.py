@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.arrow_compat import open_data_file
 from fsspeckit.core.matching import StoredKeyIndex
-from fsspeckit.core.planning import detect_partition_columns, read_target
+from fsspeckit.core.planning import detect_partition_columns, read_footers, read_target
+from fsspeckit.core.schema_changes import Evolution
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     after_commit,
@@ -17,7 +19,14 @@ from fsspeckit.datasets.pipeline.merge import (
     reporting,
     run_with_retries,
 )
-from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
+from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
+from fsspeckit.datasets.pipeline.target_checks import (
+    check_fits,
+    evolved_target,
+    new_files,
+    plan_schema_changes,
+    read_checked_target,
+)
 from fsspeckit.display import (
     Card,
     Displayed,
@@ -46,7 +55,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import Skipped, Snapshot, StagedFile, Storage
+    from fsspeckit.storage import Difference, Skipped, Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -113,8 +122,8 @@ def run_write(
             return _skip(skipped, options)
         with phases.timed("stage"):
             source = engine.take(data, stage, options.schema, progress=report)
-        write = partial(_write, engine, storage, stage, source, options, phases)
-        return run_with_retries(storage, write)
+        write = _Write(engine, storage, stage, source, options, phases)
+        return run_with_retries(storage, write.run)
 
 
 def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
@@ -124,64 +133,151 @@ def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
     return WriteDatasetResult([], rows, options.mode, {"commit": metrics})
 
 
-def _write(
-    engine: Engine[Any, Any, Any],
-    storage: Storage,
-    stage: OpenStage,
-    source: Source,
-    options: WriteOptions,
-    phases: Phases,
-    snapshot: Snapshot,
-) -> WriteDatasetResult:
-    with phases.timed("plan"):
-        check_mergeable(snapshot.listing, storage.root)
-        footers = partial(engine.footers, stage=stage)
-        target = _write_target(storage, snapshot, source.schema, options, footers)
-    writing = new_files(storage, stage, target, source.schema, options.files)
-    with phases.timed("insert"), writing as writer:
-        written = engine.insert(source, None, writer, phases.report)
-        if not source.num_rows and not target.footers:
-            writer.write_empty()
-            written = writer.finish()
+class _Write:
+    """One write; new files depend on old ones only in their columns."""
 
-    adds = [complete(storage.root, new.staged, new.rows) for new in written]
+    def __init__(
+        self,
+        engine: Engine[Any, Any, Any],
+        storage: Storage,
+        stage: OpenStage,
+        source: Source,
+        options: WriteOptions,
+        phases: Phases,
+    ) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._stage = stage
+        self._source = source
+        self._options = options
+        self._phases = phases
+        self._target: Target
+        self._evolution: Evolution | None = None
+        self._written: list[NewFile] = []
+        self._evolved: dict[str, tuple[StagedFile, int]] = {}
+        self._adds: list[StagedFile] = []
+        self._index = StoredKeyIndex(storage)
 
-    def change(current: Snapshot, _: object = None) -> FileChanges:
-        """New files do not depend on old ones; an overwrite removes those there are now."""
-        old = [file.path for file in current.listing.files]
-        return FileChanges(adds, old if options.mode == "overwrite" else [])
+    def run(self, snapshot: Snapshot) -> WriteDatasetResult:
+        """Write the files and commit them."""
+        first = self._prepare(snapshot)
+        outcome = CommitOutcome(snapshot.number, None)
+        if first.adds or first.removes or self._options.transaction is not None:
+            with self._phases.timed("commit"):
+                outcome = commit(
+                    self._storage,
+                    snapshot,
+                    self._stage(),
+                    first,
+                    self._facts,
+                    replan=self._again,
+                    retries=_MAX_COMMIT_RETRIES,
+                    transaction=self._options.transaction,
+                )
+                if outcome.skipped is not None:
+                    return _skip(outcome.skipped, self._options)
+                # Of local files that were there before, the next merge reads the keys.
+                with after_commit(outcome.number):
+                    self._index.update(self._target, self._evolved, 0.0, outcome.number)
+        adds = self._adds[: len(self._written)]
+        files = [_written(self._storage, *pair) for pair in zip(self._written, adds, strict=True)]
+        rows = sum(new.rows for new in self._written)
+        metrics: dict[str, Any] = {"commit": commit_metrics(outcome)}
+        if self._evolution is not None:
+            metrics["schema"] = recorded_schema(self._evolution)
+            metrics["rewritten"] = len(self._evolved)
+        return WriteDatasetResult(files, rows, self._options.mode, metrics)
 
-    index = StoredKeyIndex(storage)
-    index.load_for_write(target, source.schema)
-    index.add(adds, {})
-    first = change(snapshot)
-    outcome = CommitOutcome(snapshot.number, None)
-    if first.adds or first.removes or options.transaction is not None:
-        facts = CommitFacts(
-            engine=engine.name,
-            strategy=options.name,
-            counts={"inserted": source.num_rows, **options.extra_counts},
-            source_rows=source.num_rows,
+    def _prepare(self, snapshot: Snapshot) -> FileChanges:
+        """Write new files, and give old ones the columns that they lack."""
+        options, source, storage = self._options, self._source, self._storage
+        with self._phases.timed("plan"):
+            check_mergeable(snapshot.listing, storage.root)
+            footers = partial(self._engine.footers, stage=self._stage)
+            target = _write_target(storage, snapshot, source.schema, options, footers)
+            self._evolution = None
+            if options.mode == "append" and target.footers:
+                self._evolution = self._plan_evolution(target)
+                if self._evolution is not None:
+                    target = evolved_target(target, self._evolution)
+            self._target = target
+        self._evolve()
+        writing = new_files(
+            storage,
+            self._stage,
+            target,
+            source.schema,
+            options.files,
+            evolution=self._evolution,
         )
-        with phases.timed("commit"):
-            outcome = commit(
-                storage,
-                snapshot,
-                stage(),
-                first,
-                facts,
-                replan=change,
-                retries=_MAX_COMMIT_RETRIES,
-                transaction=options.transaction,
+        with self._phases.timed("insert"), writing as writer:
+            self._written = self._engine.insert(source, None, writer, self._phases.report)
+            if not source.num_rows and not target.footers:
+                writer.write_empty()
+                self._written = writer.finish()
+        new = [(new.staged, new.rows) for new in self._written]
+        self._adds = [complete(storage.root, *one) for one in (*new, *self._evolved.values())]
+        self._index.load_for_write(target, source.schema)
+        footers_of = {footer.file.path: footer for footer in target.footers}
+        replaced = {file.final: footers_of[old] for old, (file, _) in self._evolved.items()}
+        self._index.add(self._adds, replaced)
+        return self._changes(snapshot)
+
+    def _plan_evolution(self, target: Target) -> Evolution | None:
+        """Return what the data changes about the columns of the dataset; nothing without rows."""
+        schema = self._source.schema
+        evolution = None
+        if self._source.num_rows:
+            evolution = plan_schema_changes(schema, target, self._options.schema_changes)
+        if evolution is None:
+            check_fits(schema, target)
+        return evolution
+
+    def _evolve(self) -> None:
+        self._evolved = {}
+        if self._evolution is None:
+            return
+        root, footers = self._storage.root, self._target.footers
+        with self._phases.timed("rewrite"):
+            found = evolve_files(
+                self._engine, root, self._stage, self._evolution, footers, self._phases.report
             )
-            if outcome.skipped is not None:
-                return _skip(outcome.skipped, options)
-            # Of local files that were there before, the next merge reads the keys.
-            with after_commit(outcome.number):
-                index.update(target, (), begun=0.0, number=outcome.number)
-    files = [_written(storage, *pair) for pair in zip(written, adds, strict=True)]
-    rows = sum(new.rows for new in written)
-    return WriteDatasetResult(files, rows, options.mode, {"commit": commit_metrics(outcome)})
+        self._evolved = {path: (file, done.rows) for path, (file, done) in found.items()}
+
+    def _changes(self, current: Snapshot) -> FileChanges:
+        """An overwrite removes the files that there are now."""
+        if self._options.mode == "overwrite":
+            return FileChanges(self._adds, [file.path for file in current.listing.files])
+        return FileChanges(self._adds, [*self._evolved])
+
+    def _again(self, current: Snapshot, difference: Difference) -> FileChanges:
+        """Return the same changes, unless old files change or others have other columns."""
+        if self._evolution is not None or self._others_differ(current, difference):
+            return self._prepare(current)
+        return self._changes(current)
+
+    def _others_differ(self, current: Snapshot, difference: Difference) -> bool:
+        """Whether files that others have added have other columns than the new ones."""
+        if self._options.mode == "overwrite" or not self._written:
+            return False
+        root = self._storage.root
+        paths = (*difference.added, *difference.changed)
+        others = read_footers(root, [current.by_path[path] for path in paths], ())
+        # Read by pyarrow, as the others are: a type may be stored as another.
+        with open_data_file(root, self._written[0].staged.path) as file:
+            own = file.schema_arrow
+        parts = frozenset(part.name for part in self._target.partition_columns)
+        mine = Evolution(own, (), partitions=parts)
+        return any(one.error is None and mine.is_needed(one.schema) for one in others)
+
+    def _facts(self) -> CommitFacts:
+        return CommitFacts(
+            engine=self._engine.name,
+            strategy=self._options.name,
+            counts={"inserted": self._source.num_rows, **self._options.extra_counts},
+            source_rows=self._source.num_rows,
+            schema=recorded_schema(self._evolution),
+        )
 
 
 def _written(storage: Storage, new: NewFile, file: StagedFile) -> FileWriteMetadata:
@@ -213,9 +309,7 @@ def _write_target(
     """The dataset that new files must look like; of an overwritten one only its partitions."""
     parts = options.partition_columns
     if options.mode == "append" and snapshot.listing.files:
-        target = read_checked_target(storage, snapshot, (), schema, parts, read)
-        check_fits(schema, target)
-        return target
+        return read_checked_target(storage, snapshot, (), schema, parts, read)
     if parts is None:
         parts = _kept_partitions(storage, snapshot, schema)
     return read_target(storage.root, (), (), schema, parts)
