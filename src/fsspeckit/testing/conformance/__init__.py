@@ -34,6 +34,7 @@ _PARTS = (
         "partitions",
         "planning",
         "rewriting",
+        "schema_changes",
         "schemas",
     ),
     *("stores", "target", "transactions", "writing"),
@@ -80,6 +81,10 @@ from fsspeckit.testing.conformance.objects import ObjectStoreTests  # noqa: E402
 from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, PartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
+from fsspeckit.testing.conformance.schema_changes import (  # noqa: E402
+    EvolveTests,
+    SchemaChangeTests,
+)
 from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
     NestedTests,
@@ -137,6 +142,8 @@ class EngineTests(
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,
+    SchemaChangeTests,
+    EvolveTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 
