@@ -468,9 +468,9 @@ class Splicer:
         drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
         _cut_sort_order(struct, (), leaves)
         self._resize(struct, group.rows, chunks)
-        end = group.span.end
-        starts = [c.data.start if isinstance(c, Chunk) else end + n for n, c in enumerate(chunks)]
-        self._add(struct, group.rows, chunks, starts)
+        # In their order in the schema: Spark takes the first column for the start of a row group,
+        # and loses the row group if its middle, counted from there, is beyond the file.
+        self._add(struct, group.rows, chunks, range(len(chunks)))
 
     @staticmethod
     def _resize(struct: Struct, rows: int, chunks: Sequence[Chunk | EncodedChunk]) -> None:
