@@ -14,6 +14,7 @@ from fsspeckit.core.planning.footers import (
     read_footers,
 )
 from fsspeckit.core.planning.plan import (
+    EVOLVE,
     FilePlan,
     IncrementalRewritePlan,
     MergePlan,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader as FooterReader
 
 __all__ = [
+    "EVOLVE",
     "ColumnBounds",
     "ConditionVerdict",
     "FileFooter",

@@ -766,6 +766,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
         rewrites = self._attempt.rewrites.values()
+        changed = self._attempt.evolution
+        noted = [] if changed is None else [f"column {change}" for change in changed.changes]
         return {
             "files": {"total": len(plan.files), **decisions},
             "bytes": {
@@ -791,7 +793,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             },
             "seconds": dict(self._phases.seconds),
             **(self._attempt.matches.metrics if self._attempt.matches else {}),
-            "commit": commit_metrics(outcome, notes=self._index_notes),
+            **({} if changed is None else {"schema": recorded_schema(changed)}),
+            "commit": commit_metrics(outcome, notes=[*noted, *self._index_notes]),
         }
 
 

@@ -182,7 +182,9 @@ class _Write:
         adds = self._adds[: len(self._written)]
         files = [_written(self._storage, *pair) for pair in zip(self._written, adds, strict=True)]
         rows = sum(new.rows for new in self._written)
-        metrics: dict[str, Any] = {"commit": commit_metrics(outcome)}
+        changes = () if self._evolution is None else self._evolution.changes
+        noted = [f"column {change}" for change in changes]
+        metrics: dict[str, Any] = {"commit": commit_metrics(outcome, notes=noted)}
         if self._evolution is not None:
             metrics["schema"] = recorded_schema(self._evolution)
             metrics["rewritten"] = len(self._evolved)

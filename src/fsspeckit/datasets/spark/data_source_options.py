@@ -29,12 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "PREFIXES", "DataSourceOptions", "Option", "Use"]
 
-Use = Literal["every write", "append, overwrite", "merge", "merge, change feed", "change feed"]
+Use = Literal[
+    "every write",
+    "append, overwrite",
+    "append, merge, change feed",
+    "merge",
+    "merge, change feed",
+    "change feed",
+]
 """Which writes an option is for."""
 
 _WRITES: dict[Use, tuple[str, ...]] = {
     "every write": ("append", "overwrite", "merge", "apply_changes"),
     "append, overwrite": ("append", "overwrite"),
+    "append, merge, change feed": ("append", "merge", "apply_changes"),
     "merge": ("merge",),
     "merge, change feed": ("merge", "apply_changes"),
     "change feed": ("apply_changes",),
@@ -187,6 +195,9 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
         "key_index": (_as_truth, "Whether to keep an index of the keys."),
         "max_rewrite_fraction": (_as_number, "The share of the bytes that may be rewritten."),
         "max_rewrite_bytes": (_as_whole, "How many bytes may be rewritten."),
+    },
+    "append, merge, change feed": {
+        "schema_changes": (_as_text, "`refuse`, the default, `add` columns, or `widen` types too."),
     },
     "append, overwrite": {
         "basename_template": (_as_text, "What the names of new files are made of."),
