@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fsspeckit.core.planning.footers import FooterReader
+    from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.storage import DataFile, Root
 
 _NULL = pa.null()
@@ -65,6 +66,9 @@ class Target:
     types: pa.Schema
     """The columns that files store, each with the type of the first file where it is not NULL;
     if there is none, with that of the source."""
+
+    evolution: Evolution | None = None
+    """The columns that all files are about to get, if they change."""
 
     @property
     def rows(self) -> int:

@@ -271,9 +271,6 @@ class _Attempt(Generic[PositionsT]):
     rewrites: dict[str, Rewritten] = field(default_factory=dict)
     """By canonical path: what became of each affected file."""
 
-    evolution: Evolution | None = None
-    """The columns that all files get, if they change."""
-
 
 class _Merge(Generic[SourceT, KeysT, PositionsT]):
     """One merge, from the source to the result; attempts are repeated if others were faster."""
@@ -390,7 +387,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._attempt = self.plan(snapshot)
         if self._reviewed is not None:
             _check_reviewed(self._reviewed, self._attempt.plan)
-        if self._options.updates or self._attempt.evolution is not None:
+        if self._options.updates or self._attempt.target.evolution is not None:
             self._options.limits.check(self._attempt.plan)
         if (matches := self._attempt.matches) is not None:
             with self._phases.timed("rewrite"):
@@ -442,7 +439,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         if evolution is not None:
             old = (f.file.path for f in target.footers if evolution.is_needed(f.schema))
             plan = plan.evolving(evolution, set(map(self._root.to_user_path, old)))
-        return _Attempt(target, plan, matches, evolution=evolution)
+        return _Attempt(target, plan, matches)
 
     def _plan_evolution(self, target: Target) -> Evolution | None:
         """Return what the source changes about the columns of the dataset; nothing without rows."""
@@ -527,19 +524,19 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             matched.update(others)
         if matched:
             self._rewrite_matched(matches, matched)
-        if attempt.evolution is not None:
+        if attempt.target.evolution is not None:
             self._evolve_others({*matched, *attempt.removed})
 
     def _evolve_others(self, done: Collection[str]) -> None:
         """Change the columns of the files that are not rewritten anyway."""
         attempt = self._attempt
-        assert attempt.evolution is not None
+        assert attempt.target.evolution is not None
         others = [footer for footer in attempt.target.footers if footer.file.path not in done]
         found = evolve_files(
             self._engine,
             self._root,
             self._stage,
-            attempt.evolution,
+            attempt.target.evolution,
             others,
             self._phases.report,
         )
@@ -556,7 +553,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             attempt.target,
             matches,
             staged,
-            replace(self._options.rules, evolution=attempt.evolution),
+            replace(self._options.rules, evolution=attempt.target.evolution),
             self._phases.report,
             self._finish,
         )
@@ -588,7 +585,6 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._stored_schema(attempt.target),
             self._options.files,
             self._options.delete_when,
-            attempt.evolution,
         ) as writer:
             if inserts or rewritten:
                 attempt.inserted = self._engine.insert(
@@ -648,7 +644,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             started=self._started,
             source_rows=self._source_rows,
             purge=self._options.purge,
-            schema=recorded_schema(self._attempt.evolution),
+            schema=recorded_schema(self._attempt.target.evolution),
         )
 
     @property
@@ -766,7 +762,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
         rewrites = self._attempt.rewrites.values()
-        changed = self._attempt.evolution
+        changed = self._attempt.target.evolution
         noted = [] if changed is None else [f"column {change}" for change in changed.changes]
         return {
             "files": {"total": len(plan.files), **decisions},

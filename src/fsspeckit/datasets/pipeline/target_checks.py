@@ -205,7 +205,8 @@ def evolved_target(target: Target, evolution: Evolution) -> Target:
             return column
         return key_column(column.name, wanted.field(column.name).type)
 
-    return replace(target, key_columns=tuple(map(evolved, target.key_columns)), types=wanted)
+    keys = tuple(map(evolved, target.key_columns))
+    return replace(target, key_columns=keys, types=wanted, evolution=evolution)
 
 
 def check_fits(source: pa.Schema, target: Target) -> None:
@@ -270,12 +271,10 @@ def new_files(
     source: pa.Schema,
     options: FileOptions,
     delete_when: str | None = None,
-    evolution: Evolution | None = None,
 ) -> NewFiles:
     """Open a writer of new files that look like those of the target.
 
-    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them. An
-    ``evolution`` says which columns the target is about to have.
+    ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them.
     """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
@@ -284,7 +283,7 @@ def new_files(
     root = storage.root
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in target.footers}
-    like = _example_layout(root, target, evolution)
+    like = _example_layout(root, target)
     stored = pa.schema([field for field in source if field.name not in parts.names])
     if not stored.names:
         raise InvalidArgumentError(
@@ -301,7 +300,7 @@ def new_files(
         PartitionDirectories(parts, directories if parts.names else ()),
         options.limits,
         options.basename_template,
-        target.other_types() if evolution is None else {},
+        target.other_types() if target.evolution is None else {},
         delete_when,
     )
 
@@ -323,14 +322,13 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             )
 
 
-def _example_layout(
-    root: Root, target: Target, evolution: Evolution | None
-) -> WriterProperties | None:
+def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
             layout = read_file_properties(root, footer.file.path, file)
-            if evolution is not None:
-                layout = evolved_properties(layout, evolution.columns_of(layout.meaning()))
+            if target.evolution is not None:
+                columns = target.evolution.columns_of(layout.meaning())
+                layout = evolved_properties(layout, columns)
             return layout.with_types(resolve_null_types(layout.schema, target.types))
     return None

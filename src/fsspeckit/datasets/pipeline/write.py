@@ -204,14 +204,7 @@ class _Write:
                     target = evolved_target(target, self._evolution)
             self._target = target
         self._evolve()
-        writing = new_files(
-            storage,
-            self._stage,
-            target,
-            source.schema,
-            options.files,
-            evolution=self._evolution,
-        )
+        writing = new_files(storage, self._stage, target, source.schema, options.files)
         with self._phases.timed("insert"), writing as writer:
             self._written = self._engine.insert(source, None, writer, self._phases.report)
             if not source.num_rows and not target.footers:
