@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.rewrite import evolve_file
 from fsspeckit.datasets.pipeline.target_checks import plain_basename
-from fsspeckit.storage import WorkerStage
+from fsspeckit.storage import WorkerStage, open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,11 @@ class EvolveTask:
         relative = self.root.relative(path)
         directory, _, basename = relative.rpartition("/")
         file = self.stage.new_file(directory, plain_basename(basename), like=relative)
-        return file, evolve_file(self.root, path, self.evolution, file.path)
+        done = evolve_file(self.root, path, self.evolution, file.path)
+        if done.is_new and self.root.is_local:
+            # While others are copied: the commit then finds nothing left to wait for.
+            open_backend(self.root).sync_file(file.path)
+        return file, done
 
 
 def evolve_files(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _ELEMENT: Final[Spec] = {4: BYTES, 5: INT}
 _NAME, _CHILDREN = 4, 5
 _BOOLEAN: Final = 0
+_STATISTICS: Final = 12
 _INTEGERS: Final = {1, 2}
 _FLOATS: Final = {4, 5}
 ARROW_SCHEMA: Final = b"ARROW:schema"
@@ -94,7 +96,6 @@ class ColumnSplice:
                 self._new[column.field.name] = columns_of(found.elements)[0], found
         self.leaves = self._find_leaves()
         self.shape = self._shape()
-        self._nulls: dict[tuple[Any, ...], list[EncodedChunk]] = {}
 
     def _find_leaves(self) -> dict[int, int]:
         """The new number of each leaf that keeps its sort order, by the old one."""
@@ -165,13 +166,8 @@ class ColumnSplice:
         self, column: NewColumn, group: Group, pages: tuple[tuple[str, Any], ...]
     ) -> list[EncodedChunk]:
         """The chunks of a column without values, which are the same wherever the rows are many."""
-        style = self._style(column, group, pages)
-        key = (group.rows, style.chunks, style.pages, column.field.name)
-        if key not in self._nulls:
-            empty = pa.nulls(group.rows, column.field.type)
-            table = pa.table([empty], schema=pa.schema([column.field]))
-            self._nulls[key] = self._encoded(table, style)
-        return self._nulls[key]
+        options = self._style(column, group, pages).options(self._properties, group.rows)
+        return list(_encode_nulls(column.field, group.rows, json.dumps(options, sort_keys=True)))
 
     def _encoded(self, table: pa.Table, style: WriterStyle) -> list[EncodedChunk]:
         options = style.options(self._properties, table.num_rows)
@@ -209,6 +205,13 @@ class ColumnSplice:
         }
 
 
+@lru_cache(maxsize=64)
+def _encode_nulls(field: pa.Field, rows: int, options: str) -> tuple[EncodedChunk, ...]:
+    """Encode a column without values; the files of a dataset have many alike."""
+    table = pa.table([pa.nulls(rows, field.type)], schema=pa.schema([field]))
+    return tuple(encode_groups([table], json.loads(options))[0])
+
+
 def _types(properties: WriterProperties) -> dict[str, bool]:
     """Options about the physical types of columns that are encoded; INT96 is not among them."""
     as_integer = bool(properties.options.get("store_decimal_as_integer"))
@@ -217,11 +220,10 @@ def _types(properties: WriterProperties) -> dict[str, bool]:
 
 def _common(group: Group) -> ChunkStyle:
     """The style of the first chunk, with statistics and page index if any chunk has them."""
-    styles = [ChunkStyle.of(chunk) for chunk in group.chunks]
     return replace(
-        styles[0],
-        has_statistics=any(style.has_statistics for style in styles),
-        has_page_index=any(style.has_page_index for style in styles),
+        ChunkStyle.of(group.chunks[0]),
+        has_statistics=any(_STATISTICS in chunk.metadata.kinds for chunk in group.chunks),
+        has_page_index=any(chunk.offset_index is not None for chunk in group.chunks),
     )
 
 
