@@ -63,6 +63,7 @@ STEPS = (
     Step("splice", "bench_splice", ("--rounds", "3"), minutes=1.5),
     Step("merge", "bench_merge", ("--rounds", "3"), minutes=2),
     Step("changes", "bench_changes", minutes=0.5),
+    Step("evolve", "bench_evolve", ("--rounds", "3"), minutes=1),
     Step("duckdb", "bench_duckdb", minutes=1),
     Step("growth", "bench_growth", ("--large", "--rounds", "2"), minutes=4.5),
     Step("spark", "bench_spark", ("--rounds", "3"), minutes=1),

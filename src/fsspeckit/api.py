@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
+        EvolveResult,
         PartitionChange,
         Progress,
         RepartitionResult,
@@ -35,12 +37,14 @@ __all__ = [
     "apply_changes",
     "deduplicate",
     "delete",
+    "evolve",
     "execute",
     "history",
     "merge",
     "plan_apply_changes",
     "plan_deduplicate",
     "plan_delete",
+    "plan_evolve",
     "plan_merge",
     "read_dataset",
     "recover",
@@ -75,6 +79,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     delete_when: str | None = None,
     only_newer: str | None = None,
     partition_change: PartitionChange = "refuse",
+    schema_changes: SchemaChanges = "refuse",
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -109,6 +114,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         only_newer: A column that must be greater in a source row than in the target row that it
             replaces or deletes.
         partition_change: ``"refuse"``, or ``"move"`` to move rows whose partition columns change.
+        schema_changes: ``"refuse"``, ``"add"`` new columns of the source to every file, or also
+            ``"widen"`` types that do not hold its values.
         transaction: Which batch of which application this is; skipped if it is committed already.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
@@ -146,6 +153,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             delete_when=delete_when,
             only_newer=only_newer,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )
@@ -210,6 +218,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
     tombstone_retention: timedelta = DEFAULT_RETENTION,
     partition_by: str | Sequence[str] | None = None,
     partition_change: PartitionChange = "refuse",
+    schema_changes: SchemaChanges = "refuse",
     filesystem: Any = None,
     compression: str | None = "snappy",
     max_rows_per_file: int | None = 5_000_000,
@@ -251,6 +260,7 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             filesystem=filesystem,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
@@ -352,6 +362,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     max_rows_per_file: int | None = 5_000_000,
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
+    schema_changes: SchemaChanges = "refuse",
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -381,6 +392,7 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )
@@ -411,6 +423,70 @@ def read_dataset(
     """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.read_dataset(path, columns=columns, filters=filters)
+
+
+def evolve(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    schema: pa.Schema | None = None,
+    *,
+    add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    drop: str | Sequence[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    order: str | Sequence[str] | None = None,
+    nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+    filesystem: Any = None,
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    storage_options: Mapping[str, Any] | None = None,
+) -> EvolveResult:
+    """Change the columns of a dataset, see :meth:`fsspeckit.datasets.base.DatasetIO.evolve`.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        >>> _ = write_dataset(rows, "memory://doc-evolve", engine="pyarrow")
+        >>> done = evolve(
+        ...     "memory://doc-evolve", add={"n": pa.int32()}, rename={"v": "name"}, engine="pyarrow"
+        ... )
+        >>> [column.name for column in done.columns], done.total_rows
+        (['id', 'name', 'n'], 2)
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.evolve(
+            path,
+            schema,
+            add=add,
+            widen=widen,
+            drop=drop,
+            rename=rename,
+            order=order,
+            nullable=nullable,
+            filesystem=filesystem,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+
+
+@parameters_of(evolve)
+def plan_evolve(
+    engine: str = "spark", storage_options: Mapping[str, Any] | None = None, **arguments: Any
+) -> MergePlan:
+    """Return what :func:`evolve` would do with the same arguments; the dataset is not changed.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-plan-evolve"
+        >>> _ = write_dataset(pa.table({"id": [1, 2]}), path, engine="pyarrow")
+        >>> plan = plan_evolve(path, add={"n": pa.int32()}, engine="pyarrow")
+        >>> [(file.decision, str(file.evidence)) for file in plan.files]
+        [('affected', "schema: 'n' added as int32")]
+    """
+    with open_engine(engine, None, storage_options) as opened:
+        return opened.plan_evolve(**arguments)
 
 
 def verify(

@@ -185,7 +185,11 @@ class DuplicateRowsError(DuplicateKeyError):
 class SchemaMismatchError(FsspeckitError, ValueError):
     """Source and target do not fit together: a column is missing, extra, or of another kind."""
 
-    _mentions = (*(Argument("stored_as_scd_type", (kind,)) for kind in (1, 2)),)
+    _mentions = (
+        *(Argument("stored_as_scd_type", (kind,)) for kind in (1, 2)),
+        *(Argument("schema_changes", (change,)) for change in ("add", "widen")),
+        Call("evolve"),
+    )
 
 
 class PartitionMoveError(FsspeckitError, ValueError):
@@ -220,6 +224,7 @@ class RewriteLimitError(FsspeckitError, ValueError):
         what, fewer = {
             "delete": ("deletion", "delete fewer rows at a time"),
             "apply_changes": ("change feed", "apply fewer changes at a time"),
+            "evolve": ("evolution", "evolve the dataset when there is time for all of its files"),
         }.get(strategy, ("merge", "merge fewer keys at a time"))
         return cls(
             f"the {what} may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "

@@ -23,11 +23,15 @@ __all__ = [
     "PartitionChange",
     "ProjectKind",
     "ScdType",
+    "SchemaChange",
 ]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
+_DECIMAL = re.compile(r"decimal(?:128|256)?\((\d+), *(\d+)\)")
+_INSTANT = re.compile(r"timestamp\[(s|ms|us|ns), *(?:tz=)?([^\]]+)\]")
+_MAX_DECIMAL128 = 38
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 # The choices of an option; each value is its name in lower case.
@@ -47,6 +51,14 @@ class Mode(StrEnum):  # a class, so that mypy knows its values
     APPEND = "append"
     OVERWRITE = "overwrite"
     OVERWRITE_PARTITIONS = "overwrite_partitions"
+
+
+class SchemaChange(StrEnum):
+    """What a source may change about the columns of the dataset."""
+
+    REFUSE = "refuse"
+    ADD = "add"
+    WIDEN = "widen"
 
 
 def parse_size(text: str) -> int:
@@ -126,6 +138,43 @@ def parse_transaction(text: str) -> Any:
         return Transaction(application, int(version))
     except ValueError as error:
         raise typer.BadParameter(str(error).partition("\n")[0]) from None
+
+
+def parse_typed_column(text: str) -> Any:
+    """Parse the name of a column and its Arrow type, after the last equals sign."""
+    name, equals, kind = str(text).rpartition("=")
+    if not (equals and name and kind):
+        raise typer.BadParameter(f"{text!r} is not a column and a type. Write price=double.")
+    return name, _parse_type(kind)
+
+
+def _parse_type(text: str) -> Any:
+    import pyarrow as pa  # not needed for --help
+
+    if found := _DECIMAL.fullmatch(text):
+        precision, scale = map(int, found.groups())
+        make = pa.decimal128 if precision <= _MAX_DECIMAL128 else pa.decimal256
+        try:
+            return make(precision, scale)
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r} is not a type: {error}.") from None
+    if found := _INSTANT.fullmatch(text):
+        return pa.timestamp(found[1], found[2])
+    try:
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a type. Write for example int64, double, string, bool, date32, "
+            "timestamp[us], timestamp[us, UTC] or decimal(18, 2)."
+        ) from None
+
+
+def parse_new_name(text: str) -> Any:
+    """Parse an old and a new name of a column."""
+    old, equals, new = str(text).partition("=")
+    if not (equals and old and new):
+        raise typer.BadParameter(f"{text!r} is not an old and a new name. Write old=new.")
+    return old, new
 
 
 def _option(help_text: str, *names: str, **settings: Any) -> Any:
@@ -286,6 +335,47 @@ PartitionChangeOption = Annotated[
         "--partition-change",
         help="Refuse to change partition columns of existing keys, or move such rows.",
     ),
+]
+SchemaChangeOption = Annotated[
+    SchemaChange,
+    typer.Option(
+        "--schema-changes",
+        help="Refuse columns that the dataset does not have, add them to every file, or also widen "
+        "types that do not hold the values of the source.",
+    ),
+]
+AddColumns = Annotated[
+    list[Any] | None,
+    _option(
+        "New column with its Arrow type, NULL in every row (repeatable).",
+        "--add",
+        metavar="COLUMN=TYPE",
+        parser=parse_typed_column,
+    ),
+]
+WidenColumns = Annotated[
+    list[Any] | None,
+    _option(
+        "Column that gets this Arrow type, which must hold all its values (repeatable).",
+        "--widen",
+        metavar="COLUMN=TYPE",
+        parser=parse_typed_column,
+    ),
+]
+RenameColumns = Annotated[
+    list[Any] | None,
+    _option(
+        "Column that gets another name, which other options use (repeatable).",
+        "--rename",
+        metavar="OLD=NEW",
+        parser=parse_new_name,
+    ),
+]
+DropColumns = Annotated[list[str] | None, _columns("Column to drop", "--drop")]
+FirstColumns = Annotated[list[str] | None, _columns("Column that comes first", "--order")]
+NullableColumns = Annotated[list[str] | None, _columns("Column that may be NULL", "--nullable")]
+RequiredColumns = Annotated[
+    list[str] | None, _columns("Column that must not be NULL, and is not", "--required")
 ]
 Changes = Annotated[
     list[str],

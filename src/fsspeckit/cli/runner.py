@@ -137,6 +137,9 @@ class Job:
     sequence_by: str | None = None
     """The column that orders the changes, if the source is a change feed."""
 
+    adds_columns: bool = False
+    """Whether the source may have columns that the target does not have."""
+
     def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
         """Open dataset, source and engine, the cheapest first; call, and show the result."""
         from fsspeckit.cli.errors import Interrupts, report_on_interrupt
@@ -161,12 +164,17 @@ class Job:
 
         options = SourceOptions(self.format, self.delimiter, self.session.settings.storage_options)
         named = {} if self.marks is None else {"delete_when": self.marks}
-        columns = TextColumns(self._text_columns, self.sequence_by is not None, named)
+        columns = TextColumns(self._text_columns, self._has_others, named)
         opened = open_source(self.sources, storage, options, stack, columns, infer=self.infer_types)
         if opened.inferred is not None:
             types = ", ".join(f"{field.name} {field.type}" for field in opened.inferred)
             self.session.note(f"the types of the columns were inferred from their values: {types}")
         return opened.data
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether a source of text may have more columns than the target."""
+        return self.sequence_by is not None or self.adds_columns
 
     def _text_columns(self, target: pa.Schema) -> pa.Schema:
         """Return the columns of a source of text, whose types are those of the target."""

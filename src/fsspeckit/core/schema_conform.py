@@ -144,9 +144,10 @@ def check_same_columns(source: Sequence[str], target: Sequence[str], what: str =
     parts += [f"the source has columns {extra!r} that the {what} does not have"] if extra else []
     hints = ["add the missing columns, with NULL where there is no value"] if missing else []
     hints += ["drop the others from the source"] if extra else []
+    add = '; or pass schema_changes="add" for new columns' if extra and not missing else ""
     raise SchemaMismatchError(
         f"{' and '.join(parts)}; the {what} has {list(target)!r}.\nHint: "
-        f"rows are written whole, so {' and '.join(hints)}."
+        f"rows are written whole, so {' and '.join(hints)}{add}."
     )
 
 

@@ -11,15 +11,18 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
+    EvolveOptions,
     FileOptions,
     MergeOptions,
     RepartitionOptions,
     WriteOptions,
     check_write_or_merge,
     locate_paths,
+    plan_evolve,
     plan_merge,
     read_table,
     resolve_partition_columns,
+    run_evolve,
     run_merge,
     run_plan,
     run_repartition,
@@ -42,9 +45,11 @@ if TYPE_CHECKING:
     from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import (
+        EvolveResult,
         PartitionChange,
         Progress,
         RepartitionResult,
@@ -130,6 +135,7 @@ class DatasetIO:
         delete_when: str | None = None,
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -178,6 +184,10 @@ class DatasetIO:
                 partition: ``"refuse"`` the merge, or ``"move"`` the row: it leaves its file, and
                 the source row goes to a new file of its partition, in one commit. Such rows are
                 counted in ``updated`` and ``moved``.
+            schema_changes: What the source may change about columns: ``"refuse"`` any difference;
+                ``"add"`` columns that only the source has, NULL in all other rows; ``"widen"`` also
+                types that do not hold every value of the source's type. Every file is rewritten
+                then, in the same commit: columns that stay are copied as bytes.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
             progress: True for a bar on standard error, or a function of phase, done and total.
@@ -224,6 +234,7 @@ class DatasetIO:
             delete_when=delete_when,
             only_newer=only_newer,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
         )
@@ -339,6 +350,7 @@ class DatasetIO:
         tombstone_retention: timedelta = DEFAULT_RETENTION,
         partition_by: str | Sequence[str] | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
@@ -378,6 +390,7 @@ class DatasetIO:
             partition_by: The partition columns of a new dataset.
             partition_change: As for :meth:`merge`: ``"move"`` moves a row whose change belongs to
                 another partition.
+            schema_changes: As for :meth:`merge`.
             filesystem: An fsspec or pyarrow filesystem for this call.
             compression: As for :meth:`merge`, like all others.
             max_rows_per_file: No new file gets more rows.
@@ -426,6 +439,7 @@ class DatasetIO:
             tombstone_retention=tombstone_retention,
             partition_by=partition_by,
             partition_change=partition_change,
+            schema_changes=schema_changes,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
@@ -591,6 +605,7 @@ class DatasetIO:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
@@ -612,6 +627,7 @@ class DatasetIO:
             max_rows_per_file: No file gets more rows; None for no limit.
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
+            schema_changes: As for :meth:`merge`; only to append.
             transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
@@ -637,6 +653,7 @@ class DatasetIO:
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
+            schema_changes=schema_changes,
             schema=schema,
             transaction=transaction,
             progress=progress,
@@ -808,6 +825,88 @@ class DatasetIO:
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         return read_table(self._storage(path, None), columns, filters)
+
+    def evolve(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        schema: pa.Schema | None = None,
+        *,
+        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        drop: str | Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        order: str | Sequence[str] | None = None,
+        nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> EvolveResult:
+        """Change the columns of a dataset: every file gets them, in one commit.
+
+        Columns that stay are copied as bytes. A new one is NULL in every row. If files differ in
+        their columns now, they do not afterwards, even if nothing else is asked for.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            schema: All columns in their order, instead of ``add``, ``widen``, ``order`` and
+                ``nullable``. Columns of the dataset that are not in it must be named in ``drop``.
+            add: New columns with their types.
+            widen: New types of columns; each must hold every value of the old one.
+            drop: Columns that are dropped.
+            rename: New names by old ones. The other arguments use the new names.
+            order: The columns that come first, in their order.
+            nullable: Columns that may be NULL from now on; or a mapping, in which False is for
+                columns that must not be NULL, which is refused if one is.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the dataset's bytes.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            The columns, what changed about them, and every file with what happened to it.
+
+        Raises:
+            ValueError: If an argument is invalid, a type is not wider, or a value does not fit;
+                nothing was changed.
+            ConcurrentModificationError: If others kept changing the dataset; nothing was changed.
+            CommitPendingError: If the change is committed but could not be completed.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
+            >>> _ = io.write_dataset(rows, "memory://doc-io-evolve")
+            >>> done = io.evolve(
+            ...     "memory://doc-io-evolve", add={"price": pa.float64()}, widen={"id": pa.int64()}
+            ... )
+            >>> [str(change) for change in done.changes]
+            ["'id' widened from int32 to int64", "'price' added as double"]
+        """
+        options = EvolveOptions.of(
+            schema=schema,
+            add=add,
+            widen=widen,
+            drop=drop,
+            rename=rename,
+            order=order,
+            nullable=nullable,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
+            progress=progress,
+        )
+        return run_evolve(self._engine, self._storage(path, filesystem), options)
+
+    @parameters_of(evolve)
+    def plan_evolve(self, path: str, filesystem: Any = None, **arguments: Any) -> MergePlan:
+        """Return what :meth:`evolve` would do with the same arguments; nothing is changed.
+
+        Returns:
+            A plan whose ``str()`` lists the changes, and the decision about every file.
+        """
+        options = EvolveOptions.of(**arguments)
+        return plan_evolve(self._engine, self._storage(path, filesystem), options)
 
     def verify(
         self,

@@ -27,7 +27,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
+        EvolveResult,
         PartitionChange,
         Progress,
         RepartitionResult,
@@ -133,6 +135,7 @@ class DatasetHandler(Protocol):
         delete_when: str | None = None,
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
@@ -198,6 +201,7 @@ class DatasetHandler(Protocol):
         tombstone_retention: timedelta = timedelta(days=7),
         partition_by: str | Sequence[str] | None = None,
         partition_change: PartitionChange = "refuse",
+        schema_changes: SchemaChanges = "refuse",
         filesystem: Any = None,
         compression: str | None = "snappy",
         max_rows_per_file: int | None = 5_000_000,
@@ -280,6 +284,7 @@ class DatasetHandler(Protocol):
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
@@ -384,4 +389,32 @@ class DatasetHandler(Protocol):
         ``full_merge`` and ``deduplicate`` before anything else is checked; ``insert`` rewrites
         nothing in either mode.
         """
+        ...
+
+    def evolve(  # noqa: PLR0913 - one signature for every engine
+        self,
+        path: str,
+        schema: pa.Schema | None = None,
+        *,
+        add: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        widen: Mapping[str, pa.DataType] | pa.Schema | None = None,
+        drop: str | Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        order: str | Sequence[str] | None = None,
+        nullable: str | Sequence[str] | Mapping[str, bool] | None = None,
+        filesystem: Any = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
+        progress: Progress | bool | None = None,
+    ) -> EvolveResult:
+        """Change the columns of all files in one commit; the rows stay as they are.
+
+        A type may only become one that holds all its values, and no column is dropped unless it is
+        named.
+        """
+        ...
+
+    @parameters_of(evolve)
+    def plan_evolve(self, **arguments: Any) -> MergePlan:
+        """What :meth:`evolve` would do with the same arguments; the dataset is not changed."""
         ...

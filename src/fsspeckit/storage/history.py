@@ -77,6 +77,9 @@ class HistoryEntry(Displayed):
     tombstone_seconds: float | None = None
     """How long they are kept; None if it did not change them."""
 
+    schema_changes: tuple[str, ...] = ()
+    """What it changed about the columns of the dataset, in words."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -97,6 +100,7 @@ class HistoryEntry(Displayed):
             days, rest = divmod(self.tombstone_seconds, 86400)
             kept = f"{self.tombstone_seconds:g} s" if rest else f"{days:g} days"
             batch += f", {counted(self.tombstones, 'tombstone')} for {kept}"
+        batch += "".join(f", column {change}" for change in self.schema_changes)
         return f"{self.strategy}{keys}{batch}"
 
     @property
@@ -229,4 +233,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         purged=record.facts.purge,
         tombstones=None if left is None else left.rows,
         tombstone_seconds=None if left is None else left.seconds,
+        schema_changes=tuple((record.facts.schema or {}).get("changes", ())),
     )

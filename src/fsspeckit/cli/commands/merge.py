@@ -18,6 +18,7 @@ from fsspeckit.cli.options import (
     Nulls,
     PartitionChange,
     ScdType,
+    SchemaChange,
 )
 from fsspeckit.cli.runner import Job, open_session
 
@@ -56,6 +57,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     delete_when: o.DeleteWhen = None,
     only_newer: o.OnlyNewer = None,
     partition_change: o.PartitionChangeOption = PartitionChange.REFUSE,
+    schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -73,6 +75,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     keys = tuple(key) if strategy is MergeStrategy.DELETE else ()
     columns = (source_format, delimiter, infer_types, keys, delete_when)
     job = Job(session, sources, target, engine, control_dir, lock_timeout, *columns)
+    job = replace(job, adds_columns=schema_changes is not SchemaChange.REFUSE)
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
@@ -85,6 +88,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "delete_when": delete_when,
         "only_newer": only_newer,
         "partition_change": partition_change.value,
+        "schema_changes": schema_changes.value,
         "transaction": transaction,
     }
     if dry_run:
@@ -140,8 +144,13 @@ def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, A
         lambda opened: opened.io.plan_merge(
             opened.source, job.target, strategy.value, key, progress=opened.progress, **shared
         ),
-        (None, None) if strategy is MergeStrategy.INSERT else given,
+        # An insert that adds columns rewrites files, too.
+        (None, None) if _rewrites_nothing(strategy, shared) else given,
     )
+
+
+def _rewrites_nothing(strategy: MergeStrategy, shared: dict[str, Any]) -> bool:
+    return strategy is MergeStrategy.INSERT and shared["schema_changes"] == SchemaChange.REFUSE
 
 
 def _show_plan(
@@ -172,6 +181,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
     engine: o.Engine = None,
     partition_by: o.PartitionBy = None,
     partition_change: o.PartitionChangeOption = PartitionChange.REFUSE,
+    schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
     dry_run: o.DryRun = False,
     source_format: o.FormatOption = None,
     delimiter: o.Delimiter = None,
@@ -209,6 +219,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
         "tombstone_retention": tombstone_retention,
         "partition_by": partition_by or None,
         "partition_change": partition_change.value,
+        "schema_changes": schema_changes.value,
         "key_index": key_index,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
@@ -325,6 +336,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rows_per_file: o.MaxRowsPerFile = 5_000_000,
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
+    schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -341,6 +353,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types)
     job = Job(session, sources, target, engine, control_dir, lock_timeout, *reading)
+    job = replace(job, adds_columns=schema_changes is not SchemaChange.REFUSE)
     job.run(
         lambda opened: opened.io.write_dataset(
             opened.source,
@@ -348,6 +361,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             mode=mode.value,
             partition_by=partition_by or None,
             **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+            schema_changes=schema_changes.value,
             transaction=transaction,
             progress=opened.progress,
         ),

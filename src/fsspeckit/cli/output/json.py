@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
-    from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.datasets.pipeline import EvolveResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
@@ -70,6 +70,20 @@ class JsonOutput:
             "notes": commit.get("notes", []),
         }
         self._write("write", path=path, **{name: fields[name] for name in names}, **about)
+
+    def evolved(self, path: str, result: EvolveResult) -> None:
+        """Print what a schema change did."""
+        fields = result.to_dict()
+        commit = fields["metrics"].get("commit", {})
+        names = ("columns", "changes", "total_rows", "files")
+        self._write(
+            "evolve",
+            path=path,
+            **{name: fields[name] for name in names},
+            commit=commit.get("number") if commit.get("published") else None,
+            notes=[*commit.get("notes", ()), *commit.get("missing", ())],
+            seconds=fields["metrics"].get("seconds", {}),
+        )
 
     def inspection(self, found: Inspection) -> None:
         """Print the files, columns and statistics of a dataset."""

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fsspeckit.cli.errors import advice_in_cli_terms
 from fsspeckit.core.merge import preposition
+from fsspeckit.core.planning import EVOLVE
 from fsspeckit.display import counted, size
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
-    from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.datasets.pipeline import EvolveResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
@@ -116,7 +117,8 @@ class TextOutput(_Page):
         into = f"{preposition(plan.strategy)} {plan.path}"
         by_key = f"{plan.strategy} of {rows} {into} by {keys}"
         by_condition = f"{plan.strategy} {into} where {plan.where}"
-        self.line(by_key if plan.where is None else by_condition, "bold")
+        title = by_key if plan.where is None else by_condition
+        self.line(f"evolve {plan.path}" if plan.strategy == EVOLVE else title, "bold")
         affected = sum(file.bytes for file in plan.with_decision("affected"))
         total = sum(file.bytes for file in plan.files)
         self.line(
@@ -125,6 +127,8 @@ class TextOutput(_Page):
         )
         if plan.trusted_partitions:
             self.line("other partitions were not searched, because of --trust-partitions")
+        for change in plan.schema_changes:
+            self.line(f"column {change}")
         for note in plan.notes:
             self.line(note)
         self.section(
@@ -180,6 +184,23 @@ class TextOutput(_Page):
         for note in result.metrics.get("commit", {}).get("notes", ()):
             self.line(note)
         _new_files(self, path, result.files)
+
+    def evolved(self, path: str, result: EvolveResult) -> None:
+        """Print what changed about the columns, and the new files."""
+        counts = Counter(file.operation for file in result.files)
+        self.line(
+            f"evolve {path}: {counted(len(result.changes), 'change')}, {counts['rewritten']:,} "
+            f"of {counted(len(result.files), 'file')} rewritten",
+            "bold",
+        )
+        for change in result.changes:
+            self.line(f"  {change}")
+        commit = result.metrics.get("commit", {})
+        done = f"{commit['number']}" if commit.get("published") else "none: nothing changed"
+        facts = [("rows", f"{result.total_rows:,}, as before"), ("commit", done)]
+        facts += [("note", note) for note in commit.get("notes", ())]
+        self.facts(facts)
+        _new_files(self, path, [f for f in result.files if f.operation != "preserved"])
 
     def inspection(self, found: Inspection) -> None:
         """Print totals, columns, files and warnings."""
@@ -242,7 +263,7 @@ class TextOutput(_Page):
                     entry.number,
                     entry.time[:19].replace("T", " "),
                     entry.engine,
-                    entry.strategy,
+                    "; ".join((entry.strategy, *entry.schema_changes)),
                     ", ".join(entry.key_columns),
                     entry.row_changes,
                     f"+{len(entry.added):,} -{len(entry.removed):,}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsspeckit.core.changes.feed import (
+    DELETED_AT,
     END,
     EVALUATED,
     MARK,
@@ -23,6 +24,7 @@ from fsspeckit.core.changes.tombstones import (
 from fsspeckit.core.changes.versions import VersionRows
 
 __all__ = [
+    "DELETED_AT",
     "END",
     "EVALUATED",
     "MARK",

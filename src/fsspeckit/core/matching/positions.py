@@ -406,6 +406,8 @@ def read_positions(target: Target, number: int, positions: Rows, schema: pa.Sche
         if name not in names and name in target.partitions:
             value = target.partitions[name].values[number]
             found = found.append_column(name, pa.repeat(value, found.num_rows))
+        elif name not in names:  # it is about to be added
+            found = found.append_column(name, pa.nulls(found.num_rows, schema.field(name).type))
     return conform_table(found, schema)
 
 

@@ -32,11 +32,7 @@ from fsspeckit.core.parquet.format.thrift import (
     encode,
     field_end,
 )
-from fsspeckit.core.parquet.key_prefilter import (
-    KeyPrefilter,
-    PrefilteredRows,
-    prefilter_chunk,
-)
+from fsspeckit.core.parquet.key_prefilter import KeyPrefilter, PrefilteredRows, prefilter_chunk
 from fsspeckit.core.parquet.splice.assembler import (
     ChunkStyle,
     EncodedChunk,
@@ -50,6 +46,7 @@ from fsspeckit.core.parquet.splice.assembler import (
     open_sink,
     writer_styles,
 )
+from fsspeckit.core.parquet.splice.columns import ColumnSplice, NewColumn, updated_key_values
 from fsspeckit.core.parquet.splice.writer_properties import (
     WriterProperties,
     decoded_bytes,
@@ -71,10 +68,12 @@ __all__ = [
     "Chunk",
     "ChunkStyle",
     "Column",
+    "ColumnSplice",
     "EncodedChunk",
     "FileLayout",
     "Group",
     "KeyPrefilter",
+    "NewColumn",
     "Original",
     "PrefilteredRows",
     "Spec",
@@ -104,6 +103,7 @@ __all__ = [
     "read_footer",
     "read_writer_properties",
     "sorting_columns",
+    "updated_key_values",
     "verify_footer",
     "verify_row_groups",
     "writer_styles",

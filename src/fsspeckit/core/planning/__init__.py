@@ -14,12 +14,14 @@ from fsspeckit.core.planning.footers import (
     read_footers,
 )
 from fsspeckit.core.planning.plan import (
+    EVOLVE,
     FilePlan,
     IncrementalRewritePlan,
     MergePlan,
     PlanReason,
     plan_condition,
     plan_duplicates,
+    plan_evolution,
     plan_files,
     plan_incremental_rewrite,
 )
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader as FooterReader
 
 __all__ = [
+    "EVOLVE",
     "ColumnBounds",
     "ConditionVerdict",
     "FileFooter",
@@ -74,6 +77,7 @@ __all__ = [
     "partition_values",
     "plan_condition",
     "plan_duplicates",
+    "plan_evolution",
     "plan_files",
     "plan_incremental_rewrite",
     "prune_by_condition",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.condition_pruning import ConditionVerdict
     from fsspeckit.core.planning.pruning import EvidenceKind, PartitionValues
     from fsspeckit.core.planning.target import Target
+    from fsspeckit.core.schema_changes import ColumnChange, Evolution
     from fsspeckit.display import Tone
     from fsspeckit.storage import Snapshot
 
@@ -119,6 +120,8 @@ class PlanReason:
         """The decision and its reason in words."""
         if self.decision == "pruned":
             return "pruned" if self.evidence == "none" else f"pruned by {self.evidence}"
+        if self.decision == "affected" and self.evidence == "schema":
+            return "affected: columns change"
         if self.decision == "affected" and self.evidence not in ("key scan", "row scan", "none"):
             unreadable = self.evidence == "unreadable"
             return "affected: unreadable" if unreadable else "affected: rows are deleted"
@@ -176,6 +179,9 @@ class MergePlan(Displayed):
     where: str | None = None
     """The condition whose rows are deleted, if it is not keys that decide."""
 
+    schema_changes: tuple[ColumnChange, ...] = ()
+    """What becomes of the columns of the dataset."""
+
     origin: Any = field(default=None, repr=False, compare=False)
     """What execution needs, its source and options; None for a plan that cannot be executed."""
 
@@ -206,6 +212,22 @@ class MergePlan(Displayed):
         """Return the plan for a merge that deletes: every file with rows is affected."""
         files = (replace(file, decision="affected") if file.rows else file for file in self.files)
         return replace(self, files=tuple(files))
+
+    def evolving(self, evolution: Evolution, wanted: Collection[str]) -> MergePlan:
+        """Return the plan for a merge that also changes the schema.
+
+        Args:
+            evolution: The columns that all files get.
+            wanted: The files, by path, that do not have them.
+        """
+        proof = Evidence("schema", detail=str(evolution))
+        files = (
+            replace(file, decision="affected", evidence=proof)
+            if file.path in wanted and file.decision != "affected"
+            else file
+            for file in self.files
+        )
+        return replace(self, files=tuple(files), schema_changes=evolution.changes)
 
     def summary(self) -> tuple[PlanReason, ...]:
         """Return the files by decision and kind of evidence, those to be rewritten first.
@@ -246,6 +268,7 @@ class MergePlan(Displayed):
             "affected_files": len(affected),
             "affected_bytes": sum(file.bytes for file in affected),
             "trusted_partitions": self.trusted_partitions,
+            "schema_changes": plain(self.schema_changes),
             "notes": list(self.notes),
             "files": plain(self.files),
         }
@@ -269,13 +292,16 @@ class MergePlan(Displayed):
         return [*lines, *self._all_notes()]
 
     def _all_notes(self) -> tuple[str, ...]:
-        return ((_TRUSTED,) if self.trusted_partitions else ()) + self.notes
+        changes = tuple(f"column {change}" for change in self.schema_changes)
+        return ((_TRUSTED,) if self.trusted_partitions else ()) + changes + self.notes
 
     def _title(self) -> str:
         if self.strategy == DEDUPLICATE_TARGET:
             return f"deduplicate {self.path!r} by {', '.join(self.key_columns) or 'every column'}"
         if self.where is not None:
             return f"{self.strategy} from {self.path!r} where {self.where}"
+        if self.strategy == EVOLVE:
+            return f"{self.strategy} {self.path!r}"
         keys = ", ".join(self.key_columns)
         rows = counted(self.source_rows, "row")
         where = f"{preposition(self.strategy)} {self.path!r}"
@@ -305,6 +331,9 @@ class MergePlan(Displayed):
             self._all_notes(),
         )
 
+
+EVOLVE = "evolve"
+"""The strategy of a plan that changes the schema and no row."""
 
 _TRUSTED = "other partitions were not checked: trust_partitions=True"
 _DECISIONS: tuple[Decision, ...] = ("affected", "candidate", "guarded", "pruned")
@@ -380,6 +409,22 @@ def plan_files(
         snapshot,
         moves_rows=moves_rows,
     )
+
+
+def plan_evolution(target: Target, evolution: Evolution, snapshot: Snapshot) -> MergePlan:
+    """Decide which files must be rewritten so that all have the columns of an evolution."""
+    has_them = Verdict((), Evidence("schema", detail="it has these columns already"))
+    draft = MergePlan(
+        target.root.to_user_path(target.root.path),
+        EVOLVE,
+        (),
+        tuple(column.name for column in target.partition_columns),
+        0,
+        tuple(_decide(target, n, has_them, elsewhere=False) for n in range(len(target.footers))),
+        snapshot=snapshot,
+    )
+    wanted = (f.file.path for f in target.footers if evolution.is_needed(f.schema))
+    return draft.evolving(evolution, set(map(target.root.to_user_path, wanted)))
 
 
 def plan_condition(

@@ -406,7 +406,15 @@ MIN_ROWS_PER_KEY = 16
 the key index."""
 
 EvidenceKind = Literal[
-    "partition", "statistics", "bloom", "key index", "key scan", "row scan", "unreadable", "none"
+    "partition",
+    "statistics",
+    "bloom",
+    "key index",
+    "key scan",
+    "row scan",
+    "schema",
+    "unreadable",
+    "none",
 ]
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fsspeckit.core.planning.footers import FooterReader
+    from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.storage import DataFile, Root
 
 _NULL = pa.null()
@@ -66,6 +67,9 @@ class Target:
     """The columns that files store, each with the type of the first file where it is not NULL;
     if there is none, with that of the source."""
 
+    evolution: Evolution | None = None
+    """The columns that all files are about to get, if they change."""
+
     @property
     def rows(self) -> int:
         """The number of rows of all files."""
@@ -91,6 +95,11 @@ class Target:
                 if kind not in known:
                     known.append(kind)
         return {name: tuple(rest) for name, (_, *rest) in found.items() if rest}
+
+    @property
+    def schemas(self) -> list[pa.Schema]:
+        """The different schemas of files, in the order of the files."""
+        return list(_schemas(self.footers))
 
     @property
     def key_holds_partitions(self) -> bool:

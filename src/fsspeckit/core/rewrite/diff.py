@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.matching import FilePartition
     from fsspeckit.core.parquet import WriterProperties
+    from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.storage import Root
 
     Positions = NDArray[np.int64]
@@ -85,6 +86,9 @@ class RowRules:
 
     moves: bool = False
     """Whether a row leaves the file if its source row belongs to another partition."""
+
+    evolution: Evolution | None = None
+    """The columns that the file gets, if they change."""
 
     def stored(self, names: Iterable[str]) -> list[str]:
         """Return the columns of the source that files store."""

@@ -375,7 +375,7 @@ def _is_indexed(style: ChunkStyle) -> bool:
     return style.has_dictionary and not style.has_bloom
 
 
-def rewrite(  # noqa: PLR0913 - one call with everything about a file
+def rewrite_rows(  # noqa: PLR0913 - one call with everything about a file
     root: Root,
     path: str,
     replacement: Replacement,
@@ -388,7 +388,7 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
     threads: int = 1,
     limits: SpliceLimits = DEFAULT_SPLICE_LIMITS,
 ) -> Rewritten:
-    """Write a file with some rows replaced or deleted.
+    """Write a file with some rows replaced or deleted, in the columns that it has.
 
     Nothing is written if nothing changes and nothing forces it, or if the file loses all its rows.
 
@@ -411,8 +411,8 @@ def rewrite(  # noqa: PLR0913 - one call with everything about a file
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
     with (
-        _try_open_spliceable(root, path) as source,
-        _opened(root, path, replacement, rows, key_columns) as (file, properties),
+        try_open_spliceable(root, path) as source,
+        open_file(root, path, replacement, rows, key_columns) as (file, properties),
     ):
         if types is not None:
             properties = properties.with_types(resolve_null_types(properties.schema, types))
@@ -481,7 +481,7 @@ def _values_at(
 
 
 @contextmanager
-def _try_open_spliceable(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
+def try_open_spliceable(root: Root, path: str) -> Iterator[Spliceable | CannotSpliceError]:
     """Open a file for splicing, or return why that fails: it may not be needed."""
     with ExitStack() as stack:
         source: Spliceable | CannotSpliceError
@@ -526,7 +526,7 @@ def _rewrite_all(
 
 
 @contextmanager
-def _opened(
+def open_file(
     root: Root,
     path: str,
     replacement: Replacement,

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
+from fsspeckit.datasets.pipeline.evolve import (
+    EvolveOptions,
+    EvolveResult,
+    plan_evolve,
+    run_evolve,
+)
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     get_planned_merge,
@@ -57,6 +63,8 @@ __all__ = [
     "DEFAULT_SOURCE_LIMITS",
     "ArrowSource",
     "ChangeOptions",
+    "EvolveOptions",
+    "EvolveResult",
     "FileOptions",
     "FilesSource",
     "MemorySource",
@@ -83,12 +91,14 @@ __all__ = [
     "open_source",
     "parquet_dataset",
     "partition_schema",
+    "plan_evolve",
     "plan_merge",
     "read_table",
     "regroup_batches",
     "reporting",
     "resolve_partition_columns",
     "run_clear",
+    "run_evolve",
     "run_merge",
     "run_plan",
     "run_repartition",

@@ -42,6 +42,7 @@ from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.core.planning import plan_files
 from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.datasets.engine import SourceT
+from fsspeckit.datasets.pipeline.target_checks import evolved_target, plan_schema_changes
 from fsspeckit.errors import Argument, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import TombstoneChange, Tombstones, read_tombstones
 
@@ -279,7 +280,11 @@ class ChangeFeed(Generic[SourceT]):
         schema = self._version_schema(self._marked.schema)
         target = read_target(snapshot, self._changes.keys, schema)
         if target.footers:
+            changes = plan_schema_changes(schema, target, self._options.schema_changes)
             schema = _stored_schema(target, schema)
+            if changes is not None:
+                schema = _with_types_of(schema, changes.schema)
+                target = evolved_target(target, changes)
         stored = self._stored_versions(snapshot, target, schema)
         make = VersionRows(self._changes.keys, self._changes.sequence_by, schema, known)
         columns = shared_columns(self._changes.keys, self._marked.schema, schema)
@@ -300,6 +305,7 @@ class ChangeFeed(Generic[SourceT]):
             partition_change="refuse",
             only_plans=True,
             changes=None,
+            schema_changes="refuse",
         )
         searched = replace(target, partition_columns=())
         keys = self._engine.keys(self._marked, searched, look_up, self._report)
@@ -342,6 +348,11 @@ def _check_deletes(count: int, most: int, seconds: float) -> None:
             "by key with delete().",
             argument="changes",
         )
+
+
+def _with_types_of(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    types = dict(zip(other.names, other.types, strict=True))
+    return pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema])
 
 
 def _stored_schema(target: Target, schema: pa.Schema) -> pa.Schema:

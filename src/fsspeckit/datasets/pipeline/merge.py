@@ -33,13 +33,16 @@ from fsspeckit.core.planning import (
 )
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.changes import ChangeFeed
+from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
 from fsspeckit.datasets.pipeline.selection import read_duplicates_target, read_selected_target
 from fsspeckit.datasets.pipeline.target_checks import (
     check_deciding_columns,
     check_fits,
     check_rules,
+    evolved_target,
     new_files,
     plain_basename,
+    plan_schema_changes,
     read_checked_target,
 )
 from fsspeckit.display import report_nothing, show_progress
@@ -64,10 +67,11 @@ from fsspeckit.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import DuplicateOptions, MergeOptions
     from fsspeckit.display import Progress
@@ -104,7 +108,7 @@ def plan_merge(
         skipped = find_transaction(storage, options.transaction)
         merge.take(data)
         draft = partial(merge.plan, strict=False)
-        made = run_with_retries(storage, draft, _snapshot_to_read).plan
+        made = run_with_retries(storage, draft, snapshot_to_read).plan
         kept = replace(options, progress=None)
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, merge.feed, stack.pop_all().close
@@ -156,7 +160,7 @@ def _once(
         raise
 
 
-def _snapshot_to_read(storage: Storage) -> Snapshot:
+def snapshot_to_read(storage: Storage) -> Snapshot:
     """The state of a dataset; only a commit that is not complete yet makes this write."""
     snapshot, pending = list_snapshot(storage)
     return take_snapshot(storage) if pending else snapshot
@@ -384,7 +388,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._attempt = self.plan(snapshot)
         if self._reviewed is not None:
             _check_reviewed(self._reviewed, self._attempt.plan)
-        if self._options.updates:
+        if self._options.updates or self._attempt.target.evolution is not None:
             self._options.limits.check(self._attempt.plan)
         if (matches := self._attempt.matches) is not None:
             with self._phases.timed("rewrite"):
@@ -403,12 +407,15 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             if self.feed is not None:
                 self.source = self.feed.rows_at(snapshot, partial(self._read_target, strict=strict))
             target = self._target(snapshot, strict)
+            evolution = self._plan_evolution(target)
+            if evolution is not None:
+                target = evolved_target(target, evolution)
             self._index = self._open_index(target)
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.name
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
                 return _Attempt(target, empty, None)
-            self._check_source(target)
+            self._check_source(target, evolution)
             # A key is deleted in whatever partition it is.
             parts = () if self._options.only_keys else target.partition_columns
             searched = replace(target, partition_columns=parts)
@@ -431,7 +438,18 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             )
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         plan = draft.confirmed(found)
-        return _Attempt(target, plan.deleting() if self._options.deletes else plan, matches)
+        plan = plan.deleting() if self._options.deletes else plan
+        if evolution is not None:
+            old = (f.file.path for f in target.footers if evolution.is_needed(f.schema))
+            plan = plan.evolving(evolution, set(map(self._root.to_user_path, old)))
+        return _Attempt(target, plan, matches)
+
+    def _plan_evolution(self, target: Target) -> Evolution | None:
+        """Return what the source changes about the columns of the dataset; nothing without rows."""
+        if not self.source.num_rows and not self._options.deletes:
+            return None
+        changes = self._options.schema_changes
+        return plan_schema_changes(self._stored_schema(target), target, changes)
 
     def _plan_condition(self, snapshot: Snapshot, strict: bool) -> _Attempt[PositionsT]:
         """Decide about every file by a condition instead of keys."""
@@ -503,19 +521,20 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             strict=strict,
         )
 
-    def _check_source(self, target: Target) -> None:
+    def _check_source(self, target: Target, evolution: Evolution | None) -> None:
         """Refuse a source that does not fit the target; to delete, its keys are all it needs."""
         if not self._options.only_keys:
             guard = "only_newer" if self._options.changes is None else "sequence_by"
             check_rules(target, self._options.rules, guard)
-            check_fits(self._stored_schema(target), target)
+            if evolution is None:
+                check_fits(self._stored_schema(target), target)
 
     def _rewrite(self, matches: Matches[PositionsT]) -> None:
         """Rewrite affected files; with ``full_merge`` drop those that lose every row."""
-        if not self._options.updates:
-            return
         attempt = self._attempt
         matched = {path for path, match in matches.files.items() if match.rows}
+        if not self._options.updates:
+            matched = set()
         others = [
             footer.file.path
             for footer in attempt.target.footers
@@ -523,8 +542,32 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         ]
         if self._options.deletes:
             attempt.removed = others
-        elif self._options.rewrite_all:
+        elif self._options.rewrite_all and self._options.updates:
             matched.update(others)
+        if matched:
+            self._rewrite_matched(matches, matched)
+        if attempt.target.evolution is not None:
+            self._evolve_others({*matched, *attempt.removed})
+
+    def _evolve_others(self, done: Collection[str]) -> None:
+        """Change the columns of the files that are not rewritten anyway."""
+        attempt = self._attempt
+        assert attempt.target.evolution is not None
+        others = [footer for footer in attempt.target.footers if footer.file.path not in done]
+        found = evolve_files(
+            self._engine,
+            self._root,
+            self._stage,
+            attempt.target.evolution,
+            others,
+            self._phases.report,
+        )
+        for path, (file, new) in found.items():
+            attempt.rewrites[path] = new
+            attempt.rewritten[path] = (file, new.rows)
+
+    def _rewrite_matched(self, matches: Matches[PositionsT], matched: Collection[str]) -> None:
+        attempt = self._attempt
         paths = [f.file.path for f in attempt.target.footers if f.file.path in matched]
         staged = {path: self._stage_like(path) for path in paths}
         attempt.rewrites = self._engine.rewrite(
@@ -532,7 +575,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             attempt.target,
             matches,
             staged,
-            self._options.rules,
+            replace(self._options.rules, evolution=attempt.target.evolution),
             self._phases.report,
             self._finish,
         )
@@ -623,6 +666,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             started=self._started,
             source_rows=self._source_rows,
             purge=self._options.purge,
+            schema=recorded_schema(self._attempt.target.evolution),
         )
 
     @property
@@ -690,7 +734,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         rows and files of the target are those of now.
         """
         with self._phases.timed("plan"):
-            files = run_with_retries(self._storage, self._present_files, _snapshot_to_read)
+            files = run_with_retries(self._storage, self._present_files, snapshot_to_read)
         facts = skipped.facts or CommitFacts(strategy=self._options.name)
         rows = sum(file.row_count for file in files)
         return MergeResult(
@@ -740,6 +784,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         decisions = Counter(file.decision for file in plan.files)
         evidence = Counter(f.evidence.kind for f in plan.files if f.decision == "pruned")
         rewrites = self._attempt.rewrites.values()
+        changed = self._attempt.target.evolution
+        noted = [] if changed is None else [f"column {change}" for change in changed.changes]
         return {
             "files": {"total": len(plan.files), **decisions},
             "bytes": {
@@ -765,7 +811,8 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             },
             "seconds": dict(self._phases.seconds),
             **(self._attempt.matches.metrics if self._attempt.matches else {}),
-            "commit": commit_metrics(outcome, notes=self._index_notes),
+            **({} if changed is None else {"schema": recorded_schema(changed)}),
+            "commit": commit_metrics(outcome, notes=[*noted, *self._index_notes]),
         }
 
 

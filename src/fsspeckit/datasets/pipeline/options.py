@@ -16,8 +16,9 @@ from fsspeckit.core.merge import (
     validate_rewrite_mode_compatibility,
 )
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
+from fsspeckit.core.schema_changes import SCHEMA_CHANGES
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
-from fsspeckit.errors import Argument, InvalidArgumentError, RewriteLimitError
+from fsspeckit.errors import Argument, Call, InvalidArgumentError, RewriteLimitError
 from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.matching import KeepPolicy
     from fsspeckit.core.planning import MergePlan
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.display import Progress
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
@@ -36,6 +38,7 @@ _POLICIES = {
     "null_keys": ("error", "match"),
     "duplicate_keys": ("error", "first", "last"),
     "partition_change": ("refuse", "move"),
+    "schema_changes": SCHEMA_CHANGES,
 }
 _CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
@@ -244,6 +247,9 @@ class MergeOptions:
     extra_counts: Mapping[str, int] = field(default_factory=dict)
     """Counts that the caller adds to the commit record: rows that it has set apart before."""
 
+    schema_changes: SchemaChanges = "refuse"
+    """What the source may change about the columns of the dataset."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -389,6 +395,7 @@ class MergeOptions:
                 raise InvalidArgumentError.choice(name, getattr(self, name), policies)
         for name in ("delete_when", "only_newer"):
             self._check_deciding(name, getattr(self, name))
+        self._check_schema_changes()
         if self.moves:
             self._check_use("partition_change")
             if self.trust_partitions:
@@ -402,6 +409,15 @@ class MergeOptions:
                         Argument("trust_partitions", (True,)),
                     ),
                 )
+
+    def _check_schema_changes(self) -> None:
+        if self.schema_changes != "refuse" and self.only_keys:
+            raise InvalidArgumentError(
+                "schema_changes has no use with the strategy 'delete', which stores no row.\n"
+                "Hint: leave it out; evolve() changes columns without rows.",
+                argument="schema_changes",
+                mentions=(Call("evolve"),),
+            )
 
     def _check_deciding(self, name: str, column: object) -> None:
         """Check an argument that names a column which decides about rows."""
@@ -495,6 +511,9 @@ class WriteOptions:
     purpose: str = ""
     """What the write is named in the history, if not by its mode."""
 
+    schema_changes: SchemaChanges = "refuse"
+    """What the data may change about the columns of the dataset."""
+
     @classmethod
     def of(
         cls,
@@ -522,6 +541,14 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.mode not in _WRITE_MODES:
             raise InvalidArgumentError.choice("mode", self.mode, _WRITE_MODES)
+        if self.schema_changes not in SCHEMA_CHANGES:
+            raise InvalidArgumentError.choice("schema_changes", self.schema_changes, SCHEMA_CHANGES)
+        if self.schema_changes != "refuse" and self.mode != "append":
+            raise InvalidArgumentError(
+                f"schema_changes has no use with mode={self.mode!r}: the new files have the "
+                "columns of the data anyway.\nHint: leave it out.",
+                argument="schema_changes",
+            )
         _check_schema(self.schema)
         _check_progress(self.progress)
         _check_transaction(self.transaction)

@@ -125,7 +125,7 @@ class DatasetColumns:
             if missing := [name for name in names if name not in known]:
                 raise SchemaMismatchError(
                     f"{root.to_user_path(footer.file.path)!r} has no column {missing[0]!r}, which "
-                    f"{what}.\nHint: rewrite the files so that all have the same columns."
+                    f"{what}.\nHint: call evolve(), which adds missing columns to every file."
                 )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from fsspeckit.core.arrow_compat import open_data_file
 from fsspeckit.core.changes import START
-from fsspeckit.core.keys import check_columns, family, plain_type
+from fsspeckit.core.keys import check_columns, family, key_column, plain_type
 from fsspeckit.core.parquet import WriterProperties, properties_of_new_files
 from fsspeckit.core.planning import (
     PartitionDirectories,
@@ -19,7 +20,8 @@ from fsspeckit.core.planning import (
     read_footers,
     read_target,
 )
-from fsspeckit.core.rewrite import NewFiles, read_file_properties
+from fsspeckit.core.rewrite import NewFiles, evolved_properties, read_file_properties
+from fsspeckit.core.schema_changes import plan_for_source
 from fsspeckit.core.schema_conform import check_same_columns, conform_table, resolve_null_types
 from fsspeckit.errors import (
     ConcurrentModificationError,
@@ -31,8 +33,10 @@ from fsspeckit.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import FileFooter, FooterReader, Target
     from fsspeckit.core.rewrite import RowRules
+    from fsspeckit.core.schema_changes import Evolution, SchemaChanges
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline.options import FileOptions
     from fsspeckit.storage import Root, Snapshot, Storage
@@ -168,6 +172,43 @@ def check_rules(target: Target, rules: RowRules, guard_argument: str = "only_new
         )
 
 
+def plan_schema_changes(
+    source: pa.Schema, target: Target, changes: SchemaChanges
+) -> Evolution | None:
+    """Return what a source changes about the columns of the target; None if it may, or does, not.
+
+    Raises:
+        SchemaMismatchError: If the source lacks columns, or has types that cannot be converted.
+    """
+    if changes == "refuse" or not target.schemas:
+        return None
+    parts = [part.name for part in target.partition_columns]
+    if parts:
+        check_columns("partition_columns", parts, source.names)
+    stored = pa.schema([field for field in source if field.name not in parts])
+    evolution = plan_for_source(target.schemas, stored, changes, parts)
+    if evolution is not None:
+        wanted = pa.schema([field for field in evolution.schema if field.name not in parts])
+        # One chunk without rows, so that types are compared.
+        empty = [pa.array([], field.type) for field in stored]
+        conform_table(pa.table(empty, schema=stored), wanted)
+    return evolution
+
+
+def evolved_target(target: Target, evolution: Evolution) -> Target:
+    """Return the target as rows of a source see it once its columns have changed."""
+    wanted, before = evolution.schema, target.types
+
+    def evolved(column: KeyColumn) -> KeyColumn:
+        is_stored = column.name in wanted.names and column.name not in evolution.partitions
+        if not is_stored or wanted.field(column.name).type.equals(before.field(column.name).type):
+            return column
+        return key_column(column.name, wanted.field(column.name).type)
+
+    keys = tuple(map(evolved, target.key_columns))
+    return replace(target, key_columns=keys, types=wanted, evolution=evolution)
+
+
 def check_fits(source: pa.Schema, target: Target) -> None:
     """Refuse a source that lacks the target's columns, or has types that cannot be converted."""
     parts = [part.name for part in target.partition_columns]
@@ -193,7 +234,7 @@ def _check_same_in_every_file(target: Target, footer: FileFooter, names: Sequenc
             f"the files of the target do not have the same columns: {odd!r} is only in one of "
             f"{target.root.to_user_path(first.file.path)!r} and "
             f"{target.root.to_user_path(footer.file.path)!r}.\n"
-            "Hint: rewrite the files so that all have the same columns."
+            "Hint: call evolve(), which adds missing columns to every file."
         )
 
 
@@ -249,7 +290,9 @@ def new_files(
     like = _example_layout(root, target)
     stored = pa.schema([field for field in source if field.name not in parts.names])
     if moves and like is not None:
-        like = like.with_columns(stored)
+        known = set(like.schema.names)
+        like = like.with_columns([(f, f.name if f.name in known else None) for f in stored])
+        like = replace(like, schema=like.schema.remove_metadata())
     if not stored.names:
         raise InvalidArgumentError(
             f"partition_columns names every column, {parts.names!r}: files would hold nothing.\n"
@@ -265,7 +308,7 @@ def new_files(
         PartitionDirectories(parts, directories if parts.names else ()),
         options.limits,
         options.basename_template,
-        target.other_types(),
+        target.other_types() if target.evolution is None else {},
         delete_when,
     )
 
@@ -292,5 +335,8 @@ def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     for footer in target.footers:
         with open_data_file(root, footer.file.path) as file:
             layout = read_file_properties(root, footer.file.path, file)
+            if target.evolution is not None:
+                columns = target.evolution.columns_of(layout.meaning())
+                layout = evolved_properties(layout, columns)
             return layout.with_types(resolve_null_types(layout.schema, target.types))
     return None

@@ -6,8 +6,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.arrow_compat import open_data_file
 from fsspeckit.core.matching import StoredKeyIndex
-from fsspeckit.core.planning import detect_partition_columns, partition_keys, read_target
+from fsspeckit.core.planning import (
+    detect_partition_columns,
+    partition_keys,
+    read_footers,
+    read_target,
+)
+from fsspeckit.core.schema_changes import Evolution
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     after_commit,
@@ -17,7 +24,14 @@ from fsspeckit.datasets.pipeline.merge import (
     reporting,
     run_with_retries,
 )
-from fsspeckit.datasets.pipeline.target_checks import check_fits, new_files, read_checked_target
+from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
+from fsspeckit.datasets.pipeline.target_checks import (
+    check_fits,
+    evolved_target,
+    new_files,
+    plan_schema_changes,
+    read_checked_target,
+)
 from fsspeckit.display import (
     Card,
     Displayed,
@@ -48,7 +62,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
-    from fsspeckit.storage import DataFile, Skipped, Snapshot, StagedFile, Storage
+    from fsspeckit.storage import DataFile, Difference, Skipped, Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
 
@@ -150,6 +164,8 @@ class _Write:
         self._adds: list[StagedFile]
         self._index: StoredKeyIndex
         self._replaced: list[str] = []
+        self._evolution: Evolution | None = None
+        self._evolved: dict[str, tuple[StagedFile, int]] = {}
 
     def run(self, snapshot: Snapshot) -> WriteDatasetResult:
         """Write the files and commit them."""
@@ -162,7 +178,7 @@ class _Write:
                     snapshot,
                     self._stage(),
                     changes,
-                    self._facts(),
+                    self._facts,
                     replan=self._again,
                     retries=_MAX_COMMIT_RETRIES,
                     transaction=options.transaction,
@@ -171,14 +187,25 @@ class _Write:
                     return _skip(outcome.skipped, options)
                 # Of local files that were there before, the next merge reads the keys.
                 with after_commit(outcome.number):
-                    self._index.update(
-                        self._target, self._replaced, begun=0.0, number=outcome.number
-                    )
-        pairs = zip(self._written, self._adds, strict=True)
+                    gone = {*self._replaced, *self._evolved}
+                    self._index.update(self._target, gone, begun=0.0, number=outcome.number)
+        return self._result(outcome)
+
+    def _result(self, outcome: CommitOutcome) -> WriteDatasetResult:
+        adds = self._adds[: len(self._written)]
+        pairs = zip(self._written, adds, strict=True)
         files = [written_file(self._storage, *pair) for pair in pairs]
         rows = sum(new.rows for new in self._written)
-        metrics = {"replaced_files": len(self._replaced), "commit": commit_metrics(outcome)}
-        return WriteDatasetResult(files, rows, options.mode, metrics)
+        changes = () if self._evolution is None else self._evolution.changes
+        noted = [f"column {change}" for change in changes]
+        metrics: dict[str, Any] = {
+            "replaced_files": len(self._replaced),
+            "commit": commit_metrics(outcome, notes=noted),
+        }
+        if self._evolution is not None:
+            metrics["schema"] = recorded_schema(self._evolution)
+            metrics["rewritten"] = len(self._evolved)
+        return WriteDatasetResult(files, rows, self._options.mode, metrics)
 
     def _facts(self) -> CommitFacts:
         rows = self._source.num_rows
@@ -187,15 +214,13 @@ class _Write:
             strategy=self._options.name,
             counts={"inserted": rows, **self._options.extra_counts},
             source_rows=rows,
+            schema=recorded_schema(self._evolution),
         )
 
     def _prepare(self, snapshot: Snapshot) -> FileChanges:
-        """Write new files that look like those of a snapshot."""
+        """Write new files that look like those of a snapshot, and give old ones new columns."""
         storage, source = self._storage, self._source
-        with self._phases.timed("plan"):
-            check_mergeable(snapshot.listing, storage.root)
-            footers = partial(self._engine.footers, stage=self._stage)
-            target = _write_target(storage, snapshot, source.schema, self._options, footers)
+        target = self._plan(snapshot)
         writing = new_files(storage, self._stage, target, source.schema, self._options.files)
         with self._phases.timed("insert"), writing as writer:
             written = self._engine.insert(source, None, writer, self._phases.report)
@@ -204,14 +229,59 @@ class _Write:
                 written = writer.finish()
         self._target, self._written = target, written
         self._adds = [complete(storage.root, new.staged, new.rows) for new in written]
+        self._replaced = self._find_replaced(snapshot)
+        self._evolve()
+        self._adds += [complete(storage.root, *one) for one in self._evolved.values()]
         self._index = StoredKeyIndex(storage)
         self._index.load_for_write(target, source.schema)
-        self._index.add(self._adds, {})
-        return self._changes(snapshot)
+        footers = {footer.file.path: footer for footer in target.footers}
+        evolved = {file.final: footers[old] for old, (file, _) in self._evolved.items()}
+        self._index.add(self._adds, evolved)
+        return FileChanges(self._adds, [*self._replaced, *self._evolved])
 
-    def _again(self, current: Snapshot, _: object) -> FileChanges:
-        """New files do not depend on old ones, unless others have changed the partitioning."""
-        return self._changes(current) if self._fits(current) else self._prepare(current)
+    def _plan(self, snapshot: Snapshot) -> Target:
+        """Return the dataset that new files must look like, with the columns that it gets."""
+        storage, options, schema = self._storage, self._options, self._source.schema
+        with self._phases.timed("plan"):
+            check_mergeable(snapshot.listing, storage.root)
+            footers = partial(self._engine.footers, stage=self._stage)
+            target = _write_target(storage, snapshot, schema, options, footers)
+            self._evolution = None
+            if options.mode == "overwrite" or not target.footers:
+                return target
+            if self._source.num_rows:
+                self._evolution = plan_schema_changes(schema, target, options.schema_changes)
+            if self._evolution is None:
+                check_fits(schema, target)
+                return target
+            return evolved_target(target, self._evolution)
+
+    def _evolve(self) -> None:
+        """Give the files that stay the columns that the dataset gets."""
+        self._evolved = {}
+        if self._evolution is None:
+            return
+        replaced = {*self._replaced}
+        staying = [one for one in self._target.footers if one.file.path not in replaced]
+        with self._phases.timed("rewrite"):
+            found = evolve_files(
+                self._engine,
+                self._storage.root,
+                self._stage,
+                self._evolution,
+                staying,
+                self._phases.report,
+            )
+        self._evolved = {path: (file, done.rows) for path, (file, done) in found.items()}
+
+    def _again(self, current: Snapshot, difference: Difference) -> FileChanges:
+        """New files depend on old ones only in their columns and partitions."""
+        if self._evolution is not None or not self._fits(current):
+            return self._prepare(current)
+        if self._others_differ(current, difference):
+            return self._prepare(current)
+        self._replaced = self._find_replaced(current)
+        return FileChanges(self._adds, self._replaced)
 
     def _fits(self, current: Snapshot) -> bool:
         """Whether the new files are in the directories that the dataset has now."""
@@ -224,8 +294,22 @@ class _Write:
             return False
         return parts == tuple(part.name for part in self._target.partition_columns)
 
-    def _changes(self, current: Snapshot) -> FileChanges:
-        """Add the new files, and remove those there are now that they replace."""
+    def _others_differ(self, current: Snapshot, difference: Difference) -> bool:
+        """Whether files that others have added have other columns than the new ones."""
+        if self._options.mode == "overwrite" or not self._written:
+            return False
+        root = self._storage.root
+        paths = (*difference.added, *difference.changed)
+        others = read_footers(root, [current.by_path[path] for path in paths], ())
+        # Read by pyarrow, as the others are: a type may be stored as another.
+        with open_data_file(root, self._written[0].staged.path) as file:
+            own = file.schema_arrow
+        parts = frozenset(part.name for part in self._target.partition_columns)
+        mine = Evolution(own, (), partitions=parts)
+        return any(one.error is None and mine.is_needed(one.schema) for one in others)
+
+    def _find_replaced(self, current: Snapshot) -> list[str]:
+        """Return the files that the new ones replace."""
         files: Sequence[DataFile] = current.listing.files
         if self._options.mode == "append":
             files = ()
@@ -234,8 +318,7 @@ class _Write:
             written = {*partition_keys(parts, [add.final for add in self._adds])}
             there = partition_keys(parts, list(map(self._relative, files)))
             files = [f for f, key in zip(files, there, strict=True) if key in written]
-        self._replaced = [file.path for file in files]
-        return FileChanges(self._adds, self._replaced)
+        return [file.path for file in files]
 
     def _relative(self, file: DataFile) -> str:
         return self._storage.root.relative(file.path)
@@ -272,7 +355,6 @@ def _write_target(
     parts = options.partition_columns
     if options.mode != "overwrite" and snapshot.listing.files:
         target = read_checked_target(storage, snapshot, (), schema, parts, read)
-        check_fits(schema, target)
     else:
         if parts is None:
             parts = _kept_partitions(storage, snapshot, schema)

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "PREFIXES", "DataSourceOptions", "Option", "Use"]
 
 Use = Literal[
-    "every write", "append, overwrite", "overwrite", "merge", "merge, change feed", "change feed"
+    "every write",
+    "append, overwrite",
+    "overwrite",
+    "append, merge, change feed",
+    "merge",
+    "merge, change feed",
+    "change feed",
 ]
 """Which writes an option is for."""
 
@@ -38,6 +44,7 @@ _WRITES: dict[Use, tuple[str, ...]] = {
     "every write": ("append", "overwrite", "overwrite_partitions", "merge", "apply_changes"),
     "append, overwrite": ("append", "overwrite", "overwrite_partitions"),
     "overwrite": ("overwrite", "overwrite_partitions"),
+    "append, merge, change feed": ("append", "merge", "apply_changes"),
     "merge": ("merge",),
     "merge, change feed": ("merge", "apply_changes"),
     "change feed": ("apply_changes",),
@@ -203,6 +210,9 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
             _as_overwrite,
             "`static`, the default, or `dynamic` to replace only the partitions of the rows.",
         ),
+    },
+    "append, merge, change feed": {
+        "schema_changes": (_as_text, "`refuse`, the default, `add` columns, or `widen` types too."),
     },
     "append, overwrite": {
         "basename_template": (_as_text, "What the names of new files are made of."),

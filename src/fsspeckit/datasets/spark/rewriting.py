@@ -266,6 +266,7 @@ def rewriter_for(
     rules: RowRules,
 ) -> RewriteFiles:
     """Return the task that rewrites files of the target."""
+    rules = replace(rules, evolution=target.evolution)
     columns = stored_columns(target, target.footers, rules.stored(source.schema.names))
     return RewriteFiles(
         target.root,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.expectations import Action
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
+    from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.batches import BatchCall, BatchResult
     from fsspeckit.datasets.pipeline import PartitionChange
 
@@ -97,6 +98,10 @@ class Sink:
     partition_change: PartitionChange = "refuse"
     """What to do with a row whose source row belongs to another partition: ``"refuse"`` or
     ``"move"``."""
+
+    schema_changes: SchemaChanges = "refuse"
+    """What a batch may change about columns: ``"refuse"`` any difference, ``"add"`` new ones, or
+    also ``"widen"`` types that do not hold its values."""
 
     schema: pa.Schema | None = None
     """The schema that the rows are converted to first."""

@@ -172,6 +172,9 @@ class CommitFacts:
     purge: bool = False
     """Whether the commit empties the trash: older versions of files have rows that must go."""
 
+    schema: Mapping[str, Any] | None = None
+    """The ``columns`` and the ``changes`` of the schema, where the commit changes it."""
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -343,6 +346,8 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "source_rows": record.facts.source_rows,
         "purge": record.facts.purge,
     }
+    if record.facts.schema is not None:
+        content["schema"] = dict(record.facts.schema)
     if record.transactions is not None:
         known = record.transactions.items()
         content["transactions"] = {application: asdict(each) for application, each in known}
@@ -564,6 +569,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         content["started"],
         content.get("source_rows"),
         bool(content.get("purge", False)),
+        _parse_schema(content.get("schema")),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
@@ -587,6 +593,12 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
     for path in record.added + record.removed:
         check_relative(path)
     return record
+
+
+def _parse_schema(content: Any) -> dict[str, Any] | None:
+    if content is None:
+        return None
+    return {"columns": list(content["columns"]), "changes": [str(c) for c in content["changes"]]}
 
 
 def _parse_transactions(content: Any) -> dict[str, RecordedTransaction] | None:

@@ -36,6 +36,7 @@ _PARTS = (
         "planning",
         "repartitioning",
         "rewriting",
+        "schema_changes",
         "schemas",
     ),
     *("stores", "target", "transactions", "verifying", "writing"),
@@ -84,6 +85,10 @@ from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, Part
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.repartitioning import RepartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
+from fsspeckit.testing.conformance.schema_changes import (  # noqa: E402
+    EvolveTests,
+    SchemaChangeTests,
+)
 from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
     NestedTests,
@@ -145,6 +150,8 @@ class EngineTests(
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,
+    SchemaChangeTests,
+    EvolveTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 

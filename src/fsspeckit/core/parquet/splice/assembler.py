@@ -35,10 +35,13 @@ from fsspeckit.core.parquet.format.layout import (
 )
 from fsspeckit.core.parquet.format.pages import DATA_PAGE_V2, DICTIONARY_ENCODINGS, pages_of
 from fsspeckit.core.parquet.format.thrift import (
+    BINARY,
     I16,
     I32,
     I64,
     INT,
+    LIST,
+    STRUCT,
     Spec,
     Struct,
     ThriftError,
@@ -56,7 +59,7 @@ from fsspeckit.errors import ConcurrentModificationError
 from fsspeckit.storage import naming_failure, read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from fsspeckit.core.parquet.format.layout import Column, FileLayout, Group, Read
     from fsspeckit.storage import Root
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     """Copies from one descriptor to another: offset, maximum length; returns the length."""
 
 _OFFSETS: Final = (9, 10, 11)
+_ELEMENTS, _KEY_VALUES, _COLUMN_ORDERS = 2, 5, 7
 _SORTING_COLUMNS: Final = 4
 _ORDINAL: Final = 7
 MAX_ORDINAL: Final = 32767
@@ -236,6 +240,23 @@ def _type_options(column: Column) -> dict[str, bool]:
     }
 
 
+def encoded_layout(
+    schema: pa.Schema, properties: WriterProperties, pages: dict[str, bool]
+) -> FileLayout:
+    """Return the layout of a file without rows, with the types that new chunks would have.
+
+    Args:
+        schema: The columns.
+        properties: How the old file was written.
+        pages: The options about physical types.
+
+    Raises:
+        CannotSpliceError: If pyarrow cannot encode such columns.
+    """
+    table = pa.Table.from_batches([], schema)
+    return _parse(_encode([table], {**_file_options(properties), **pages}))
+
+
 def check_encodable(
     columns: Sequence[Column], schema: pa.Schema, layout: FileLayout, properties: WriterProperties
 ) -> None:
@@ -340,6 +361,38 @@ class _MovedChunk:
         self.offset_index: Range | bytes | None = source.offset_index
 
 
+@dataclass(frozen=True)
+class FileShape:
+    """What a footer says about the columns of a file as a whole."""
+
+    elements: list[bytes]
+    """The ``SchemaElement`` structs."""
+
+    column_orders: list[bytes] | None
+    """The ``ColumnOrder`` of each leaf; None if the footer has none."""
+
+    key_values: dict[bytes, bytes | None]
+    """The metadata."""
+
+    def put_into(self, footer: Struct) -> None:
+        """Set the fields of a footer."""
+        set_field(footer, _ELEMENTS, self.elements)
+        if self.column_orders is not None:
+            set_field(footer, _COLUMN_ORDERS, self.column_orders)
+        drop_fields(footer, [_KEY_VALUES])
+        if self.key_values:
+            pairs = [_key_value(key, value) for key, value in self.key_values.items()]
+            set_field(footer, _KEY_VALUES, pairs, LIST | STRUCT << 4)
+
+
+def _key_value(key: bytes, value: bytes | None) -> Struct:
+    pair = Struct()
+    set_field(pair, 1, key, BINARY)
+    if value is not None:
+        set_field(pair, 2, value, BINARY)
+    return pair
+
+
 class Splicer:
     """Writes one file, row group by row group.
 
@@ -348,12 +401,19 @@ class Splicer:
         layout: Its parts.
         sink: The new file.
         max_ordinal: In a file of more row groups none is numbered; the format has 16 bits for it.
+        shape: The columns of the new file, if they are not those of the old one.
     """
 
     def __init__(
-        self, original: Original, layout: FileLayout, sink: Sink, max_ordinal: int = MAX_ORDINAL
+        self,
+        original: Original,
+        layout: FileLayout,
+        sink: Sink,
+        max_ordinal: int = MAX_ORDINAL,
+        shape: FileShape | None = None,
     ) -> None:
         self._original = original
+        self._shape = shape
         self._layout = layout
         self._sink = sink
         self._max_ordinal = max_ordinal
@@ -367,7 +427,8 @@ class Splicer:
 
     def keep(self, group: Group) -> None:
         """Copy a row group."""
-        self._add(group.struct.copy(), group.rows, group.chunks, group.chunks)
+        starts = [chunk.data.start for chunk in group.chunks]
+        self._add(group.struct.copy(), group.rows, group.chunks, starts)
 
     def change(
         self,
@@ -388,12 +449,36 @@ class Splicer:
         # What a later version of the format says about a row group may be about its values.
         drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
         _cut_sort_order(struct, unsorted)
+        self._resize(struct, rows, chunks)
+        starts = [chunk.data.start for chunk in group.chunks]
+        self._add(struct, rows, chunks, starts)
+
+    def reshape(
+        self, group: Group, chunks: Sequence[Chunk | EncodedChunk], leaves: Mapping[int, int]
+    ) -> None:
+        """Add a row group with the same rows in other columns.
+
+        Args:
+            group: The old row group.
+            chunks: A chunk for each leaf column of the new file.
+            leaves: The numbers of leaf columns in the new file by those that they had; columns
+                that are not here are gone, or have lost a sort order.
+        """
+        struct = group.struct.copy()
+        drop_fields(struct, set(struct.kinds) - _KNOWN_OF_A_GROUP)
+        _cut_sort_order(struct, (), leaves)
+        self._resize(struct, group.rows, chunks)
+        # In their order in the schema: Spark takes the first column for the start of a row group,
+        # and loses the row group if its middle, counted from there, is beyond the file.
+        self._add(struct, group.rows, chunks, range(len(chunks)))
+
+    @staticmethod
+    def _resize(struct: Struct, rows: int, chunks: Sequence[Chunk | EncodedChunk]) -> None:
         metadata = [_chunk_of(source).metadata.values for source in chunks]
         set_field(struct, 3, rows, I64)
         set_field(struct, 2, sum(values[6] for values in metadata), I64)
         if 6 in struct.kinds:
             set_field(struct, 6, sum(values[7] for values in metadata), I64)
-        self._add(struct, rows, chunks, group.chunks)
 
     def finish(self) -> None:
         """Write filters, indexes and the footer.
@@ -408,6 +493,8 @@ class Splicer:
         footer = self._layout.footer.copy()
         set_field(footer, 3, self.rows, I64)
         footer.values[4] = self._groups
+        if self._shape is not None:
+            self._shape.put_into(footer)
         data = encode(footer)
         self._write(data + len(data).to_bytes(4, "little") + MAGIC)
 
@@ -416,12 +503,12 @@ class Splicer:
         struct: Struct,
         rows: int,
         sources: Sequence[Chunk | EncodedChunk],
-        old: Sequence[Chunk],
+        starts: Sequence[int],
     ) -> None:
         # In the order in which the old file had them: adjacent chunks are then copied as one.
-        order = sorted(range(len(old)), key=lambda number: old[number].data.start)
+        order = sorted(range(len(sources)), key=starts.__getitem__)
         placed = {number: self._place(sources[number]) for number in order}
-        chunks = [placed[number] for number in range(len(old))]
+        chunks = [placed[number] for number in range(len(sources))]
         struct.values[1] = [chunk.struct for chunk in chunks]
         if 5 in struct.kinds:
             struct.values[5] = min(chunk.start for chunk in chunks)
@@ -498,10 +585,20 @@ class Splicer:
             set_field(struct, _ORDINAL, number, I16)
 
 
-def _cut_sort_order(struct: Struct, unsorted: Collection[int]) -> None:
-    """Keep the sort order up to the first column that may have lost it."""
+def _cut_sort_order(
+    struct: Struct, unsorted: Collection[int], leaves: Mapping[int, int] | None = None
+) -> None:
+    """Keep the sort order up to the first column that may have lost it.
+
+    With ``leaves``, columns that are there have kept it, under another number.
+    """
     order = struct.values.get(_SORTING_COLUMNS, [])
-    kept = list(takewhile(lambda column: column.values[1] not in unsorted, order))
+    if leaves is None:
+        kept = list(takewhile(lambda column: column.values[1] not in unsorted, order))
+    else:
+        kept = [one.copy() for one in takewhile(lambda column: column.values[1] in leaves, order)]
+        for column in kept:
+            set_field(column, 1, leaves[column.values[1]])
     if kept:
         struct.values[_SORTING_COLUMNS] = kept
     else:
@@ -723,7 +820,11 @@ class _RemoteSink:
 
 
 def check_spliced(
-    root: Root, path: str, old: FileLayout, rows: Sequence[int], indexes: Sequence[Range] = ()
+    root: Root,
+    path: str,
+    old: FileLayout | FileShape,
+    rows: Sequence[int],
+    indexes: Sequence[Range] = (),
 ) -> None:
     """Check a spliced file before it counts as staged.
 
@@ -733,7 +834,7 @@ def check_spliced(
     Args:
         root: The root of the dataset.
         path: The new file.
-        old: The layout of the old file.
+        old: The layout of the old file, or the shape that it was to get.
         rows: The rows of each row group.
         indexes: The ranges of bloom filters and page indexes.
 

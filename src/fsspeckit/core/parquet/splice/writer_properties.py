@@ -112,25 +112,34 @@ class WriterProperties:
         found = pa.schema(fields, self.schema.metadata)
         return replace(self, schema=found, physical=tuple(physical))
 
-    def with_columns(self, schema: pa.Schema) -> WriterProperties:
-        """These properties for a file with other columns; those with INT96 keep their types."""
+    def with_columns(self, wanted: Sequence[tuple[pa.Field, str | None]]) -> WriterProperties:
+        """These properties for other columns.
+
+        Args:
+            wanted: Each new column, and the old one that is written in the same way; None for one
+                that is written like others.
+        """
         leaves = iter(self.physical)
-        known = {
-            field.name: (field, [next(leaves) for _ in _leaves(field.type)])
-            for field in self.schema
-        }
+        physical = {f.name: [next(leaves, "") for _ in _leaves(f.type)] for f in self.schema}
+        old_types = dict(zip(self.schema.names, self.schema.types, strict=True))
         fields: list[pa.Field] = []
-        physical: list[str] = []
-        for new in schema:
-            old, stored = known.get(new.name, (new, [""] * len(_leaves(new.type))))
-            stays = old.name in self.int96 or old.type.equals(new.type)
-            fields.append(old.with_nullable(new.nullable) if stays else new)
-            physical += stored if stays else [""] * len(_leaves(new.type))
+        stored: list[str] = []
+        renamed: dict[str, str | None] = {}
+        for new, old in wanted:
+            same = old is not None and len(_leaves(new.type)) == len(physical[old])
+            same = same and new.type.equals(old_types[old])
+            stays = old in self.int96 or same
+            fields.append(new.with_type(old_types[old]) if stays else new)
+            stored += physical[old] if stays and old is not None else [""] * len(_leaves(new.type))
+            for path, _ in _leaves(new.type, new.name):
+                renamed[path] = None if old is None else old + path.removeprefix(new.name)
+        int96 = frozenset(new.name for new, old in wanted if old in self.int96)
         return replace(
             self,
-            schema=pa.schema(fields),
-            int96=self.int96 & set(schema.names),
-            physical=tuple(physical),
+            schema=pa.schema(fields, self.schema.metadata),
+            options=_renamed_options(self.options, renamed),
+            int96=int96,
+            physical=tuple(stored),
         )
 
     def with_dictionaries_for(self, rows: pa.Table) -> WriterProperties:
@@ -154,6 +163,24 @@ class WriterProperties:
         stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
         schema = with_int96_as(self.schema, self.physical, stored)
         return replace(self, schema=schema, unit=unit)
+
+
+def _renamed_options(
+    options: Mapping[str, Any], renamed: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return options for leaf columns with other paths; new ones are written like others."""
+    made = {**options, "sorting_columns": None}
+    for name in ("compression", "column_encoding", "bloom_filter_options"):
+        if isinstance(known := options.get(name), dict):
+            made[name] = {new: known[old] for new, old in renamed.items() if old in known} or None
+    if isinstance(known := options.get("compression"), dict):
+        common = next(iter(known.values()), "snappy")
+        made["compression"] = {new: known.get(old, common) for new, old in renamed.items()}
+    for name in ("use_dictionary", "write_statistics"):
+        if isinstance(known := options.get(name), list):
+            every = {path for path, old in renamed.items() if old is None or old in known}
+            made[name] = sorted(every) or False
+    return made
 
 
 def _leaves(data_type: pa.DataType, path: str = "") -> list[tuple[str, pa.DataType]]:
