@@ -209,6 +209,29 @@ def test_a_commit_may_remove_files_meanwhile(
     assert (report.findings, report.commit) == ((), 3)
 
 
+@pytest.mark.parametrize("publish", ["auto", "plain"])
+def test_others_may_merge_meanwhile(path: Path, publish: Any) -> None:
+    io = PyarrowDatasetIO(publish=publish)
+    stopped = threading.Event()
+
+    def merge() -> None:
+        for number in range(1000):
+            if stopped.is_set():
+                return
+            ids = (number % 90, 600 + number)
+            io.merge(numbers(*ids, v=str(number)), str(path), "upsert", "id", key_index=True)
+
+    writer = threading.Thread(target=merge)
+    writer.start()
+    try:
+        for _ in range(8):
+            assert io.verify(str(path), "id").findings == ()
+    finally:
+        stopped.set()
+        writer.join()
+    assert io.verify(str(path), "id").commit > 3
+
+
 def test_a_file_that_vanishes_without_a_commit(
     io: PyarrowDatasetIO, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

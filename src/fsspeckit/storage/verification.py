@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
 from fsspeckit.storage.commit.log import numbers, read_completion, read_record
-from fsspeckit.storage.commit.staging import find_staged, owner_state, staging_paths
+from fsspeckit.storage.commit.staging import (
+    current_names,
+    find_staged,
+    owner_state,
+    staging_paths,
+)
 from fsspeckit.storage.commit.tombstones import read_tombstones
 from fsspeckit.storage.findings import Findings
 from fsspeckit.storage.incoming import find_abandoned
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 _MAX_ATTEMPTS: Final = 10
+_PAUSE_SECONDS: Final = 0.2
 _SET_ASIDE: Final = ".damaged.json"
 _RECOVER: Final = "call recover(); the next writer would do it, too."
 _NO_COPY: Final = "find out who did it; rows of the file may be lost, or be there twice."
@@ -54,11 +61,22 @@ def removed_since(storage: Storage, number: int) -> set[str]:
 def verify_control(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFinding]:
     """Verify the control directory at a moment when nobody commits; changes nothing.
 
+    What is found is checked again after a moment: a writer may have been in between two steps.
+
     ``rows`` has the rows of files, by their path below the root, as their footers say.
 
     Raises:
         ConcurrentModificationError: If commits come faster than records can be read.
     """
+    found = _verify_state(storage, rows)
+    if not found:
+        return []
+    time.sleep(_PAUSE_SECONDS)
+    later = set(_verify_state(storage, rows))
+    return [finding for finding in found if finding in later]
+
+
+def _verify_state(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFinding]:
     for _ in range(_MAX_ATTEMPTS):
         snapshot, _ = list_snapshot(storage)
         state = numbers(storage)
@@ -138,11 +156,18 @@ class _ControlCheck:
     def _check_pending(self, record: CommitRecord) -> None:
         self._pending.add(record.number)
         self._findings.file = f"commits/{record.number:010}.json"
+        storage = self._storage
+        owners = [owner_state(storage, name) for name in current_names(storage, record.staging)]
+        if "running" in owners:
+            return  # it is being published
         self._findings.warning(f"commit {record.number} is not complete.", _RECOVER)
-        directories = staging_paths(self._storage, record.staging)
+        directories = staging_paths(storage, record.staging)
         for add in record.adds:
-            is_there = add.final in self._listed or find_staged(
-                self._storage, directories, add.staged
+            # Staged before published: it may be moved in between.
+            is_there = (
+                add.final in self._listed
+                or find_staged(storage, directories, add.staged) is not None
+                or storage.backend.stat(storage.path(add.final)) is not None
             )
             if not is_there:
                 self._findings.error(

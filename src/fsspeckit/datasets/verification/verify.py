@@ -7,9 +7,9 @@ since is not a finding.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.matching import wrong_index_entries
@@ -32,6 +32,7 @@ from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
 from fsspeckit.storage import (
     Findings,
+    PinnedFile,
     VerifyFinding,
     files_to_verify,
     list_snapshot,
@@ -44,9 +45,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import Engine, OpenStage
     from fsspeckit.display import Progress
     from fsspeckit.storage import StableFiles, Storage
+
+T = TypeVar("T")
 
 VerifyNulls = Literal["ignore", "match"]
 """Whether keys that are NULL may occur more than once."""
@@ -97,6 +101,7 @@ class _Verification:
         self._check_keys(state, footers, keys)
         with self.phases.timed("verify"):
             found = joined([*footers.values(), *self._row_groups(state, footers)])
+            found |= self._published_since(state, found)
         findings = list(check_layout(state, self.storage))
         findings += check_schemas(
             {
@@ -131,6 +136,24 @@ class _Verification:
         ]
         return self._map("verify", VerifyRowGroups(self.storage.root, self.checksums), items)
 
+    def _published_since(
+        self, state: StableFiles, found: Mapping[str, FileState]
+    ) -> dict[str, FileState]:
+        """Verify files again that were staged when they were listed and have been published."""
+        missing = [one for one in state.files if found[one.relative].is_missing]
+        if not missing:
+            return {}
+        later = list_snapshot(self.storage)[0].by_path
+        moved = [
+            PinnedFile(one.relative, later[one.relative])
+            for one in missing
+            if one.relative in later and later[one.relative].path != one.file.path
+        ]
+        read = VerifyFooter(self.storage.root, self.checksums)
+        footers = joined(self._map("verify", read, [(one, _FOOTER_BYTES) for one in moved]))
+        again = replace(state, files=tuple(moved))
+        return joined([*footers.values(), *self._row_groups(again, footers)])
+
     def _check_keys(
         self, state: StableFiles, footers: Mapping[str, FileState], keys: tuple[str, ...]
     ) -> None:
@@ -151,17 +174,21 @@ class _Verification:
         with_nulls: bool,
     ) -> list[VerifyFinding]:
         parts = partition_schema([pinned.relative for pinned in state.files])
-        files = [pinned.file for pinned in state.files if found[pinned.relative].is_sound]
         read = partial(self.engine.footers, stage=self.stage)
+
+        def read_present(pinned: Sequence[PinnedFile]) -> Target:
+            files = [one.file for one in pinned]
+            return read_target(self.storage.root, files, keys, parts, read=read)
+
         try:
-            target = read_target(self.storage.root, files, keys, parts, read=read)
+            target = self._of_present(_sound(state, found), read_present)
         except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError) as error:
             findings = Findings()
             what, _, hint = str(error).partition("\nHint: ")
             findings.error(f"keys cannot be compared: {what}", hint)
             return findings.found
         numbers = [n for n, footer in enumerate(target.footers) if footer.error is None]
-        sizes = {n: files[n].size // 4 for n in numbers}
+        sizes = {n: target.footers[n].file.size // 4 for n in numbers}
 
         def call(task: Callable[[int], Any], numbers: Sequence[int]) -> list[Any]:
             return self._map("keys", task, [(number, sizes[number]) for number in numbers])
@@ -172,25 +199,43 @@ class _Verification:
         self, state: StableFiles, found: Mapping[str, FileState]
     ) -> list[VerifyFinding]:
         parts = partition_schema([pinned.relative for pinned in state.files])
-        files = [
-            pinned
-            for pinned in state.files
-            if found[pinned.relative].is_sound and _stores(found[pinned.relative], parts)
-        ]
-        return check_partitions(self.storage, files, parts) if files else []
+        files = [one for one in _sound(state, found) if _stores(found[one.relative], parts)]
+        if not files:
+            return []
+        return self._of_present(files, lambda left: check_partitions(self.storage, left, parts))
+
+    def _of_present(
+        self, files: Sequence[PinnedFile], call: Callable[[Sequence[PinnedFile]], T]
+    ) -> T:
+        """Call a function of files, again without those that others have removed."""
+        while True:
+            try:
+                return call(files)
+            except FileNotFoundError:
+                stat = self.storage.backend.stat
+                left = [one for one in files if stat(one.file.path) is not None]
+                if len(left) == len(files):
+                    raise
+                files = left
 
     def _kept(self, state: StableFiles, found: Mapping[str, FileState]) -> list[VerifyFinding]:
         """Compare what is kept of files in the control directory with the files."""
-        files = [p.file for p in state.files if found[p.relative].is_sound]
-        findings = Findings()
-        for path, what in wrong_summaries(self.storage, files):
+        findings, files = Findings(), _sound(state, found)
+
+        def wrong_footers(left: Sequence[PinnedFile]) -> list[tuple[str, str]]:
+            return wrong_summaries(self.storage, [one.file for one in left])
+
+        def wrong_keys(left: Sequence[PinnedFile]) -> list[str]:
+            return wrong_index_entries(self.storage, [one.file for one in left])
+
+        for path, what in self._of_present(files, wrong_footers):
             findings.file = path
             findings.error(
                 f"the footer cache says of it {what}: merges may skip it.",
                 "delete footers.arrow in the control directory.",
             )
         try:
-            wrong = wrong_index_entries(self.storage, files)
+            wrong = self._of_present(files, wrong_keys)
         except (SchemaMismatchError, InvalidArgumentError, UnsupportedLayoutError):
             wrong = []  # of other key columns: it is not used
         for path in wrong:
@@ -268,6 +313,10 @@ class _Verification:
         if keys and (left_out := sum(not file.is_sound for file in files.values())):
             notes.append(f"keys in {left_out:,} files with errors were not compared.")
         return tuple(notes)
+
+
+def _sound(state: StableFiles, found: Mapping[str, FileState]) -> list[PinnedFile]:
+    return [pinned for pinned in state.files if found[pinned.relative].is_sound]
 
 
 def _stores(file: FileState, parts: pa.Schema) -> bool:
