@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
+from fsspeckit.cli.commands.rows import deduplicate, repartition
 from fsspeckit.cli.errors import FAILED, report
 
 __all__ = ["COMMANDS", "app"]
@@ -102,7 +103,7 @@ def _root(
 
 
 COMMANDS = (
-    *(merge, plan, apply, delete, write),
+    *(merge, plan, apply, delete, write, deduplicate, repartition),
     *(inspect, doctor, history, recover, engines, init),
 )
 """The commands, in the order of the help."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fsspeckit.cli.runner import OpenedJob
     from fsspeckit.core.planning import MergePlan
 
-__all__ = ["apply", "delete", "merge", "plan", "write"]
+__all__ = ["apply", "delete", "file_options", "merge", "plan", "show_plan", "write"]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -89,7 +89,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
-    files = _file_options(compression, max_rows_per_file, row_group_size, bloom)
+    files = file_options(compression, max_rows_per_file, row_group_size, bloom)
     return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
@@ -112,7 +112,7 @@ def _signature_of_plan() -> inspect.Signature:
 plan.__signature__ = _signature_of_plan()  # type: ignore[attr-defined]
 
 
-def _file_options(
+def file_options(
     compression: Compression, max_rows_per_file: int, row_group_size: int, bloom: list[str] | None
 ) -> dict[str, Any]:
     """Return how new files are written, as the library names it."""
@@ -135,7 +135,7 @@ def _merge(job: Job, strategy: MergeStrategy, key: list[str], options: dict[str,
 
 def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, Any]) -> None:
     given = (shared["max_rewrite_fraction"], shared["max_rewrite_bytes"])
-    _show_plan(
+    show_plan(
         job,
         lambda opened: opened.io.plan_merge(
             opened.source, job.target, strategy.value, key, progress=opened.progress, **shared
@@ -144,7 +144,7 @@ def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, A
     )
 
 
-def _show_plan(
+def show_plan(
     job: Job,
     call: Callable[[OpenedJob], MergePlan],
     limits: tuple[float | None, int | None],
@@ -213,7 +213,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
         "transaction": transaction,
-        **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+        **file_options(compression, max_rows_per_file, row_group_size, bloom),
     }
     _apply(job, dry_run, (target, key, sequence_by), options)
 
@@ -221,7 +221,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
 def _apply(job: Job, dry_run: bool, given: tuple[Any, ...], options: dict[str, Any]) -> None:
     if dry_run:
         limits = (options["max_rewrite_fraction"], options["max_rewrite_bytes"])
-        return _show_plan(
+        return show_plan(
             job,
             lambda opened: opened.io.plan_apply_changes(opened.source, *given, **options),
             limits,
@@ -278,7 +278,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     given = (target, key or None)
     if dry_run:
         limits = (max_rewrite_fraction, max_rewrite_bytes)
-        return _show_plan(
+        return show_plan(
             job, lambda opened: opened.io.plan_delete(_keys(opened), *given, **options), limits
         )
     return job.run(
@@ -347,7 +347,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             target,
             mode=mode.value,
             partition_by=partition_by or None,
-            **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+            **file_options(compression, max_rows_per_file, row_group_size, bloom),
             transaction=transaction,
             progress=opened.progress,
         ),
