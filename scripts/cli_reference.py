@@ -17,7 +17,7 @@ from fsspeckit.cli import config
 from fsspeckit.cli.app import COMMANDS, app
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-AS_MERGE = ("apply", "delete")
+AS_MERGE = ("apply", "deduplicate", "delete")
 """The commands that print what a merge does."""
 
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
@@ -109,8 +109,8 @@ def json_page() -> str:
         "One JSON document on stdout for each command, described here by its fields. The schemas "
         "themselves (JSON Schema 2020-12) are in the package, in `fsspeckit/cli/schemas`; the "
         "tests validate what every command prints against them. A field is never taken away or "
-        "given another meaning without a new version. `apply` and `delete` print what `merge` "
-        "does.",
+        "given another meaning without a new version. `apply`, `delete` and `deduplicate` print "
+        "what `merge` does.",
     ]
     schemas = resources.files("fsspeckit.cli") / "schemas"
     for name in documents():

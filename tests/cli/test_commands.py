@@ -185,6 +185,38 @@ def test_delete_takes_keys_or_a_condition(run: Run, dataset: Path, words: tuple[
     assert tree(dataset) == before
 
 
+def test_deduplicate(done: Run, run: Run, dataset: Path) -> None:
+    pq.write_table(rows(101, 102, v="again"), dataset / "part-9.parquet")
+    refused = run("deduplicate", dataset, "--key", "id", *PYARROW)
+    assert refused.code == 1
+    assert "2 row(s) have the same ['id'] as another row and other values" in refused.err
+    assert "hint: pass --order-by COLUMN to keep the greatest, or --keep first" in refused.err
+    words = ("deduplicate", dataset, "--key", "id", "--keep", "last", *PYARROW)
+    plan = done(*words, "--dry-run")
+    assert f"deduplicate {dataset} by id" in plan.out
+    before = tree(dataset)
+    assert "deduplicate in" in (text := done(*words).out)
+    assert "0 matched, 0 inserted, 2 deleted" in text
+    assert content(dataset)[101]["v"] == "again"
+    assert tree(dataset) != before
+    document = done("deduplicate", dataset, *PYARROW, "--json").document
+    assert (document["strategy"], document["deleted"]) == ("deduplicate_target", 0)
+
+
+def test_repartition(done: Run, run: Run, dataset: Path) -> None:
+    before = tree(dataset)
+    assert run("repartition", dataset, *PYARROW).code == 2
+    words = ("repartition", dataset, "--partition-by", "v", *PYARROW)
+    assert "from no partitions to v: would replace 3 files" in done(*words, "--dry-run").out
+    assert tree(dataset) == before
+    assert "1 file of" in done(*words).out
+    assert "nothing to do" in done(*words).out
+    document = done("repartition", dataset, "--no-partitions", *PYARROW, "--json").document
+    assert (document["partition_columns_before"], document["partition_columns"]) == (["v"], [])
+    assert (document["total_rows"], document["replaced_files"], document["commit"]) == (9, 1, 2)
+    assert sorted(content(dataset)) == sorted([*range(3), *range(100, 103), *range(200, 203)])
+
+
 def test_rows_that_change_their_partition(done: Run, run: Run, tmp_path: Path) -> None:
     new = tmp_path / "new"
     pq.write_table(pa.table({"id": [1, 2], "p": ["a", "b"]}), "first.parquet")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 
 from fsspeckit.datasets.pipeline.reading import (
     OpenedDataset,
-    as_expression,
+    as_filters,
     read_table,
     with_dataset,
 )
@@ -148,14 +151,15 @@ def test_files_with_int96_beside_files_without(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["v", "__filename"])
-def test_files_can_be_read_one_by_one(data: Path, name: str) -> None:
+@pytest.mark.parametrize("filters", [[("id", "!=", 1)], "id <> 1"], ids=str)
+def test_files_can_be_read_one_by_one(data: Path, name: str, filters: Any) -> None:
     """As the workers of an engine do."""
     put(data, "p=1/a.parquet", pa.table({"id": [1, 2], name: ["x", "y"]}))
     put(data, "p=2/b.parquet", pa.table({"id": [3], name: ["z"]}))
 
     def read(opened: OpenedDataset) -> list[list[dict[str, Any]]]:
-        expression = as_expression([("id", "!=", 1)])
-        parts = [opened.batches(number, [name, "p"], expression) for number in range(2)]
+        found = opened.filtered(as_filters(filters))
+        parts = [opened.batches(number, [name, "p"], found) for number in range(2)]
         return [pa.Table.from_batches(part).to_pylist() for part in parts]
 
     expected = [[{name: "y", "p": 1}], [{name: "z", "p": 2}]]
@@ -201,3 +205,57 @@ def test_years_that_nanoseconds_do_not_reach_are_read_beside_them(
     pq.write_table(pa.table({"t": pa.array([1], near.type)}), tmp_path / "b.parquet")
     with pytest.raises(SchemaMismatchError, match=r"no unit holds.*\nHint: "):
         read_table(open_storage(tmp_path))
+
+
+@pytest.mark.parametrize("pattern", ["a.parquet", "*.parquet", "p=1/a.parquet"])
+@pytest.mark.parametrize("place", ["relative", "absolute", "url", "memory", "filesystem", "dirfs"])
+def test_files_by_name_and_by_glob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: str
+) -> None:
+    """A path without a directory, or one right below the root of a filesystem, has a root too."""
+    table = pa.table({"id": [1, 2]})
+    for directory in (tmp_path, tmp_path / "p=1"):
+        directory.mkdir(exist_ok=True)
+        pq.write_table(table, directory / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    memory = fsspec.filesystem("memory")
+    for name in ("/by-name/a.parquet", "/by-name/p=1/a.parquet"):
+        memory.pipe_file(name, (tmp_path / "a.parquet").read_bytes())
+    paths: dict[str, tuple[str, Any]] = {
+        "relative": (pattern, None),
+        "absolute": (f"{tmp_path}/{pattern}", None),
+        "url": (f"file://{tmp_path}/{pattern}", None),
+        "memory": (f"memory://by-name/{pattern}", None),
+        "filesystem": (f"/by-name/{pattern}", memory),
+        "dirfs": (pattern, DirFileSystem("/by-name", memory)),
+    }
+    path, filesystem = paths[place]
+    found = PyarrowDatasetIO(filesystem).read_dataset(path)
+    assert found["id"].to_pylist() == [1, 2]
+    assert found.column_names == (["id", "p"] if "p=1" in pattern else ["id"])
+
+
+def test_a_file_at_the_top_of_a_filesystem() -> None:
+    memory = fsspec.filesystem("memory")
+    with memory.open("/top-of-memory.parquet", "wb") as file:
+        pq.write_table(pa.table({"id": [1]}), file)
+    for path in ("memory://top-of-memory.parquet", "memory://top-of-*.parquet"):
+        assert PyarrowDatasetIO().read_dataset(path)["id"].to_pylist() == [1]
+
+
+def test_a_directory_with_the_name_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "all=1.parquet"
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1]}), str(path))
+    assert PyarrowDatasetIO().read_dataset(str(path)).column_names == ["id"]
+
+
+def test_sql_text_and_expressions_of_pyarrow_select_the_same_rows(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(100), "v": [str(n) for n in range(100)]})
+    PyarrowDatasetIO().write_dataset(rows, str(tmp_path / "d"), row_group_size=10)
+    read = PyarrowDatasetIO().read_dataset
+    for text, expression in (
+        ("id >= 42 AND v <> '77'", (pc.field("id") >= 42) & (pc.field("v") != "77")),
+        ("id IN (1, 2, 50)", pc.field("id").isin([1, 2, 50])),
+    ):
+        found = read(str(tmp_path / "d"), filters=text)
+        assert found.equals(read(str(tmp_path / "d"), filters=expression))

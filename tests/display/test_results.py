@@ -22,6 +22,7 @@ import fsspeckit
 from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning.plan import FilePlan, MergePlan
 from fsspeckit.core.planning.pruning import Evidence
+from fsspeckit.datasets.inspection import diagnose_dataset, inspect_dataset
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
 from fsspeckit.display.card import MAX_LINES, plain, shortened, size
 from fsspeckit.display.render import COLOURS, STYLES
@@ -371,6 +372,28 @@ def test_a_result_becomes_a_dictionary_that_json_can_write(
 ) -> None:
     fields = results[what].to_dict()
     assert json.loads(json.dumps(fields, allow_nan=False)) == fields
+
+
+def test_what_inspection_finds_becomes_a_dictionary(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    rows = pa.table({"id": [1, 2], "day": pa.array([0, 1], pa.date32()), "f": [float("nan"), 1.0]})
+    fsspeckit.write_dataset(rows, path, partition_by="day", engine="pyarrow")
+    inspected = inspect_dataset(path, key_columns=["id"]).to_dict()
+    diagnosed = diagnose_dataset(path, ["id"]).to_dict()
+    assert (inspected["rows"], diagnosed["verdict"]) == (2, "good")
+    for fields in (inspected, diagnosed):
+        assert json.loads(json.dumps(fields, allow_nan=False)) == fields
+
+
+def test_what_repartitioning_did_becomes_a_dictionary(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    rows = pa.table({"id": [1, 2], "day": pa.array([0, None], pa.date32())})
+    fsspeckit.write_dataset(rows, path, engine="pyarrow")
+    result = fsspeckit.repartition(path, "day", engine="pyarrow")
+    fields = result.to_dict()
+    assert json.loads(json.dumps(fields, allow_nan=False)) == fields
+    assert [one["partition_values"]["day"] for one in fields["files"]] == ["1970-01-01", None]
+    assert str(result).startswith("repartition of 2 rows from no partitions to day")
 
 
 def test_the_dictionary_of_a_history_has_its_commits() -> None:

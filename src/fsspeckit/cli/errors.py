@@ -72,6 +72,7 @@ _OPTIONS = {
     "delete_when": "--delete-when",
     "duplicate_keys": "--duplicates",
     "except_column_list": "--except-column",
+    "keep": "--keep",
     "key_columns": "--key",
     "keys": "--key",
     "lock_timeout": "--lock-timeout",

@@ -39,6 +39,8 @@ EngineName = StrEnum("EngineName", "SPARK DUCKDB PYARROW")
 Duplicates = StrEnum("Duplicates", "ERROR FIRST LAST")
 Nulls = StrEnum("Nulls", "ERROR MATCH")
 PartitionChange = StrEnum("PartitionChange", "REFUSE MOVE")
+Keep = StrEnum("Keep", "FIRST LAST")
+TargetNulls = StrEnum("TargetNulls", "KEEP MATCH")
 Compression = StrEnum("Compression", "SNAPPY ZSTD GZIP LZ4 BROTLI NONE")
 Format = StrEnum("Format", "PARQUET CSV JSON ARROW")
 ScdType = StrEnum("ScdType", {"LAST": "1", "EVERY": "2"})
@@ -444,6 +446,38 @@ KeysFrom = Annotated[
         "--from",
         metavar="SOURCE",
     ),
+]
+DuplicateKeys = Annotated[
+    list[str] | None,
+    _columns(
+        "Column that is equal in duplicates; default: all of them, so that only equal rows go",
+        "--key",
+        "-k",
+    ),
+]
+GreatestStays = Annotated[
+    list[str] | None, _columns("Of rows with one key, keep the one with the greatest value here")
+]
+KeepOption = Annotated[
+    Keep | None,
+    _option(
+        "Which row stays of those with one key, or of those that --order-by finds equal, by the "
+        "order of paths and rows; default: the last one with --order-by, else only equal rows go.",
+        "--keep",
+    ),
+]
+TargetNullsOption = Annotated[
+    TargetNulls,
+    typer.Option("--nulls", help="Keep all rows with NULL in a key column, or let NULL match."),
+]
+NewPartitions = Annotated[
+    list[str] | None, _columns("Hive partition column, outermost first", "--partition-by")
+]
+NoPartitions = Annotated[
+    bool, typer.Option("--no-partitions", help="Put all files into one directory.")
+]
+OnlyPreview = Annotated[
+    bool, typer.Option("--dry-run", help="Check what can be checked, and change nothing.")
 ]
 TransactionOption = Annotated[
     Any,

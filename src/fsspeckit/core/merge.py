@@ -70,6 +70,8 @@ DEDUPLICATE_TARGET: Final = "deduplicate_target"
 
 def preposition(strategy: str) -> str:
     """Return the word between what a merge takes and the dataset."""
+    if strategy == DEDUPLICATE_TARGET:
+        return "in"
     return "from" if strategy == MergeStrategy.DELETE else "into"
 
 

@@ -27,6 +27,7 @@ from fsspeckit.datasets.pipeline import (
     run_plan,
     run_repartition,
     run_write,
+    split_path,
 )
 from fsspeckit.datasets.verification import run_verify
 from fsspeckit.errors import InvalidArgumentError
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
         WriteMode,
     )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
-    from fsspeckit.storage import PublishMode, Storage, Transaction
+    from fsspeckit.storage import FileSelection, PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
 
@@ -812,9 +813,13 @@ class DatasetIO:
         """Read a consistent state of a dataset, also while others write or after a crash.
 
         Args:
-            path: The dataset's directory, path or URL.
+            path: The dataset's directory, path or URL; or one data file, or a glob of them:
+                ``data/year=2024/*.parquet``. Directories of partitions above the files give their
+                columns, too. The first directory above these counts as the dataset; if commits
+                are made to another one, further up, files may be of two states.
             columns: The columns to read, or one of them as a string; None for all.
-            filters: As pyarrow takes them: an expression, or lists of tuples.
+            filters: SQL text as ``where`` of :meth:`delete`, or what pyarrow takes: an expression,
+                or lists of tuples. The same rows are read on every engine.
 
         Returns:
             The rows. A partition column that no file stores is an int64, a date, a bool or a
@@ -824,7 +829,8 @@ class DatasetIO:
             FileNotFoundError: If there is no such dataset.
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
-        return read_table(self._storage(path, None), columns, filters)
+        storage, selection = self._open_files(path)
+        return read_table(storage, columns, filters, selection)
 
     def evolve(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -1036,7 +1042,12 @@ class DatasetIO:
         given = filesystem if filesystem is not None else self._filesystem
         return storage, locate_paths(data, given, storage.root, self._storage_options)
 
-    def _storage(self, path: str, filesystem: Any) -> Storage:
+    def _open_files(self, path: str) -> tuple[Storage, FileSelection | None]:
+        """Open the dataset that a path, a file or a glob is about."""
+        root, selection = split_path(path, self._filesystem, self._storage_options)
+        return self._storage(root, None, only_reads=selection is not None), selection
+
+    def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
         return open_storage(
             path,
             filesystem if filesystem is not None else self._filesystem,
@@ -1044,4 +1055,5 @@ class DatasetIO:
             control_dir=self._control_dir,
             publish=self._publish,
             lock_timeout=self._lock_timeout,
+            only_reads=only_reads,
         )

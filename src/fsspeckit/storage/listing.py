@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsspec import AbstractFileSystem
+from fsspec.utils import glob_translate
 
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
@@ -115,6 +118,88 @@ def list_files(root: Root) -> Listing:
             stale.add(obstacle)
     obstacles = tuple(sorted(unreadable | stale))
     return Listing(tuple(files), obstacles, bool(others), tuple(sorted(unreadable)))
+
+
+@dataclass(frozen=True)
+class FileSelection:
+    """Some of the data files of a dataset: one, or those whose paths fit a glob."""
+
+    pattern: str
+    """A path below the root, or a glob."""
+
+    is_glob: bool
+
+    def matches(self, relative: str) -> bool:
+        """Whether a path below the root is selected."""
+        if not self.is_glob:
+            return relative == self.pattern
+        return is_data_path(relative) and self._expression.match(relative) is not None
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        try:
+            return re.compile(glob_translate(self.pattern))
+        except (ValueError, re.error) as error:
+            raise InvalidArgumentError(
+                f"{self.pattern!r} is not a glob: {error}.\n"
+                "Hint: use *, ?, [abc], and ** as the whole name of a directory."
+            ) from error
+
+    @property
+    def directory(self) -> str:
+        """The deepest directory that all files are in, below the root."""
+        names = self.pattern.split("/")[:-1]
+        count = next((n for n, name in enumerate(names) if self.is_glob and has_magic(name)), None)
+        return "/".join(names[:count])
+
+    @property
+    def depth(self) -> int | None:
+        """How many directories below that one files may be, and one; None for any number."""
+        rest = self.pattern.removeprefix(self.directory).strip("/").split("/")
+        return None if "**" in rest else len(rest)
+
+
+def has_magic(text: str) -> bool:
+    """Whether a text has characters that mean others in a glob."""
+    return any(character in text for character in "*?[")
+
+
+def list_selected(root: Root, selection: FileSelection) -> Listing:
+    """List the selected data files, without reading the rest of the dataset.
+
+    Of what forbids to read it, only the directory of another format is looked for.
+    """
+    base = root.path.rstrip("/")
+    found = [f"{base}/{selection.pattern}"]
+    if selection.is_glob:
+        found = [path for path in _find_below(root, selection) if selection.matches(path)]
+        found = [f"{base}/{path}" for path in sorted(found)]
+    capabilities = capabilities_of(root)
+    files = []
+    for path in found:
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed just now, or never there
+            if root.is_local:
+                files.append(local_file(path, file_status(path)))
+            else:
+                info = root.filesystem.info(path)
+                files.append(remote_file(path, info, whole_seconds=capabilities.whole_seconds))
+    tables = [name for name in _TABLE_FORMATS if root.filesystem.exists(f"{base}/{name}")]
+    obstacles = tuple(filter(None, (_read_obstacle(f"{name}/") for name in tables)))
+    return Listing(tuple(files), obstacles, bool(files), obstacles)
+
+
+def _find_below(root: Root, selection: FileSelection) -> list[str]:
+    """Return the paths below the root of all files in the directory of a glob."""
+    start = f"{root.path.rstrip('/')}/{selection.directory}".rstrip("/") or "/"
+    root.filesystem.invalidate_cache(start)
+    options: dict[str, Any] = {"maxdepth": selection.depth}
+    if type(root.filesystem).find is AbstractFileSystem.find:
+        options["on_error"] = _raise_unless_missing
+    with naming_failure(root, start, "listing", "list"):
+        try:
+            return [root.relative(path) for path in root.filesystem.find(start, **options)]
+        except FileNotFoundError:
+            return []
 
 
 def check_mergeable(listing: Listing, root: Root) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from fsspeckit.errors import ConcurrentModificationError, LostFileError, list_names
 from fsspeckit.storage.commit.log import pending_numbers, read_record
 from fsspeckit.storage.commit.staging import find_staged, staging_paths
-from fsspeckit.storage.listing import Listing, list_files
+from fsspeckit.storage.listing import Listing, list_files, list_selected
 
 if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import CommitRecord
-    from fsspeckit.storage.listing import DataFile
+    from fsspeckit.storage.listing import DataFile, FileSelection
     from fsspeckit.storage.storage import Storage
 
 _MAX_LISTINGS = 100
@@ -83,11 +83,14 @@ class Snapshot:
         )
 
 
-def list_snapshot(storage: Storage) -> tuple[Snapshot, list[int]]:
+def list_snapshot(
+    storage: Storage, selection: FileSelection | None = None
+) -> tuple[Snapshot, list[int]]:
     """List a dataset while no commit is recorded; also return the commits not complete."""
+    root = storage.root
     for _ in range(_MAX_LISTINGS):
         before = pending_numbers(storage)
-        listing = list_files(storage.root)
+        listing = list_files(root) if selection is None else list_selected(root, selection)
         if pending_numbers(storage) == before:
             return Snapshot(before[0], listing, storage.root.path), before[1]
     raise _changes_too_fast(storage)
@@ -127,8 +130,8 @@ class StableFiles:
     """What forbids to read it as plain Parquet, one sentence each."""
 
 
-def stable_files(storage: Storage) -> StableFiles:
-    """List the data files of a consistent state; changes nothing.
+def stable_files(storage: Storage, selection: FileSelection | None = None) -> StableFiles:
+    """List the data files of a consistent state, or some of them; changes nothing.
 
     Of a commit that is not complete, the removed files are left out and the new ones are read from
     where they are, staged or published. A file may still be gone when it is opened, if a commit
@@ -141,11 +144,12 @@ def stable_files(storage: Storage) -> StableFiles:
     """
     missing: LostFileError | None = None
     for _ in range(_MAX_READ_ATTEMPTS):
-        snapshot, pending = list_snapshot(storage)
+        snapshot, pending = list_snapshot(storage, selection)
         files = snapshot.by_path
         try:
             for number in pending:
-                files = _apply_pending(storage, read_record(storage, number), files)
+                record = read_record(storage, number)
+                files = _apply_pending(storage, record, files, selection)
         except LostFileError as error:
             missing = error  # or moved just now
             continue
@@ -163,7 +167,10 @@ def stable_files(storage: Storage) -> StableFiles:
 
 
 def _apply_pending(
-    storage: Storage, record: CommitRecord, listed: dict[str, DataFile]
+    storage: Storage,
+    record: CommitRecord,
+    listed: dict[str, DataFile],
+    selection: FileSelection | None,
 ) -> dict[str, DataFile]:
     """Return the files as they will be once a commit is complete; LostFileError if one is lost."""
     files = dict(listed)
@@ -172,7 +179,7 @@ def _apply_pending(
             del files[remove.path]
     staging_dirs = staging_paths(storage, record.staging)
     for add in record.adds:
-        if add.final in files:
+        if add.final in files or (selection is not None and not selection.matches(add.final)):
             continue
         staged = find_staged(storage, staging_dirs, add.staged)
         found = storage.backend.stat(storage.path(add.final) if staged is None else staged)

@@ -144,7 +144,11 @@ def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
 
 
 def _find_control_directory(
-    root: Root, backend: Backend, control_dir: str | os.PathLike[str] | None = None
+    root: Root,
+    backend: Backend,
+    control_dir: str | os.PathLike[str] | None = None,
+    *,
+    only_reads: bool = False,
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
     """Find the control directory of a dataset, and the default one if that is another."""
     parent, _, name = root.path.rpartition("/")
@@ -154,6 +158,9 @@ def _find_control_directory(
     if default is not None and backend.stat(pointer := default.at("location.json")) is not None:
         pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if control_dir is None:
+        if default is None and only_reads:
+            # A writer must have been given another one, so there is nothing in this one.
+            return ControlDirectory(f"{root.path.rstrip('/')}/.fsspeckit"), None
         if default is None:
             raise InvalidArgumentError(
                 f"{root.display_path!r} has no parent to keep a control directory in.\n"
@@ -408,6 +415,7 @@ def open_storage(
     control_dir: str | os.PathLike[str] | None = None,
     publish: PublishMode = "auto",
     lock_timeout: float = 30.0,
+    only_reads: bool = False,
 ) -> Storage:
     """Open the storage of a dataset; changes nothing.
 
@@ -419,6 +427,8 @@ def open_storage(
             the dataset.
         publish: ``"auto"`` or ``"plain"``.
         lock_timeout: How many seconds to wait for another writer.
+        only_reads: Whether nothing will be written: then the top of a filesystem, which has no
+            place for a control directory, is a dataset like any other.
 
     Raises:
         InvalidArgumentError: If an argument is wrong.
@@ -428,7 +438,7 @@ def open_storage(
     check_lock_timeout(lock_timeout)
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
-    control, default = _find_control_directory(root, backend, control_dir)
+    control, default = _find_control_directory(root, backend, control_dir, only_reads=only_reads)
     capabilities = capabilities_of(root)
     if publish == "plain":
         capabilities = replace(capabilities, exchange=False)

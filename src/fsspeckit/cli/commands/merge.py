@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fsspeckit.cli.runner import OpenedJob
     from fsspeckit.core.planning import MergePlan
 
-__all__ = ["apply", "delete", "merge", "plan", "write"]
+__all__ = ["apply", "delete", "file_options", "merge", "plan", "show_plan", "write"]
 
 
 def merge(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -93,7 +93,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     if dry_run:
         return _plan(job, strategy, key, shared)
-    files = _file_options(compression, max_rows_per_file, row_group_size, bloom)
+    files = file_options(compression, max_rows_per_file, row_group_size, bloom)
     return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
@@ -116,7 +116,7 @@ def _signature_of_plan() -> inspect.Signature:
 plan.__signature__ = _signature_of_plan()  # type: ignore[attr-defined]
 
 
-def _file_options(
+def file_options(
     compression: Compression, max_rows_per_file: int, row_group_size: int, bloom: list[str] | None
 ) -> dict[str, Any]:
     """Return how new files are written, as the library names it."""
@@ -139,7 +139,7 @@ def _merge(job: Job, strategy: MergeStrategy, key: list[str], options: dict[str,
 
 def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, Any]) -> None:
     given = (shared["max_rewrite_fraction"], shared["max_rewrite_bytes"])
-    _show_plan(
+    show_plan(
         job,
         lambda opened: opened.io.plan_merge(
             opened.source, job.target, strategy.value, key, progress=opened.progress, **shared
@@ -149,11 +149,7 @@ def _plan(job: Job, strategy: MergeStrategy, key: list[str], shared: dict[str, A
     )
 
 
-def _rewrites_nothing(strategy: MergeStrategy, shared: dict[str, Any]) -> bool:
-    return strategy is MergeStrategy.INSERT and shared["schema_changes"] == SchemaChange.REFUSE
-
-
-def _show_plan(
+def show_plan(
     job: Job,
     call: Callable[[OpenedJob], MergePlan],
     limits: tuple[float | None, int | None],
@@ -166,6 +162,10 @@ def _show_plan(
         RewriteLimits(*limits).check(found)
 
     job.run(call, show)
+
+
+def _rewrites_nothing(strategy: MergeStrategy, shared: dict[str, Any]) -> bool:
+    return strategy is MergeStrategy.INSERT and shared["schema_changes"] == SchemaChange.REFUSE
 
 
 def apply(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -224,7 +224,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
         "transaction": transaction,
-        **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+        **file_options(compression, max_rows_per_file, row_group_size, bloom),
     }
     _apply(job, dry_run, (target, key, sequence_by), options)
 
@@ -232,7 +232,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
 def _apply(job: Job, dry_run: bool, given: tuple[Any, ...], options: dict[str, Any]) -> None:
     if dry_run:
         limits = (options["max_rewrite_fraction"], options["max_rewrite_bytes"])
-        return _show_plan(
+        return show_plan(
             job,
             lambda opened: opened.io.plan_apply_changes(opened.source, *given, **options),
             limits,
@@ -289,7 +289,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     given = (target, key or None)
     if dry_run:
         limits = (max_rewrite_fraction, max_rewrite_bytes)
-        return _show_plan(
+        return show_plan(
             job, lambda opened: opened.io.plan_delete(_keys(opened), *given, **options), limits
         )
     return job.run(
@@ -360,7 +360,7 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             target,
             mode=mode.value,
             partition_by=partition_by or None,
-            **_file_options(compression, max_rows_per_file, row_group_size, bloom),
+            **file_options(compression, max_rows_per_file, row_group_size, bloom),
             schema_changes=schema_changes.value,
             transaction=transaction,
             progress=opened.progress,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
-    from fsspeckit.datasets.pipeline import EvolveResult, WriteDatasetResult
+    from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
@@ -59,9 +59,7 @@ class JsonOutput:
     def written(self, path: str, result: WriteDatasetResult) -> None:
         """Print what a write did."""
         fields = result.to_dict()
-        for file in fields["files"]:
-            values = file["partition_values"].items()
-            file["partition_values"] = {n: None if v is None else str(v) for n, v in values}
+        _as_texts(fields["files"])
         names = ("mode", "total_rows", "files")
         commit = fields["metrics"].get("commit", {})
         about = {
@@ -70,6 +68,14 @@ class JsonOutput:
             "notes": commit.get("notes", []),
         }
         self._write("write", path=path, **{name: fields[name] for name in names}, **about)
+
+    def repartitioned(self, path: str, result: RepartitionResult) -> None:
+        """Print what repartitioning did, or would do."""
+        fields = {**result.to_dict(), "path": path}
+        _as_texts(fields["files"])
+        commit = fields.pop("metrics").get("commit", {})
+        about = {"commit": commit["number"] if commit["published"] else None}
+        self._write("repartition", **fields, **about, notes=commit["notes"])
 
     def evolved(self, path: str, result: EvolveResult) -> None:
         """Print what a schema change did."""
@@ -87,15 +93,14 @@ class JsonOutput:
 
     def inspection(self, found: Inspection) -> None:
         """Print the files, columns and statistics of a dataset."""
-        totals = {"rows": found.rows, "bytes": found.bytes, "row_groups": found.row_groups}
-        self._write("inspect", **plain(found), **totals)
+        self._write("inspect", **found.to_dict())
 
     def diagnosis(self, found: Diagnosis) -> None:
         """Print how well merges on a key would prune."""
-        document = plain(found)
+        document = found.to_dict()
         for finding in document["findings"]:
             finding["advice"] = advice_in_cli_terms(finding["advice"], found.key_columns)
-        self._write("doctor", verdict=found.verdict, **document)
+        self._write("doctor", **document)
 
     def verified(self, report: VerifyReport) -> None:
         """Print what is wrong with a dataset."""
@@ -120,3 +125,10 @@ class JsonOutput:
         """Print what a project consists of."""
         fields = plain(project)
         self._write("init", project=fields.pop("kind"), **fields)
+
+
+def _as_texts(files: Sequence[dict[str, Any]]) -> None:
+    """Write partition values as paths have them."""
+    for file in files:
+        values = file["partition_values"].items()
+        file["partition_values"] = {n: None if v is None else str(v) for n, v in values}

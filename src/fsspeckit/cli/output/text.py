@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsspeckit.cli.errors import advice_in_cli_terms
-from fsspeckit.core.merge import preposition
+from fsspeckit.core.merge import DEDUPLICATE_TARGET, preposition
 from fsspeckit.core.planning import EVOLVE
 from fsspeckit.display import counted, size
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
-    from fsspeckit.datasets.pipeline import EvolveResult, WriteDatasetResult
+    from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import HistoryEntry, RecoveryReport
 
@@ -116,6 +116,8 @@ class TextOutput(_Page):
         rows, keys = counted(plan.source_rows, "row"), ", ".join(plan.key_columns)
         into = f"{preposition(plan.strategy)} {plan.path}"
         by_key = f"{plan.strategy} of {rows} {into} by {keys}"
+        if plan.strategy == DEDUPLICATE_TARGET:
+            by_key = f"deduplicate {plan.path} by {keys or 'every column'}"
         by_condition = f"{plan.strategy} {into} where {plan.where}"
         title = by_key if plan.where is None else by_condition
         self.line(f"evolve {plan.path}" if plan.strategy == EVOLVE else title, "bold")
@@ -181,6 +183,23 @@ class TextOutput(_Page):
             f"{counted(len(result.files), 'file')}, {size(written)}",
             "bold",
         )
+        for note in result.metrics.get("commit", {}).get("notes", ()):
+            self.line(note)
+        _new_files(self, path, result.files)
+
+    def repartitioned(self, path: str, result: RepartitionResult) -> None:
+        """Print how much was written, and the new files."""
+        names = (result.partition_columns_before, result.partition_columns)
+        before, after = (", ".join(some) or "no partitions" for some in names)
+        written = sum(file.size_bytes or 0 for file in result.files)
+        replaced = f"{counted(result.replaced_files, 'file')} of {size(result.replaced_bytes)}"
+        done = f"{counted(len(result.files), 'file')} of {size(written)} replace {replaced}"
+        if result.dry_run:
+            done = f"would replace {replaced}"
+        elif not result.files:
+            done = "nothing to do"
+        rows = counted(result.total_rows, "row")
+        self.line(f"repartition of {rows} in {path} from {before} to {after}: {done}", "bold")
         for note in result.metrics.get("commit", {}).get("notes", ()):
             self.line(note)
         _new_files(self, path, result.files)

@@ -20,6 +20,7 @@ from fsspeckit.datasets.inspection.report import (
     survey,
     type_differences,
 )
+from fsspeckit.display import plain
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import open_storage
 
@@ -62,6 +63,10 @@ class Diagnosis:
     files: int
     pruning: KeyPruning
     findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and the verdict, by name, as values that ``json`` can write."""
+        return {"verdict": self.verdict, **plain(self)}
 
     @property
     def verdict(self) -> Literal["refused", "poor", "good"]:

@@ -25,6 +25,7 @@ from fsspeckit.core.keys import (
 from fsspeckit.core.planning import key_bounds, read_footers, read_target, trusted_overlap
 from fsspeckit.core.schema_conform import conform_table
 from fsspeckit.datasets.pipeline import partition_schema, run_with_retries
+from fsspeckit.display import plain
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import history_of, list_snapshot, open_storage, pending_numbers
 
@@ -153,6 +154,11 @@ class Inspection:
     """Commits that recovery has to complete."""
 
     commits: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and totals, by name, as values that ``json`` can write."""
+        totals = {"rows": self.rows, "bytes": self.bytes, "row_groups": self.row_groups}
+        return {**plain(self), **totals}
 
     @property
     def rows(self) -> int:

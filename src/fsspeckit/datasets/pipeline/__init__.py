@@ -32,9 +32,11 @@ from fsspeckit.datasets.pipeline.options import (
 )
 from fsspeckit.datasets.pipeline.reading import (
     OpenedDataset,
-    as_expression,
+    RowFilter,
+    as_filters,
     partition_schema,
     read_table,
+    split_path,
     with_dataset,
 )
 from fsspeckit.datasets.pipeline.repartition import RepartitionResult, run_repartition
@@ -76,12 +78,13 @@ __all__ = [
     "RepartitionOptions",
     "RepartitionResult",
     "RewriteLimits",
+    "RowFilter",
     "SourceLimits",
     "SourcePath",
     "WriteDatasetResult",
     "WriteMode",
     "WriteOptions",
-    "as_expression",
+    "as_filters",
     "as_paths",
     "check_unique_names",
     "check_write_or_merge",
@@ -105,6 +108,7 @@ __all__ = [
     "run_with_retries",
     "run_write",
     "source_root",
+    "split_path",
     "stored_columns",
     "unify_schemas",
     "with_dataset",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from fsspeckit.core.arrow_compat import cast_values
+from fsspeckit.core.arrow_compat import cast_values, take_rows
+from fsspeckit.core.conditions import Condition
 from fsspeckit.core.keys import as_names, check_names, key_column
 from fsspeckit.core.planning import (
     check_partition_value,
@@ -18,19 +21,30 @@ from fsspeckit.core.planning import (
     detect_partition_columns,
     parse_hive_partition_path,
     parse_partition_values,
+    partition_values,
+    prune_by_condition,
     read_footers,
 )
 from fsspeckit.core.schema_conform import unify_types
+from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     SchemaMismatchError,
     UnreadableFileError,
 )
-from fsspeckit.storage import arrow_filesystem, check_readable, stable_files
+from fsspeckit.storage import (
+    DATA_SUFFIXES,
+    FileSelection,
+    arrow_filesystem,
+    check_readable,
+    has_magic,
+    open_root,
+    stable_files,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from fsspeckit.core.planning import FileFooter
     from fsspeckit.storage import Root, StableFiles, Storage
@@ -38,6 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 5
+_READ_WORKERS = 4
 _RESERVED = frozenset(("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"))
 _SHAPES = (
     (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
@@ -47,24 +62,30 @@ _SHAPES = (
 
 
 def read_table(
-    storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+    storage: Storage,
+    columns: str | Sequence[str] | None = None,
+    filters: Any = None,
+    selection: FileSelection | None = None,
 ) -> pa.Table:
-    """Read a dataset, or some columns and rows of it; filters are as pyarrow takes them."""
+    """Read a dataset, or some files, columns and rows of it.
+
+    Filters are SQL text, or what pyarrow takes.
+    """
     wanted = None if columns is None else as_names(columns)
     if wanted is not None:
         check_names("columns", wanted)
-    expression = as_expression(filters)
+    given = as_filters(filters)
 
     def read(opened: OpenedDataset) -> pa.Table:
-        opened.check(expression)
+        found = opened.filtered(given)
         opened.check_columns(wanted or ())
-        return _read_as_fits(opened, None if wanted is None else list(wanted), expression)
+        return _read_as_fits(opened, None if wanted is None else list(wanted), found)
 
-    return with_dataset(storage, read)
+    return with_dataset(storage, read, selection)
 
 
 def _read_as_fits(
-    opened: OpenedDataset, columns: Sequence[str] | None, expression: ds.Expression | None
+    opened: OpenedDataset, columns: Sequence[str] | None, expression: RowFilter | None
 ) -> pa.Table:
     """Read nanoseconds where files have them, or microseconds if a year is out of their range."""
     try:
@@ -82,16 +103,64 @@ def _read_as_fits(
             ) from error
 
 
-def as_expression(filters: Any) -> ds.Expression | None:
-    """Return filters, as pyarrow takes them, as one expression."""
-    if filters is None:
-        return None
+def split_path(
+    path: Any, filesystem: Any, storage_options: Mapping[str, Any] | None
+) -> tuple[Any, FileSelection | None]:
+    """Return the root of a dataset and the files that a path selects, if it is no directory.
+
+    The root is the directory of the file, or the deepest one above all that a glob may name,
+    without the directories of partitions at its end: ``data`` of ``data/year=2024/*.parquet``.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str):
+        return path, None
+    scheme, separator, rest = text.rpartition("://")
+    if not has_magic(rest) and not text.lower().endswith(DATA_SUFFIXES):
+        return path, None
+    root = open_root(path, filesystem, storage_options)
+    is_glob = not root.filesystem.exists(root.path)  # else a name with odd characters
+    if (is_glob and not has_magic(rest)) or (not is_glob and root.filesystem.isdir(root.path)):
+        return path, None
+    names = rest.split("/")
+    count = next(n for n, name in enumerate(names) if has_magic(name)) if is_glob else -1
+    above = names[:count]
+    while above and above[-1].partition("=")[1] and not above[-1].startswith("="):
+        above.pop()
+    selection = FileSelection("/".join(names[len(above) :]), is_glob)
+    if not above and root.is_local and not root.inner_prefix:
+        return ".", selection
+    return f"{scheme}{separator}{'/'.join(above) or '/'}", selection
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """Which rows are read; picklable."""
+
+    expression: ds.Expression | None = None
+    """What pyarrow evaluates."""
+
+    condition: Condition | None = None
+    """What is evaluated as in a delete, instead."""
+
+    row_groups: tuple[tuple[int, ...], ...] = ()
+    """By the number of a file, the row groups that may hold rows that the condition selects."""
+
+    def has_rows(self, number: int) -> bool:
+        """Whether a file may hold rows that are read."""
+        return self.condition is None or bool(self.row_groups[number])
+
+
+def as_filters(filters: Any) -> ds.Expression | str | None:
+    """Return filters as SQL text, or as one expression of pyarrow."""
+    if filters is None or isinstance(filters, str):
+        return filters
     try:
         return pq.filters_to_expression(filters)
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(
-            f"filters must be a pyarrow expression or lists of tuples, got {filters!r}: {error}.\n"
-            'Hint: pass [("id", ">", 7)], or pyarrow.compute.field("id") > 7.'
+            "filters must be SQL text, a pyarrow expression or lists of tuples, got "
+            f"{filters!r}: {error}.\n"
+            'Hint: pass "id > 7", [("id", ">", 7)], or pyarrow.compute.field("id") > 7.'
         ) from error
 
 
@@ -100,6 +169,12 @@ class OpenedDataset:
     """The pinned files of a consistent state; picklable."""
 
     dataset: ds.FileSystemDataset
+    root: Root
+    footers: tuple[FileFooter, ...] = ()
+    """What is known of the files; left out where they are only read."""
+
+    texts: tuple[Mapping[str, str | None], ...] = ()
+    """The partition values in the path of each file."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -124,10 +199,29 @@ class OpenedDataset:
         """The same files, read as other types."""
         parts = list(self.dataset.get_fragments())
         whole = self.dataset
-        return OpenedDataset(ds.FileSystemDataset(parts, schema, whole.format, whole.filesystem))
+        dataset = ds.FileSystemDataset(parts, schema, whole.format, whole.filesystem)
+        return replace(self, dataset=dataset)
 
-    def check(self, expression: ds.Expression | None) -> None:
-        """Refuse a filter that does not fit the columns."""
+    def filtered(self, filters: ds.Expression | str | None) -> RowFilter | None:
+        """Return which rows are read; refuse filters that do not fit the columns."""
+        if isinstance(filters, str):
+            return self._selected(Condition.of(filters, self.schema, "filters"))
+        self._check(filters)
+        return None if filters is None else RowFilter(filters)
+
+    def _selected(self, condition: Condition) -> RowFilter:
+        """Leave out row groups whose statistics or partition prove that no row is selected."""
+        columns = [column for column in condition.key_columns if column.name in self._in_paths]
+        parts = {column.name: partition_values(column, self.texts) for column in columns}
+        verdicts = prune_by_condition(self.root, self.footers, condition, parts)
+        groups = (tuple(sorted((*v.candidates, *v.complete))) for v in verdicts)
+        return RowFilter(condition=condition, row_groups=tuple(groups))
+
+    @property
+    def _in_paths(self) -> set[str]:
+        return {name for text in self.texts for name in text}
+
+    def _check(self, expression: ds.Expression | None) -> None:
         if expression is None:
             return
         try:
@@ -143,8 +237,17 @@ class OpenedDataset:
         if missing := [name for name in columns if name not in known]:
             raise InvalidArgumentError.missing_columns("columns", missing, self.schema.names)
 
-    def table(self, columns: Sequence[str] | None, expression: ds.Expression | None) -> pa.Table:
-        """All rows."""
+    def table(self, columns: Sequence[str] | None, rows: RowFilter | None) -> pa.Table:
+        """All rows, or those of a filter."""
+        if rows is not None and rows.condition is not None:
+            names = list(columns or self.schema.names)
+            numbers = [n for n in range(len(rows.row_groups)) if rows.has_rows(n)]
+            empty = pa.Table.from_batches([], self.schema).select(names)
+            with ThreadPool(_READ_WORKERS, "fsspeckit-read") as pool:
+                found = pool.map(lambda n: list(self.batches(n, names, rows)), numbers)
+                tables = [pa.Table.from_batches(some, empty.schema) for some in found if some]
+            return pa.concat_tables([empty, *tables])
+        expression = None if rows is None else rows.expression
         if not has_reserved_names(self.schema):
             return self.dataset.to_table(columns=columns, filter=expression)
         parts = self.dataset.get_fragments()
@@ -154,15 +257,40 @@ class OpenedDataset:
         return pa.concat_tables([empty, *tables])
 
     def batches(
-        self, number: int, columns: Sequence[str], expression: ds.Expression | None
+        self, number: int, columns: Sequence[str], rows: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file."""
         part = list(self.dataset.get_fragments())[number]
+        if rows is not None and rows.condition is not None:
+            yield from self._batches(part, rows.row_groups[number], columns, rows.condition)
+            return
+        expression = None if rows is None else rows.expression
         if has_reserved_names(self.schema):
             yield from plain_table(part, self.schema, columns, expression).to_batches()
             return
         scanner = part.scanner(schema=self.schema, columns=list(columns), filter=expression)
         yield from scanner.to_batches()
+
+    def _batches(
+        self,
+        part: ds.ParquetFileFragment,
+        row_groups: Sequence[int],
+        columns: Sequence[str],
+        condition: Condition,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one file that a condition selects."""
+        names = list(dict.fromkeys((*columns, *condition.columns)))
+        if has_reserved_names(self.schema):
+            tables: Iterable[pa.Table] = [plain_table(part, self.schema, names)]
+        else:
+            some = part.subset(row_group_ids=list(row_groups))
+            scanned = some.scanner(schema=self.schema, columns=names).to_batches()
+            tables = (pa.Table.from_batches([batch]) for batch in scanned)
+        for table in tables:
+            selected = np.flatnonzero(np.asarray(condition.mask(table)))
+            if len(selected):
+                rows = take_rows(table.select(list(columns)), pa.array(selected))
+                yield from rows.combine_chunks().to_batches()
 
 
 def has_reserved_names(schema: pa.Schema) -> bool:
@@ -191,8 +319,10 @@ def plain_table(
     return (table if expression is None else table.filter(expression)).select(list(columns))
 
 
-def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
-    """Read a consistent state; another one if a file is replaced meanwhile.
+def with_dataset(
+    storage: Storage, read: Callable[[OpenedDataset], T], selection: FileSelection | None = None
+) -> T:
+    """Read a consistent state, or some files of it; another one if a file is replaced meanwhile.
 
     Raises:
         FileNotFoundError: If there is no such dataset.
@@ -201,11 +331,12 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
     for attempt in range(_MAX_ATTEMPTS):
-        state = stable_files(storage)
+        state = stable_files(storage, selection)
         check_readable(state.obstacles, storage.root)
         if not state.files:
+            what = "" if selection is None else f" that {selection.pattern!r} names"
             raise FileNotFoundError(
-                f"{storage.root.to_user_path(storage.root.path)!r} holds no data files."
+                f"{storage.root.to_user_path(storage.root.path)!r} holds no data files{what}."
             )
         try:
             return read(_opened(storage, state))
@@ -213,7 +344,7 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
             # A commit has replaced a file since it was listed.
             if attempt < _MAX_ATTEMPTS - 1:
                 continue
-            if stable_files(storage).files == state.files:
+            if stable_files(storage, selection).files == state.files:
                 raise  # nobody did: a file is listed that cannot be opened
             raise ConcurrentModificationError(
                 f"{storage.root.display_path!r} is changed by others faster than it can be read.\n"
@@ -237,7 +368,10 @@ def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:
         for part in partition_schema(relative)
     )
     _check_agreement(storage.root, relative, footers, parts)
-    return OpenedDataset(_dataset(storage, state, stored, parts))
+    texts = tuple(map(parse_hive_partition_path, relative))
+    return OpenedDataset(
+        _dataset(storage, state, stored, parts), storage.root, tuple(footers), texts
+    )
 
 
 def _check_agreement(

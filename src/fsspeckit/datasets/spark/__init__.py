@@ -81,20 +81,21 @@ class SparkDatasetIO(DatasetIO):
         them by then, the job fails; it never mixes two states.
 
         Args:
-            path: The dataset's directory, path or URL.
+            path: The dataset's directory, path or URL; or one file of it, or a glob.
             columns: The columns to read, or one of them as a string; None for all.
-            filters: As pyarrow takes them: an expression, or lists of tuples.
+            filters: SQL text, or what pyarrow takes: an expression, or lists of tuples.
 
         Raises:
             FileNotFoundError: If there is no such dataset.
         """
-        return read_frame(self.jobs, self._storage(path, None), columns, filters)
+        storage, selection = self._open_files(path)
+        return read_frame(self.jobs, storage, columns, filters, selection)
 
     def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
         """Take a ``Column`` as a condition, which Spark evaluates."""
         return with_own_conditions(self.jobs, data, options)
 
-    def _storage(self, path: str, filesystem: Any) -> Storage:
-        storage = super()._storage(path, filesystem)
+    def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
+        storage = super()._storage(path, filesystem, only_reads=only_reads)
         check_shared(storage.root)
         return storage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fsspeckit.core.arrow_compat import cast_table
 from fsspeckit.core.keys import as_names, check_names
-from fsspeckit.datasets.pipeline import as_expression, with_dataset
+from fsspeckit.datasets.pipeline import as_filters, with_dataset
 from fsspeckit.datasets.spark.session import arrow_schema
 
 if TYPE_CHECKING:
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from fsspeckit.datasets.pipeline import OpenedDataset
+    from fsspeckit.datasets.pipeline import OpenedDataset, RowFilter
     from fsspeckit.datasets.spark.session import Jobs
-    from fsspeckit.storage import Storage
+    from fsspeckit.storage import FileSelection, Storage
 
 __all__ = ["known_to_spark", "read_frame"]
 
 
 def read_frame(
-    jobs: Jobs, storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+    jobs: Jobs,
+    storage: Storage,
+    columns: str | Sequence[str] | None = None,
+    filters: Any = None,
+    selection: FileSelection | None = None,
 ) -> DataFrame:
-    """Return a data frame of a dataset, or of some columns and rows of it.
+    """Return a data frame of a dataset, or of some files, columns and rows of it.
 
     The files are read by Arrow in the workers, through fsspec: credentials and row values are
     those of a merge, and the filesystem need not be known to Java.
@@ -40,18 +44,21 @@ def read_frame(
     names = None if columns is None else as_names(columns)
     if names is not None:
         check_names("columns", names)
-    expression = as_expression(filters)
+    given = as_filters(filters)
 
     def read(opened: OpenedDataset) -> DataFrame:
-        opened.check(expression)
+        rows = opened.filtered(given)
         opened.check_columns(names or ())
         schema = opened.schema
         wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
         frame = from_arrow_schema(pa.schema([known_to_spark(field) for field in wanted]))
-        task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
-        return jobs.map_items_to_rows(task, list(range(len(opened.dataset.files))), frame)
+        numbers = range(len(opened.dataset.files))
+        work = [n for n in numbers if rows is None or rows.has_rows(n)]
+        pinned = replace(opened, footers=(), texts=())
+        task = _ReadFiles(pinned, tuple(wanted.names), rows, arrow_schema(frame))
+        return jobs.map_items_to_rows(task, work, frame)
 
-    return with_dataset(storage, read)
+    return with_dataset(storage, read, selection)
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,12 @@ class _ReadFiles:
 
     opened: OpenedDataset
     columns: tuple[str, ...]
-    expression: Any
+    rows: RowFilter | None
     frame: pa.Schema
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file."""
-        for batch in self.opened.batches(number, self.columns, self.expression):
+        for batch in self.opened.batches(number, self.columns, self.rows):
             table = pa.Table.from_batches([batch])
             yield from cast_table(table, self.frame).combine_chunks().to_batches()
 

@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from fsspeckit import errors
+from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.files import FOREIGN, REFUSED
 from fsspeckit.testing.conformance.merging import EVERY_STORE, SOURCES, three_files
 from fsspeckit.testing.conformance.partitions import PARTITIONS, days, write_days
@@ -19,9 +23,10 @@ from fsspeckit.testing.conformance.stores import data_files
 from fsspeckit.testing.conformance.target import as_table, lines, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fsspeckit.core.incremental import MergeResult
+    from fsspeckit.storage import Call
     from fsspeckit.testing.conformance.target import Target
 
 __all__ = ["ReadTests", "WriteTests"]
@@ -382,6 +387,20 @@ class WriteTests:
         assert (result.updated, result.inserted) == (1, 1)
 
 
+class _Stopping:
+    """A disk that fails at one call and at all that follow."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    @contextmanager
+    def __call__(self, call: Call) -> Iterator[None]:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError(errno.EIO, "injected", call.paths[0])
+        yield
+
+
 class ReadTests:
     """Reading what is there."""
 
@@ -420,6 +439,114 @@ class ReadTests:
         target.write("p=1/f.parquet", pa.table({"id": [1, 2], "p": [1, 2]}))
         with pytest.raises(ValueError, match="other values of 'p' than its path"):
             target.io.read_dataset(target.store.path)
+
+    @EVERY_STORE
+    def test_reading_files_by_name_and_by_glob(self, target: Target) -> None:
+        for year, month in ((2024, 1), (2024, 2), (2025, 1)):
+            table = numbers(year + month, v="x")
+            target.write(f"year={year}/month={month}/f.parquet", table)
+        target.store.put("year=2024/month=1/notes.txt", b"not data")
+        for pattern, expected in (
+            ("year=2024/month=1/f.parquet", [2025]),
+            ("year=2024/month=1/*", [2025]),
+            ("year=2024/*/*.parquet", [2025, 2026]),
+            ("year=*/month=1/f.parquet", [2025, 2026]),
+            ("**/f.parquet", [2025, 2026, 2026]),
+            ("year=202[5-9]/**/*.parquet", [2026]),
+        ):
+            found = as_table(target.io.read_dataset(f"{target.store.path}/{pattern}"))
+            assert found.column_names == ["id", "v", "year", "month"]
+            assert sorted(found["id"].to_pylist()) == expected
+            for row in found.to_pylist():
+                assert row["id"] == row["year"] + row["month"]
+
+    def test_a_glob_that_names_nothing(self, target: Target) -> None:
+        three_files(target)
+        for pattern in ("x*.parquet", "none/*", "*.txt"):
+            with pytest.raises(FileNotFoundError, match="holds no data files that"):
+                target.io.read_dataset(f"{target.store.path}/{pattern}")
+        with pytest.raises(FileNotFoundError, match=r"x.parquet' holds no data files"):
+            target.io.read_dataset(f"{target.store.path}/x.parquet")
+
+    def test_a_glob_does_not_read_around_another_format(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1))
+        target.store.put(REFUSED["Delta"], b"{}")
+        for name in ("a.parquet", "*.parquet"):
+            with pytest.raises(ValueError, match=r"Delta.*Hint:"):
+                target.io.read_dataset(f"{target.store.path}/{name}")
+
+    def test_names_with_the_characters_of_a_glob(self, target: Target) -> None:
+        target.write("day=[1]/a[1].parquet", numbers(1))
+        target.write("day=1/a1.parquet", numbers(2))
+        found = as_table(target.io.read_dataset(f"{target.store.path}/day=[1]/a[1].parquet"))
+        assert found.select(["id", "day"]).to_pylist() == [{"id": 1, "day": "[1]"}]
+
+    def test_files_of_a_commit_that_is_not_complete(self, target: Target) -> None:
+        """The state after the commit is read, whatever is on disk already."""
+        target.write("p=1/a.parquet", numbers(1, 2))
+        target.write("p=2/b.parquet", numbers(3))
+        seen: list[list[int]] = []
+
+        def look() -> None:
+            found = as_table(target.io.read_dataset(f"{target.store.path}/p=1/*.parquet"))
+            seen.append(sorted(found["id"].to_pylist()))
+
+        for at in (12, 24, 36, 48):
+            with syscalls.observed(_Stopping(at)), suppress(OSError, errors.FsspeckitError):
+                target.io.delete([1], target.store.path, "id")
+            look()
+        assert all(ids in ([1, 2], [2]) for ids in seen)
+        assert seen[-1] == [2]
+
+    @pytest.mark.parametrize(
+        ("filters", "expected"),
+        [
+            ("id > 5", [6, 7]),
+            ("id IN (1, 4, 9) OR v = 'none'", [1, 4]),
+            ("NOT id BETWEEN 2 AND 6 AND v LIKE 'o%'", [1, 7]),
+            ("id IS NULL", []),
+        ],
+    )
+    def test_filters_as_sql_text(self, target: Target, filters: str, expected: list[int]) -> None:
+        three_files(target)
+        found = as_table(target.io.read_dataset(target.store.path, filters=filters, columns="id"))
+        assert (found.column_names, sorted(found["id"].to_pylist())) == (["id"], expected)
+        deleted = target.io.delete(None, target.store.path, where=filters).deleted
+        assert deleted == len(expected)  # the same rows as a delete would select
+
+    def test_sql_text_is_about_partitions_and_values_of_every_type(self, target: Target) -> None:
+        write_days(target, days([1, 2], 1), days([3], 2))
+        text = "day = DATE '2025-01-02'"
+        found = as_table(target.io.read_dataset(target.store.path, filters=text))
+        assert found["id"].to_pylist() == [3]
+        table = pa.table({"id": [1, 2], "n": [[{"a": 1}], None], "f": [float("nan"), 1.0]})
+        target.write("day=2025-01-03/f.parquet", table)
+        for path, where in (
+            ("day=2025-01-03/*", "f > 5"),
+            ("day=2025-01-03/f.parquet", "n IS NOT NULL"),
+        ):
+            found = as_table(target.io.read_dataset(f"{target.store.path}/{path}", filters=where))
+            assert found.select(["id", "n"]).to_pylist() == [{"id": 1, "n": [{"a": 1}]}]
+
+    def test_sql_text_rules_out_files_by_their_statistics(self, target: Target) -> None:
+        three_files(target)
+        target.store.put(
+            "b.parquet",
+            target.store.tree()["b.parquet"].data[:4]
+            + b"damaged" * 9
+            + target.store.tree()["b.parquet"].data[67:],
+        )
+        found = as_table(target.io.read_dataset(target.store.path, filters="id = 7"))
+        assert found["id"].to_pylist() == [7]
+
+    @pytest.mark.parametrize(
+        ("filters", "match"),
+        [("nothing = 1", "filters"), ("id >", "filters"), ("id = 'a'", "id"), (7, "SQL text")],
+    )
+    def test_filters_that_do_not_fit(self, target: Target, filters: Any, match: str) -> None:
+        three_files(target)
+        with pytest.raises(ValueError, match=match):
+            target.io.read_dataset(target.store.path, filters=filters)
 
     def test_reading_what_is_not_there(self, target: Target) -> None:
         with pytest.raises(FileNotFoundError, match="data"):
