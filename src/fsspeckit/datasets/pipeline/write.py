@@ -271,7 +271,7 @@ class _Write:
             strategy=self._options.name,
             counts={"inserted": self._source.num_rows, **self._options.extra_counts},
             source_rows=self._source.num_rows,
-            schema=recorded_schema(self._evolution),
+            schema=None if self._evolution is None else recorded_schema(self._evolution),
         )
 
 
