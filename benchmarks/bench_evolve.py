@@ -44,7 +44,7 @@ def main() -> None:
         "evolve",
         "Schema changes",
         f"A dataset of {_FILES} files with {rows:,} rows and 16 columns each gets other columns "
-        "from a warm cache. `evolve` is the whole call: plan, new files, fsync of each, commit. "
+        "from a warm cache. `evolve` is the whole call: plan, files, fsync of each, one commit. "
         "To write the new files is a part of it that can be compared with cp, which does not wait "
         "for the disk. pyarrow and DuckDB read and write all files, without fsync and commit.",
     )

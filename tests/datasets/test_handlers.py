@@ -60,12 +60,14 @@ def test_the_protocol_has_the_methods() -> None:
         "close",
         "deduplicate",
         "delete",
+        "evolve",
         "execute",
         "merge",
         "merge_parquet_dataset",
         "plan_apply_changes",
         "plan_deduplicate",
         "plan_delete",
+        "plan_evolve",
         "plan_merge",
         "read_dataset",
         "repartition",
@@ -96,6 +98,8 @@ def _parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
         (fsspeckit.plan_merge, fsspeckit.merge),
         (DatasetHandler.plan_merge, DatasetHandler.merge),
         (PyarrowDatasetIO.plan_merge, PyarrowDatasetIO.merge),
+        (fsspeckit.plan_evolve, fsspeckit.evolve),
+        (PyarrowDatasetIO.plan_evolve, PyarrowDatasetIO.evolve),
     ],
 )
 def test_a_plan_takes_the_arguments_of_a_merge(plan: Any, merge: Any) -> None:

@@ -2,8 +2,8 @@
 
 A type may only become one that holds every value of it: integers and floats with more bits,
 decimals with more digits on either side, integers as floats or decimals that hold them exactly,
-finer units of time, structs with more fields. An int64 does not fit a double, a date is no
-timestamp, a naive timestamp is no instant, and a string is no binary.
+finer units of time, structs with more fields. An int64 does not fit a double. A date does not
+become a timestamp, a naive timestamp not one with a zone, and a string not a binary.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def stored_type(data_type: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(data_type):
         return _decimal(data_type.precision, data_type.scale)
     if pa.types.is_struct(data_type) or pa.types.is_map(data_type):
-        # Whether inner values may be NULL is no reason to rewrite a file.
+        # A file is not rewritten because of whether inner values may be NULL.
         fields = [pa.field(one.name, stored_type(one.type)) for one in inner_fields(data_type)]
         if pa.types.is_map(data_type):
             return pa.map_(*(one.type for one in fields))
@@ -575,16 +575,16 @@ class SchemaRequest:
     def _check_renamed(
         self, kept: Sequence[str], new_names: Mapping[str, str], partitions: Collection[str]
     ) -> None:
-        taken = [new for old, new in new_names.items() if old == new]
+        used = [new for old, new in new_names.items() if old == new]
         for old in kept:
             new = new_names[old]
-            if new != old and (new in taken or new in partitions):
+            if new != old and (new in used or new in partitions):
                 raise InvalidArgumentError(
                     f"rename cannot give {old!r} the name {new!r}, which another column has.\n"
                     "Hint: drop or rename that one too, or choose another name.",
                     argument="rename",
                 )
-            taken += [new] if new != old else []
+            used += [new] if new != old else []
 
 
 def _changes(old: pa.Field | None, new: pa.Field) -> list[ColumnChange]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten, RowRules, SpliceLimits
-from fsspeckit.core.rewrite.evolution import evolve_file, evolved_properties, rewrite
+from fsspeckit.core.rewrite.evolution import evolve_file, evolved_properties
 from fsspeckit.core.rewrite.new_files import (
     BufferLimits,
     FileLimits,
@@ -11,7 +11,7 @@ from fsspeckit.core.rewrite.new_files import (
     NewFiles,
     basename_of,
 )
-from fsspeckit.core.rewrite.rewriter import read_file_properties
+from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 
 __all__ = [
     "BufferLimits",

@@ -7,7 +7,7 @@ is decoded and encoded by itself. A file that cannot be spliced is rewritten as 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ from fsspeckit.core.rewrite.rewriter import (
     open_file,
     open_writer,
     read_file_properties,
-    rewrite_rows,
     try_open_spliceable,
 )
 from fsspeckit.errors import SchemaMismatchError
@@ -40,48 +39,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from fsspeckit.core.parquet import WriterProperties
-    from fsspeckit.core.rewrite.diff import RowSource
     from fsspeckit.core.rewrite.rewriter import Spliceable
     from fsspeckit.core.schema_changes import Evolution, FileColumn
     from fsspeckit.storage import Root
 
 _NOTHING = Replacement(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-def rewrite(
-    root: Root,
-    path: str,
-    replacement: Replacement,
-    rows: RowSource,
-    destination: str,
-    **options: Any,
-) -> Rewritten:
-    """Write a file with some rows replaced or deleted, and with other columns if the rules say so.
-
-    See :func:`~fsspeckit.core.rewrite.rewriter.rewrite_rows` for the arguments. Where columns
-    change, a file that has them, and the old rows, is written beside the destination first.
-    """
-    evolution = replacement.rules.evolution
-    if evolution is None:
-        return rewrite_rows(root, path, replacement, rows, destination, **options)
-    replacement = replace(replacement, rules=replace(replacement.rules, evolution=None))
-    between = f"{destination}.columns"
-    evolved = evolve_file(root, path, evolution, between)
-    if not evolved.is_new:
-        return rewrite_rows(root, path, replacement, rows, destination, **options)
-    try:
-        done = rewrite_rows(root, between, replacement, rows, destination, **options)
-        if not done.is_new and not done.is_removed:
-            evolved = evolve_file(root, path, evolution, destination)
-            counts = {name: getattr(done, name) for name in _COUNTS}
-            return replace(evolved, **counts)
-        return replace(done, reason=f"{evolved.reason}; then {done.reason}")
-    finally:
-        root.filesystem.rm_file(between)
-
-
-_COUNTS = ("unchanged_rows", "replaced_rows", "deleted_rows", "moved_rows", "moved", "late_rows")
-"""What a rewrite reports of rows."""
 
 
 def evolve_file(root: Root, path: str, evolution: Evolution, destination: str) -> Rewritten:

@@ -375,6 +375,44 @@ def _is_indexed(style: ChunkStyle) -> bool:
     return style.has_dictionary and not style.has_bloom
 
 
+def rewrite(
+    root: Root,
+    path: str,
+    replacement: Replacement,
+    rows: RowSource,
+    destination: str,
+    **options: Any,
+) -> Rewritten:
+    """Write a file with some rows replaced or deleted, and with other columns if the rules say so.
+
+    See `rewrite_rows` for the arguments. Where columns change, a file that has them, and the old
+    rows, is written beside the destination first.
+    """
+    evolution = replacement.rules.evolution
+    if evolution is None:
+        return rewrite_rows(root, path, replacement, rows, destination, **options)
+    from fsspeckit.core.rewrite.evolution import evolve_file  # which imports this module
+
+    replacement = replace(replacement, rules=replace(replacement.rules, evolution=None))
+    between = f"{destination}.columns"
+    evolved = evolve_file(root, path, evolution, between)
+    if not evolved.is_new:
+        return rewrite_rows(root, path, replacement, rows, destination, **options)
+    try:
+        done = rewrite_rows(root, between, replacement, rows, destination, **options)
+        if not done.is_new and not done.is_removed:
+            evolved = evolve_file(root, path, evolution, destination)
+            counts = {name: getattr(done, name) for name in _COUNTS}
+            return replace(evolved, **counts)
+        return replace(done, reason=f"{evolved.reason}; then {done.reason}")
+    finally:
+        root.filesystem.rm_file(between)
+
+
+_COUNTS = ("unchanged_rows", "replaced_rows", "deleted_rows", "moved_rows", "moved", "late_rows")
+"""What a rewrite reports of rows."""
+
+
 def rewrite_rows(  # noqa: PLR0913 - one call with everything about a file
     root: Root,
     path: str,

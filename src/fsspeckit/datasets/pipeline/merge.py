@@ -654,6 +654,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def facts(self) -> CommitFacts:
         """Return what the commit record says about this merge."""
+        changed = self._attempt.target.evolution
         counts = self._counts()
         return CommitFacts(
             engine=self._engine.name,
@@ -666,7 +667,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             started=self._started,
             source_rows=self._source_rows,
             purge=self._options.purge,
-            schema=recorded_schema(self._attempt.target.evolution),
+            schema=None if changed is None else recorded_schema(changed),
         )
 
     @property

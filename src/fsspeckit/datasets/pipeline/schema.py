@@ -79,10 +79,8 @@ def evolve_files(
     return {path: (file, new) for path, (file, new) in found.items() if new.is_new}
 
 
-def recorded_schema(evolution: Evolution | None) -> dict[str, Any] | None:
-    """Return what a commit record says about an evolution; None if there is none."""
-    if evolution is None:
-        return None
+def recorded_schema(evolution: Evolution) -> dict[str, Any]:
+    """Return what a commit record says about an evolution."""
     columns = [asdict(column) for column in stored_columns_of(evolution)]
     return {"columns": columns, "changes": [str(change) for change in evolution.changes]}
 

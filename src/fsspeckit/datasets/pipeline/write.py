@@ -214,7 +214,7 @@ class _Write:
             strategy=self._options.name,
             counts={"inserted": rows, **self._options.extra_counts},
             source_rows=rows,
-            schema=recorded_schema(self._evolution),
+            schema=None if self._evolution is None else recorded_schema(self._evolution),
         )
 
     def _prepare(self, snapshot: Snapshot) -> FileChanges:
