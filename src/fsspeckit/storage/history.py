@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
-from fsspeckit.errors import CorruptRecordError
-from fsspeckit.storage.commit.log import Completion, numbers, read_completion, read_record
+from fsspeckit.storage.commit.log import Completion, list_records, read_records
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from fsspeckit.errors import CorruptRecordError
     from fsspeckit.storage.commit.log import CommitRecord, Transaction
     from fsspeckit.storage.storage import Storage
 
@@ -164,6 +164,7 @@ def history(
     storage_options: Mapping[str, Any] | None = None,
     *,
     control_dir: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
 ) -> History:
     """List the commits of a dataset, the oldest first; changes nothing.
 
@@ -172,6 +173,7 @@ def history(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
+        limit: Only the last commits, so many of them.
 
     Returns:
         A list that shows itself as a table on a terminal and in a notebook.
@@ -182,27 +184,21 @@ def history(
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()
-    return history_of(storage)
+    return history_of(storage, limit)
 
 
-def history_of(storage: Storage) -> History:
-    """List the commits of an open storage."""
-    recorded, done = numbers(storage)
-    entries = History()
+def history_of(storage: Storage, limit: int | None = None) -> History:
+    """List the commits of an open storage, or the last ones of them."""
     damaged: list[CorruptRecordError] = []
-    for number in recorded:
-        try:
-            completion = read_completion(storage, number) if number in done else None
-            entries.append(_entry(read_record(storage, number), completion))
-        except CorruptRecordError as error:
-            damaged.append(error)
+    after = 0 if limit is None else max(0, list_records(storage).last - limit)
+    found = read_records(storage, after, damaged)
     if damaged:
         # A list with gaps would look like the whole history.
         first, *others = damaged
         for other in others:
             first.add_note(str(other))
         raise first
-    return entries
+    return History(_entry(record, completion) for record, completion in found)
 
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:

@@ -24,6 +24,7 @@ from fsspeckit.errors import (
     LockTimeoutError,
     mark_committed,
 )
+from fsspeckit.storage.commit.folding import fold_after_commit
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     CommitFacts,
@@ -32,8 +33,10 @@ from fsspeckit.storage.commit.log import (
     RecordedState,
     Remove,
     find_skipped,
+    list_records,
     pending_numbers,
     read_completion,
+    read_folded,
     read_record,
     seconds_since,
     timestamp,
@@ -260,7 +263,18 @@ class _CommitAttempt:
                 ),
                 tombstones=tombstones,
             )
-            return self._commit(record, lock)
+            outcome = self._commit(record, lock)
+            if isinstance(outcome, CommitOutcome):
+                self._fold(current, number)
+            return outcome
+
+    def _fold(self, current: Snapshot, number: int) -> None:
+        """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
+        try:
+            fold_after_commit(self._storage, number, is_due=current.can_fold)
+        except BaseException as interrupt:
+            mark_committed(interrupt, number)
+            raise
 
     def _commit(
         self, record: CommitRecord, lock: WriterLock
@@ -320,6 +334,9 @@ class _CommitAttempt:
         try:
             lock.check()
             write_record(self._storage, record)
+            if not lock.exclusive and self._was_late(record):
+                self._stage.owned_by_commit = False
+                return False
         except BaseException as error:
             number_is_taken = isinstance(error, FileExistsError)
             if self._was_recorded(record, error):
@@ -334,10 +351,22 @@ class _CommitAttempt:
             raise
         return True
 
+    def _was_late(self, record: CommitRecord) -> bool:
+        """Whether a record of this number was folded already, so that its name was free again.
+
+        Others look at segments first, so the file that was written now counts for nobody.
+        """
+        if list_records(self._storage).segment_of(record.number) is None:
+            return False
+        self._storage.backend.discard(self._storage.control.record(record.number))
+        return True
+
     def _was_recorded(self, record: CommitRecord, error: BaseException) -> bool:
         """Whether a record exists although writing it failed. Unknown is an outcome too."""
         try:
-            return read_record(self._storage, record.number).identifier == record.identifier
+            folded = read_folded(self._storage, record.number)
+            written = folded[0] if folded else read_record(self._storage, record.number)
+            return written.identifier == record.identifier
         except FileNotFoundError:
             return False
         except (OSError, CorruptRecordError) as unanswered:

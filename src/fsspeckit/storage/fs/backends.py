@@ -22,7 +22,7 @@ from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fsspec import AbstractFileSystem
 
@@ -53,6 +53,9 @@ class Backend(Protocol):
 
     def read(self, path: str) -> bytes:
         """Return all bytes of a file."""
+
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Return all bytes of several files, by path."""
 
     def names(self, directory: str) -> list[str]:
         """List the entries of a directory, sorted; none if it does not exist."""
@@ -93,6 +96,9 @@ class Backend(Protocol):
     def discard(self, path: str) -> bool:
         """Remove a file; False if it did not exist."""
 
+    def discard_all(self, paths: Sequence[str]) -> None:
+        """Remove several files; some may be gone already."""
+
     def discard_directory(self, path: str) -> bool:
         """Remove a directory if it is empty; False if it still exists afterwards."""
 
@@ -125,6 +131,9 @@ class _LocalBackend:
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        return {path: self.read(path) for path in paths}
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -230,6 +239,10 @@ class _LocalBackend:
             raise
         return True
 
+    def discard_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.discard(path)
+
     def discard_directory(self, path: str) -> bool:
         try:
             syscalls.remove_directory(path)
@@ -333,6 +346,9 @@ class _RemoteBackend:
     def read(self, path: str) -> bytes:
         return bytes(self._filesystem.cat_file(path))
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        return {path: self.read(path) for path in paths}
+
     def names(self, directory: str) -> list[str]:
         return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in self._ls(directory))
 
@@ -412,6 +428,10 @@ class _RemoteBackend:
             return False
         return True
 
+    def discard_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.discard(path)
+
     def discard_directory(self, path: str) -> bool:
         if self._ls(path):
             return False
@@ -474,6 +494,10 @@ class _ObjectStoreBackend(_RemoteBackend):
                     raise
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        with naming_failure(self._root, paths[0], "reading"):
+            return self._filesystem.cat(list(paths)) if len(paths) > 1 else super().read_all(paths)
+
     def names(self, directory: str) -> list[str]:
         """What follows a prefix in the keys that begin with it, up to the next slash, sorted."""
         skip = len(directory) + 1
@@ -533,6 +557,11 @@ class _ObjectStoreBackend(_RemoteBackend):
 
     def make_directories(self, path: str) -> None:
         """Nothing to do: a prefix exists when an object is below it."""
+
+    def discard_all(self, paths: Sequence[str]) -> None:
+        """Remove objects, many with one request."""
+        with naming_failure(self._root, paths[0], "removing", "delete"):
+            syscalls.remote(self._filesystem, "rm", list(paths))
 
     def discard_directory(self, path: str) -> bool:
         """Nothing to do: a prefix goes with its last object."""
