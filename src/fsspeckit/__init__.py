@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         plan_merge,
         read_dataset,
         recover,
+        restore,
+        undo,
         write_dataset,
     )
     from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink
@@ -37,6 +39,8 @@ __all__ = [
     "plan_merge",
     "read_dataset",
     "recover",
+    "restore",
+    "undo",
     "write_dataset",
 ]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import Transaction, history, recover
+from fsspeckit.storage import Transaction, history, recover, restore, undo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,8 @@ __all__ = [
     "plan_merge",
     "read_dataset",
     "recover",
+    "restore",
+    "undo",
     "write_dataset",
 ]
 
@@ -379,6 +381,7 @@ def read_dataset(
     *,
     columns: str | Sequence[str] | None = None,
     filters: Any = None,
+    commit: int | None = None,
     engine: str = "spark",
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -398,4 +401,4 @@ def read_dataset(
         [{'v': 'b'}, {'v': 'c'}]
     """
     with open_engine(engine, filesystem, storage_options) as opened:
-        return opened.read_dataset(path, columns=columns, filters=filters)
+        return opened.read_dataset(path, columns=columns, filters=filters, commit=commit)

@@ -24,7 +24,7 @@ from fsspeckit.datasets.pipeline import (
     run_write,
 )
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import open_storage
+from fsspeckit.storage import open_storage, restore_storage, undo_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import PublishMode, Storage, Transaction
+    from fsspeckit.storage import PublishMode, RestoreResult, Storage, Transaction
 
 __all__ = ["DatasetIO"]
 
@@ -675,7 +675,12 @@ class DatasetIO:
         return run_merge(self._engine, storage, data, options)
 
     def read_dataset(
-        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+        self,
+        path: str,
+        *,
+        columns: str | Sequence[str] | None = None,
+        filters: Any = None,
+        commit: int | None = None,
     ) -> pa.Table:
         """Read a consistent state of a dataset, also while others write or after a crash.
 
@@ -683,6 +688,8 @@ class DatasetIO:
             path: The dataset's directory, path or URL.
             columns: The columns to read, or one of them as a string; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
+            commit: The number of a commit: read the state after it, as long as its files are in
+                the dataset or in the trash. 0 is the state before the first one.
 
         Returns:
             The rows. A partition column that no file stores is an int64, a date, a bool or a
@@ -690,9 +697,53 @@ class DatasetIO:
 
         Raises:
             FileNotFoundError: If there is no such dataset.
+            NotRestorableError: If files of the state after ``commit`` are gone; it names them.
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
-        return read_table(self._storage(path, None), columns, filters)
+        return read_table(self._storage(path, None), columns, filters, commit)
+
+    def undo(self, path: str, *, filesystem: Any = None, dry_run: bool = False) -> RestoreResult:
+        """Take back the last commit that changed files, by a new commit.
+
+        A second undo takes back the first. The files come out of the trash, under new names; what
+        other programs have added stays. A batch of a transaction that is undone counts as not
+        committed, and deleted keys that its feed remembers are forgotten again.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be done.
+
+        Returns:
+            The files that came back, and those that went.
+
+        Raises:
+            NotRestorableError: If a file is not in the trash any more, or other programs have
+                changed files of that commit since; it names them, and nothing was changed.
+            ConcurrentModificationError: If others commit meanwhile; nothing was changed.
+        """
+        return undo_storage(self._storage(path, filesystem), dry_run=dry_run)
+
+    def restore(
+        self, path: str, commit: int, *, filesystem: Any = None, dry_run: bool = False
+    ) -> RestoreResult:
+        """Bring back the state after a commit, by a new commit; see :meth:`undo`.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            commit: The number of the commit; 0 for the state before the first one.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be done.
+
+        Returns:
+            The files that came back, and those that went.
+
+        Raises:
+            NotRestorableError: If files are gone or changed; nothing was changed.
+            ValueError: If there is no such commit.
+            ConcurrentModificationError: If others commit meanwhile; nothing was changed.
+        """
+        return restore_storage(self._storage(path, filesystem), commit, dry_run=dry_run)
 
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions

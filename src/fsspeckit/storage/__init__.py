@@ -30,6 +30,7 @@ from fsspeckit.storage.commit.transaction import (
     commit,
     find_transaction,
 )
+from fsspeckit.storage.earlier import earlier_files
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.reads import (
@@ -50,7 +51,16 @@ from fsspeckit.storage.listing import (
     check_readable,
     is_hidden,
     list_files,
+    plain_basename,
     unique_basename,
+)
+from fsspeckit.storage.restore import (
+    RestoredFile,
+    RestoreResult,
+    restore,
+    restore_storage,
+    undo,
+    undo_storage,
 )
 from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
 from fsspeckit.storage.snapshot import (
@@ -90,6 +100,8 @@ __all__ = [
     "RecoveredCommit",
     "RecoveryReport",
     "Replan",
+    "RestoreResult",
+    "RestoredFile",
     "Retention",
     "Root",
     "Skipped",
@@ -112,6 +124,7 @@ __all__ = [
     "check_readable",
     "commit",
     "create_stage",
+    "earlier_files",
     "find_transaction",
     "history",
     "history_of",
@@ -125,14 +138,19 @@ __all__ = [
     "open_storage",
     "passwords_of",
     "pending_numbers",
+    "plain_basename",
     "read_range",
     "read_tail",
     "read_tombstones",
     "recover",
     "recover_storage",
+    "restore",
+    "restore_storage",
     "stable_files",
     "staging",
     "take_snapshot",
+    "undo",
+    "undo_storage",
     "unique_basename",
     "without_credentials",
 ]

@@ -77,6 +77,9 @@ class HistoryEntry(Displayed):
     tombstone_seconds: float | None = None
     """How long they are kept; None if it did not change them."""
 
+    restores: int | None = None
+    """The commit whose state it has brought back, if that is what it has done."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -91,6 +94,8 @@ class HistoryEntry(Displayed):
 
     def _what(self) -> str:
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
+        if self.restores is not None:
+            keys = f" to commit {self.restores}"
         batch = f", transaction {self.transaction}" if self.transaction else ""
         batch += ", purged" if self.purged else ""
         if self.tombstones is not None and self.tombstone_seconds is not None:
@@ -107,8 +112,9 @@ class HistoryEntry(Displayed):
 
     def __str__(self) -> str:
         rows = self.row_changes
+        engine = f" with {self.engine}" if self.engine else ""
         return (
-            f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
+            f"commit {self.number} at {self._when()}: {self._what()}{engine}"
             f"{': ' if rows else ''}{rows}; {counted(len(self.added), 'file')} added, "
             f"{len(self.removed)} removed ({self.state}, {self.seconds:.1f} s)"
         )
@@ -225,4 +231,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         purged=record.facts.purge,
         tombstones=None if left is None else left.rows,
         tombstone_seconds=None if left is None else left.seconds,
+        restores=record.facts.restores,
     )

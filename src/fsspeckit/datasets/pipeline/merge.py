@@ -38,7 +38,6 @@ from fsspeckit.datasets.pipeline.target_checks import (
     check_fits,
     check_rules,
     new_files,
-    plain_basename,
     read_checked_target,
 )
 from fsspeckit.display import report_nothing, show_progress
@@ -58,6 +57,7 @@ from fsspeckit.storage import (
     commit,
     find_transaction,
     list_snapshot,
+    plain_basename,
     staging,
     take_snapshot,
 )

@@ -27,7 +27,7 @@ from fsspeckit.errors import (
     SchemaMismatchError,
     UnreadableFileError,
 )
-from fsspeckit.storage import arrow_filesystem, check_readable, stable_files
+from fsspeckit.storage import arrow_filesystem, check_readable, earlier_files, stable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,9 +47,15 @@ _SHAPES = (
 
 
 def read_table(
-    storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+    storage: Storage,
+    columns: str | Sequence[str] | None = None,
+    filters: Any = None,
+    commit: int | None = None,
 ) -> pa.Table:
-    """Read a dataset, or some columns and rows of it; filters are as pyarrow takes them."""
+    """Read a dataset, or some columns and rows of it; filters are as pyarrow takes them.
+
+    ``commit`` is the number of the commit after which it had the state to read.
+    """
     wanted = None if columns is None else as_names(columns)
     if wanted is not None:
         check_names("columns", wanted)
@@ -60,7 +66,7 @@ def read_table(
         opened.check_columns(wanted or ())
         return _read_as_fits(opened, None if wanted is None else list(wanted), expression)
 
-    return with_dataset(storage, read)
+    return with_dataset(storage, read, commit)
 
 
 def _read_as_fits(
@@ -191,17 +197,22 @@ def plain_table(
     return (table if expression is None else table.filter(expression)).select(list(columns))
 
 
-def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
+def with_dataset(
+    storage: Storage, read: Callable[[OpenedDataset], T], commit: int | None = None
+) -> T:
     """Read a consistent state; another one if a file is replaced meanwhile.
+
+    With ``commit`` it is the state after that commit, whose files may be in the trash.
 
     Raises:
         FileNotFoundError: If there is no such dataset.
+        NotRestorableError: If files of the state after that commit are gone.
         UnsupportedLayoutError: If the directory is more than a directory of Parquet files.
         SchemaMismatchError: If files contradict each other or their paths.
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
     for attempt in range(_MAX_ATTEMPTS):
-        state = stable_files(storage)
+        state = _list_state(storage, commit)
         check_readable(state.obstacles, storage.root)
         if not state.files:
             raise FileNotFoundError(
@@ -213,13 +224,17 @@ def with_dataset(storage: Storage, read: Callable[[OpenedDataset], T]) -> T:
             # A commit has replaced a file since it was listed.
             if attempt < _MAX_ATTEMPTS - 1:
                 continue
-            if stable_files(storage).files == state.files:
+            if _list_state(storage, commit).files == state.files:
                 raise  # nobody did: a file is listed that cannot be opened
             raise ConcurrentModificationError(
                 f"{storage.root.display_path!r} is changed by others faster than it can be read.\n"
                 "Hint: read it again when there are fewer writers."
             ) from error
     raise AssertionError("unreachable")
+
+
+def _list_state(storage: Storage, commit: int | None) -> StableFiles:
+    return stable_files(storage) if commit is None else earlier_files(storage, commit)
 
 
 def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:

@@ -73,7 +73,12 @@ class SparkDatasetIO(DatasetIO):
         super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
 
     def read_dataset(
-        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+        self,
+        path: str,
+        *,
+        columns: str | Sequence[str] | None = None,
+        filters: Any = None,
+        commit: int | None = None,
     ) -> DataFrame:
         """Read a consistent state of a dataset as a data frame.
 
@@ -84,11 +89,14 @@ class SparkDatasetIO(DatasetIO):
             path: The dataset's directory, path or URL.
             columns: The columns to read, or one of them as a string; None for all.
             filters: As pyarrow takes them: an expression, or lists of tuples.
+            commit: The number of a commit: read the state after it, as long as its files are in
+                the dataset or in the trash. 0 is the state before the first one.
 
         Raises:
             FileNotFoundError: If there is no such dataset.
+            NotRestorableError: If files of the state after ``commit`` are gone.
         """
-        return read_frame(self.jobs, self._storage(path, None), columns, filters)
+        return read_frame(self.jobs, self._storage(path, None), columns, filters, commit)
 
     def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
         """Take a ``Column`` as a condition, which Spark evaluates."""

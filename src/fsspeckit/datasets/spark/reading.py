@@ -26,7 +26,11 @@ __all__ = ["known_to_spark", "read_frame"]
 
 
 def read_frame(
-    jobs: Jobs, storage: Storage, columns: str | Sequence[str] | None = None, filters: Any = None
+    jobs: Jobs,
+    storage: Storage,
+    columns: str | Sequence[str] | None = None,
+    filters: Any = None,
+    commit: int | None = None,
 ) -> DataFrame:
     """Return a data frame of a dataset, or of some columns and rows of it.
 
@@ -51,7 +55,7 @@ def read_frame(
         task = _ReadFiles(opened, tuple(wanted.names), expression, arrow_schema(frame))
         return jobs.map_items_to_rows(task, list(range(len(opened.dataset.files))), frame)
 
-    return with_dataset(storage, read)
+    return with_dataset(storage, read, commit)
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,9 @@ class CommitFacts:
     purge: bool = False
     """Whether the commit empties the trash: older versions of files have rows that must go."""
 
+    restores: int | None = None
+    """The commit whose state it brings back; None for every other commit."""
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -355,6 +358,7 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "removes": [asdict(remove) for remove in record.removes],
         "source_rows": record.facts.source_rows,
         "purge": record.facts.purge,
+        "restores": record.facts.restores,
     }
     if record.transactions is not None:
         known = record.transactions.items()
@@ -685,6 +689,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         content["started"],
         content.get("source_rows"),
         bool(content.get("purge", False)),
+        content.get("restores"),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")

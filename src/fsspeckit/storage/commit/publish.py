@@ -124,6 +124,22 @@ def _keeps_trash(storage: Storage) -> bool:
     return storage.capabilities.trash and storage.retention.commits >= 1
 
 
+def trashed_control_file(storage: Storage, number: int, directory: str, name: str) -> str:
+    """Return where a file of the control directory goes that a commit has made useless.
+
+    Nothing below a hidden directory is data, so no data file can have that name.
+    """
+    return storage.control.trashed(number, f".{directory}/{name}")
+
+
+def trash_control_file(storage: Storage, number: int, directory: str, name: str) -> None:
+    """Move a file of the control directory to the trash, where there is one."""
+    path = storage.control.at(directory, name)
+    target = trashed_control_file(storage, number, directory, name)
+    if not _keeps_trash(storage) or not _move_to_trash(storage, path, target):
+        storage.backend.discard(path)
+
+
 def drop_checksum(storage: Storage, path: str) -> None:
     """Remove the side file in which Hadoop keeps the checksum of a local file."""
     if storage.root.is_local:

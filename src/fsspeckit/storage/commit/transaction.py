@@ -32,6 +32,7 @@ from fsspeckit.storage.commit.log import (
     Completion,
     RecordedState,
     Remove,
+    Tombstones,
     find_skipped,
     list_records,
     pending_numbers,
@@ -52,7 +53,7 @@ from fsspeckit.storage.commit.recovery import (
     try_build_swap,
     wait_for_completion,
 )
-from fsspeckit.storage.commit.tombstones import write_tombstones
+from fsspeckit.storage.commit.tombstones import restore_tombstones, write_tombstones
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
@@ -80,11 +81,16 @@ class FileChanges:
     tombstones: TombstoneChange | None = None
     """What becomes of tombstones; None if the changes do not depend on them."""
 
+    restores: int | None = None
+    """The commit whose transactions and tombstones come back; then nobody else may have committed
+    anything since the snapshot."""
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         has_tombstones = self.tombstones is not None and not self.tombstones.is_none
-        return not self.adds and not self.removes and not has_tombstones
+        is_restore = self.restores is not None
+        return not (self.adds or self.removes or has_tombstones or is_restore)
 
 
 Replan = Callable[[Snapshot, Difference], FileChanges]
@@ -240,6 +246,9 @@ class _CommitAttempt:
                 commit = skipped.recorded.commit
                 return CommitOutcome(commit, None, retries=self._attempt, skipped=skipped)
             difference = self._snapshot.compare(current)
+            restores = self._changes.restores
+            if restores is not None and current.number != self._snapshot.number:
+                return current, difference
             self._phase("lock")
             change = self._changes.tombstones
             tombstones = state.tombstones(None if change is None else change.seconds)
@@ -248,6 +257,15 @@ class _CommitAttempt:
             number, now = current.number + 1, timestamp()
             if change is not None:
                 tombstones = write_tombstones(self._storage, change, number)
+            if restores is not None:
+                earlier = RecordedState(self._storage, restores)
+                known = earlier.transactions(ask=True)
+                tombstones = restore_tombstones(
+                    self._storage,
+                    earlier.tombstones(float("inf")) or Tombstones(),
+                    state.tombstones(float("inf")) or Tombstones(),
+                    number,
+                )
             record = CommitRecord(
                 number=number,
                 identifier=uuid.uuid4().hex,
