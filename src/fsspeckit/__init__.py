@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        Retention,
         Transaction,
         apply_changes,
+        clean,
         delete,
         execute,
         history,
@@ -28,8 +30,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ApplyChangesSink",
     "MergeSink",
+    "Retention",
     "Transaction",
     "apply_changes",
+    "clean",
     "delete",
     "execute",
     "history",

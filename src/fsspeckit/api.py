@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import Transaction, history, recover, restore, undo
+from fsspeckit.storage import Retention, Transaction, clean, history, recover, restore, undo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
 
 __all__ = [
+    "Retention",
     "Transaction",
     "apply_changes",
+    "clean",
     "delete",
     "execute",
     "history",

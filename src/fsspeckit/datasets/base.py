@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsspeckit.core.keys import as_names
@@ -24,7 +25,7 @@ from fsspeckit.datasets.pipeline import (
     run_write,
 )
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import open_storage, restore_storage, undo_storage
+from fsspeckit.storage import clean_storage, open_storage, restore_storage, undo_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,14 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import PublishMode, RestoreResult, Storage, Transaction
+    from fsspeckit.storage import (
+        CleanReport,
+        PublishMode,
+        RestoreResult,
+        Retention,
+        Storage,
+        Transaction,
+    )
 
 __all__ = ["DatasetIO"]
 
@@ -60,6 +68,8 @@ class DatasetIO:
         publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds the
             new files first, then removes the old ones.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default, which is
+            three commits or a day.
     """
 
     def __init__(
@@ -70,6 +80,7 @@ class DatasetIO:
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
     ) -> None:
         options: Any = storage_options
         if options is not None and not isinstance(options, Mapping):
@@ -83,6 +94,7 @@ class DatasetIO:
         self._control_dir = control_dir
         self._publish: PublishMode = publish
         self._lock_timeout = lock_timeout
+        self._retention = retention
 
     def __enter__(self) -> Self:
         return self
@@ -745,6 +757,38 @@ class DatasetIO:
         """
         return restore_storage(self._storage(path, filesystem), commit, dry_run=dry_run)
 
+    def clean(
+        self,
+        path: str,
+        *,
+        filesystem: Any = None,
+        dry_run: bool = True,
+        retention: Retention | None = None,
+    ) -> CleanReport:
+        """Remove what nobody needs from the control directory of a dataset; no data file.
+
+        That is what the trash keeps no longer, and what writers have left that are gone. Commits
+        that were interrupted are completed first, and records of old commits are folded into one
+        file. What a running writer owns stays.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be removed: the default.
+            retention: How long replaced files are kept; None for that of this object.
+
+        Returns:
+            What is removed, or would be, with its bytes.
+
+        Raises:
+            FileNotFoundError: If there is neither a dataset nor a control directory.
+            LockTimeoutError: If another writer is at work.
+        """
+        storage = self._storage(path, filesystem)
+        storage = replace(storage, retention=retention or storage.retention)
+        storage.check_exists()
+        return clean_storage(storage, dry_run=dry_run)
+
     def _run(
         self, data: Any, path: str, options: MergeOptions | WriteOptions
     ) -> MergeResult | WriteDatasetResult:
@@ -783,4 +827,5 @@ class DatasetIO:
             control_dir=self._control_dir,
             publish=self._publish,
             lock_timeout=self._lock_timeout,
+            retention=self._retention,
         )

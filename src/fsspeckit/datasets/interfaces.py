@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
-    from fsspeckit.storage import RestoreResult, Transaction
+    from fsspeckit.storage import CleanReport, RestoreResult, Retention, Transaction
 
 __all__ = ["DatasetHandler"]
 
@@ -262,6 +262,17 @@ class DatasetHandler(Protocol):
 
         Refused, with nothing changed, if its files are gone or others have changed them since.
         """
+        ...
+
+    def clean(
+        self,
+        path: str,
+        *,
+        filesystem: Any = None,
+        dry_run: bool = True,
+        retention: Retention | None = None,
+    ) -> CleanReport:
+        """Remove what nobody needs from the control directory, and nothing that a writer owns."""
         ...
 
     @overload

@@ -6,6 +6,7 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
+from fsspeckit.storage.clean import CleanedItem, CleanReport, clean, clean_storage
 from fsspeckit.storage.commit.log import (
     CommitFacts,
     Skipped,
@@ -87,6 +88,8 @@ __all__ = [
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
+    "CleanReport",
+    "CleanedItem",
     "CommitFacts",
     "CommitOutcome",
     "DataFile",
@@ -122,6 +125,8 @@ __all__ = [
     "check_lock_timeout",
     "check_mergeable",
     "check_readable",
+    "clean",
+    "clean_storage",
     "commit",
     "create_stage",
     "earlier_files",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fsspeckit.datasets.pipeline import MergeOptions
-    from fsspeckit.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Retention, Storage
 
 __all__ = ["ApplyChangesSink", "MergeSink", "SparkDatasetIO", "SparkLimits"]
 
@@ -43,6 +43,7 @@ class SparkDatasetIO(DatasetIO):
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default.
         limits: How large the work of the driver and of each task may be; with it tiers are chosen.
 
     Raises:
@@ -59,6 +60,7 @@ class SparkDatasetIO(DatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
         limits: SparkLimits = DEFAULT_LIMITS,
     ) -> None:
         if not isinstance(limits, SparkLimits):
@@ -70,7 +72,9 @@ class SparkDatasetIO(DatasetIO):
         self.jobs = Jobs(open_session(spark))
         """The session, and the jobs that run on it."""
         engine = SparkEngine(self.jobs, filesystem, limits)
-        super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
+        super().__init__(
+            engine, filesystem, storage_options, control_dir, publish, lock_timeout, retention
+        )
 
     def read_dataset(
         self,

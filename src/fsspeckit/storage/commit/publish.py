@@ -171,10 +171,26 @@ def empty_trash(storage: Storage) -> None:
 
 def purge_trash(storage: Storage, number: int) -> None:
     """Delete what the retention no longer keeps after the commit of this number."""
-    for name in storage.backend.names(storage.control.trash):
+    for name in expired_trash(storage, number):
+        storage.backend.discard_tree(storage.control.at("trash", name))
+
+
+def expired_trash(storage: Storage, number: int) -> list[str]:
+    """Return what the retention no longer keeps, by name in the trash, the newest first.
+
+    ``number`` is that of the last commit.
+    """
+    max_bytes = storage.retention.max_bytes
+    expired, total = [], 0
+    found = (name for name in storage.backend.names(storage.control.trash) if name.isdigit())
+    for name in sorted(found, reverse=True):
         path = storage.control.at("trash", name)
-        if name.isdigit() and not _is_kept(storage, number, int(name), path):
-            storage.backend.discard_tree(path)
+        if max_bytes is not None:
+            total += sum(storage.backend.sizes_below(path).values())
+        is_too_much = max_bytes is not None and total > max_bytes and int(name) != number
+        if is_too_much or not _is_kept(storage, number, int(name), path):
+            expired.append(name)
+    return expired
 
 
 def _is_kept(storage: Storage, number: int, trashed: int, path: str) -> bool:

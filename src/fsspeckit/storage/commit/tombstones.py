@@ -123,16 +123,25 @@ def write_tombstones(storage: Storage, change: TombstoneChange, number: int) -> 
 
 def sweep_tombstones(storage: Storage, record: CommitRecord) -> None:
     """Remove the files that no record needs after a commit that has changed the tombstones."""
-    needed = {file.name for file in record.tombstones.files} if record.tombstones else set()
+    for name in unused_tombstones(storage, record.tombstones, record.number):
+        if name.startswith(TEMPORARY_PREFIX):
+            storage.backend.discard(storage.control.at("tombstones", name))
+        else:
+            trash_control_file(storage, record.number, "tombstones", name)
+
+
+def unused_tombstones(storage: Storage, needed: Tombstones | None, number: int) -> list[str]:
+    """Return the names of files that no record needs after the commit of a number."""
+    names = {file.name for file in needed.files} if needed else set()
+    unused = []
     for name in storage.backend.names(storage.control.tombstones):
         found = _NAME.match(name)
-        is_old = found is not None and int(found[1]) <= record.number and name not in needed
+        is_old = found is not None and int(found[1]) <= number and name not in names
         # Only the holder of the kernel lock writes here, so nobody else's file is half written.
         is_partial = storage.capabilities.kernel_lock and name.startswith(TEMPORARY_PREFIX)
-        if is_partial:
-            storage.backend.discard(storage.control.at("tombstones", name))
-        elif is_old:
-            trash_control_file(storage, record.number, "tombstones", name)
+        if is_old or is_partial:
+            unused.append(name)
+    return unused
 
 
 def find_tombstones(storage: Storage, name: str, commits: Iterable[int]) -> str | None:

@@ -69,6 +69,9 @@ class Backend(Protocol):
         None where the filesystem does not report it. Directories without entries are there, too.
         """
 
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        """Return the bytes of each file below a directory, by its path."""
+
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable or not at all; FileExistsError if it exists."""
 
@@ -159,6 +162,15 @@ class _LocalBackend:
                 with suppress(FileNotFoundError):  # removed just now
                     found[os.path.relpath(path, directory)] = os.lstat(path).st_mtime
         found.pop(".", None)
+        return found
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for parent, _, files in os.walk(directory):
+            for name in files:
+                path = os.path.join(parent, name)
+                with suppress(FileNotFoundError):  # removed just now
+                    found[os.path.relpath(path, directory)] = os.lstat(path).st_size
         return found
 
     def create(self, path: str, data: bytes) -> None:
@@ -378,6 +390,18 @@ class _RemoteBackend:
             found.update({f"{name}/{inner}".rstrip("/"): when for inner, when in below.items()})
         return found
 
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for info in self._ls(directory):
+            path = info["name"].rstrip("/")
+            name = path.rpartition("/")[2]
+            if info.get("type") == "directory":
+                below = self.sizes_below(path)
+                found.update({f"{name}/{inner}": size for inner, size in below.items()})
+            else:
+                found[name] = int(info.get("size") or 0)
+        return found
+
     def _modified(self, path: str, info: dict[str, Any]) -> float | None:
         nanoseconds = remote_file(path, info).mtime_ns
         return None if nanoseconds is None else nanoseconds / 1e9
@@ -514,6 +538,14 @@ class _ObjectStoreBackend(_RemoteBackend):
         except FileNotFoundError:
             return {}
         return {key[skip:]: self._modified(key, info) for key, info in found.items()}
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        skip = len(directory) + 1
+        try:
+            found = list_objects(self._root, directory)
+        except FileNotFoundError:
+            return {}
+        return {key[skip:]: int(info.get("size") or 0) for key, info in found.items()}
 
     def _info(self, path: str) -> dict[str, Any] | None:
         with naming_failure(self._root, path, "reading"):
