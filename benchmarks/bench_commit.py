@@ -12,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
-from fsspeckit.storage import CommitFacts, FileChanges, commit, open_storage, staging, take_snapshot
+from fsspeckit.storage import (
+    CommitFacts,
+    FileChanges,
+    commit,
+    open_storage,
+    pending_numbers,
+    staging,
+    take_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,10 +72,7 @@ class Committing:
 
     def prepare(self) -> None:
         """Take the snapshot that a plan would be made on, if the last one is used up."""
-        if (
-            self._snapshot.number
-            != len(self._storage.backend.names(self._storage.control.commits)) / 2
-        ):
+        if self._snapshot.number != pending_numbers(self._storage)[0]:
             self._snapshot = take_snapshot(self._storage)
 
     def __call__(self) -> None:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        Retention,
         Transaction,
         apply_changes,
+        clean,
         deduplicate,
         delete,
         evolve,
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
         read_dataset,
         recover,
         repartition,
+        restore,
+        undo,
         verify,
         write_dataset,
     )
@@ -32,8 +36,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ApplyChangesSink",
     "MergeSink",
+    "Retention",
     "Transaction",
     "apply_changes",
+    "clean",
     "deduplicate",
     "delete",
     "evolve",
@@ -48,6 +54,8 @@ __all__ = [
     "read_dataset",
     "recover",
     "repartition",
+    "restore",
+    "undo",
     "verify",
     "write_dataset",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, get_planned_merge
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.storage import Transaction, history, recover
+from fsspeckit.storage import Retention, Transaction, clean, history, recover, restore, undo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
 
 __all__ = [
+    "Retention",
     "Transaction",
     "apply_changes",
+    "clean",
     "deduplicate",
     "delete",
     "evolve",
@@ -49,6 +51,8 @@ __all__ = [
     "read_dataset",
     "recover",
     "repartition",
+    "restore",
+    "undo",
     "verify",
     "write_dataset",
 ]
@@ -403,6 +407,7 @@ def read_dataset(
     *,
     columns: str | Sequence[str] | None = None,
     filters: Any = None,
+    commit: int | None = None,
     engine: str = "spark",
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -422,7 +427,7 @@ def read_dataset(
         [{'v': 'b'}, {'v': 'c'}]
     """
     with open_engine(engine, filesystem, storage_options) as opened:
-        return opened.read_dataset(path, columns=columns, filters=filters)
+        return opened.read_dataset(path, columns=columns, filters=filters, commit=commit)
 
 
 def evolve(  # noqa: PLR0913 - one signature for every engine

@@ -433,6 +433,53 @@ class LostFileError(FsspeckitError, RuntimeError):
         )
 
 
+class NotRestorableError(FsspeckitError, RuntimeError):
+    """An earlier state of a dataset cannot be brought back, or read; nothing was changed."""
+
+    _mentions = (Call("history"),)
+
+    missing: tuple[str, ...] = ()
+    """Files of that state that are nowhere, by their path below the dataset."""
+
+    changed: tuple[str, ...] = ()
+    """Files that other programs have changed or deleted since."""
+
+    @classmethod
+    def found(
+        cls,
+        path: str,
+        number: int,
+        missing: Sequence[str],
+        changed: Sequence[str],
+        *,
+        keeps_trash: bool,
+        purged: bool,
+    ) -> NotRestorableError:
+        """Return the error that names the files."""
+        kinds = (
+            ("not there any more", missing),
+            ("changed or deleted by another program since", changed),
+        )
+        files = "; ".join(f"{kind}: {list_names(names)}" for kind, names in kinds if names)
+        hint = (
+            "find out who has changed them; what they hold now would be lost."
+            if not missing
+            else "this filesystem keeps no replaced files; if the bucket keeps versions of "
+            "objects, bring them back from there."
+            if not keeps_trash
+            else "a purge has emptied the trash since, as it should."
+            if purged
+            else "the trash keeps replaced files as long as the writers' retention says; pass "
+            "retention= to keep more next time. history() says which commit removed them."
+        )
+        error = cls(
+            f"the state of {path!r} after commit {number} is not there any more: {files}. Nothing "
+            f"was changed.\nHint: {hint}"
+        )
+        error.missing, error.changed = tuple(missing), tuple(changed)
+        return error
+
+
 class CorruptRecordError(FsspeckitError, RuntimeError):
     """A commit record cannot be understood: damaged, truncated, or from a newer version."""
 

@@ -59,11 +59,11 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def _with_pyarrow(directory: str) -> list[dict[str, Any]]:
+def _with_pyarrow(directory: str) -> Any:
     return pads.dataset(directory).to_table().to_pylist()
 
 
-def _with_duckdb(directory: str) -> list[dict[str, Any]]:
+def _with_duckdb(directory: str) -> Any:
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -72,7 +72,7 @@ def _with_duckdb(directory: str) -> list[dict[str, Any]]:
         return found.to_pylist()
 
 
-def _with_polars(directory: str) -> list[dict[str, Any]]:
+def _with_polars(directory: str) -> Any:
     import polars
 
     return polars.read_parquet(f"{directory}/*.parquet").to_arrow().to_pylist()
@@ -137,7 +137,7 @@ def test_every_reader_finds_every_row_and_column(tmp_path: Path, what: str, writ
 
 
 @pytest.mark.parametrize("what", ["add", "widen"])
-def test_every_reader_finds_what_a_merge_has_added(tmp_path: Path, what: str) -> None:
+def test_every_reader_finds_what_a_merge_has_added(tmp_path: Path, what: Any) -> None:
     rows, path = _dataset(tmp_path / "data", "pyarrow", {}), str(tmp_path / "data")
     new = {**rows[1], "s": "new", "n": 1, "flag": None, "more": {"p": "x", "q": []}}
     schema = pa.schema([*TABLE.schema, *(pa.field(*pair) for pair in ADDED.items())])

@@ -13,6 +13,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from fsspeckit.storage import open_storage, stable_files
+from fsspeckit.storage.commit.segments import RecordNames
 
 if TYPE_CHECKING:
     from tests.storage.scenario import Scenario, State
@@ -86,8 +87,11 @@ def assert_tidy(root: str) -> None:
     found = set(os.listdir(control))
     assert found <= {"commits", "lock", "tombstones", "trash"}, found
     names = set(storage.backend.names(storage.control.commits))
-    records = {name for name in names if not name.endswith(".done.json")}
-    assert names == records | {name.replace(".json", ".done.json") for name in records}
+    listed = RecordNames.of(names)
+    assert not listed.leftovers
+    segments = {segment.name for segment in listed.segments}
+    records = {name for name in names - segments if not name.endswith(".done.json")}
+    assert names - segments == records | {name.replace(".json", ".done.json") for name in records}
     for directory, _, files in os.walk(control):
         assert not [name for name in files if name.endswith((".parquet", ".pq", ".parq"))]
         if directory.startswith(storage.control.trash):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.storage.figures import FIGURES, render, write_page
 
+from fsspeckit.storage.commit import folding, segments
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -69,6 +71,15 @@ def quick_disk() -> Iterator[str]:
     place = tempfile.mkdtemp(dir=memory if usable else None)
     yield os.path.realpath(place)
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fold four records at a time, keep two, and look for records to fold after each commit."""
+    monkeypatch.setattr(segments, "BLOCK", 4)
+    monkeypatch.setattr(segments, "KEPT", 2)
+    monkeypatch.setattr(segments, "_SIZES", (4, 8))
+    monkeypatch.setattr(folding, "_EVERY", 1)
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: Any) -> None:

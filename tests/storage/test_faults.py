@@ -49,7 +49,7 @@ from fsspeckit.storage import (
     take_snapshot,
 )
 from fsspeckit.storage.commit.lock import hold_lock
-from fsspeckit.storage.commit.log import numbers, read_record
+from fsspeckit.storage.commit.log import list_records, read_record
 from fsspeckit.storage.commit.staging import staging_paths
 from fsspeckit.storage.fs import syscalls
 
@@ -260,7 +260,7 @@ def test_death_at_calls_on_a_mount_point(fork_server: ForkServer, mounted: Any) 
         for name, start in FLAT.files.items():
             Path(root, name).write_bytes(parquet_bytes(start, "old"))
         answer = fork_server.run("commit", root, scenario="flat", kill=index)
-        committed = bool(numbers(open_storage(root))[0])
+        committed = bool(list_records(open_storage(root)).recorded)
         recover(root)
         expected = FLAT.new() if committed else FLAT.old()
         assert read_plainly(root) == expected
@@ -570,7 +570,7 @@ def test_an_interrupt_between_the_calls_after_the_record(tmp_path: Path, where: 
     if where == "record":
         assert "commit 1 is committed" in caught.value.__notes__[0]
         assert getattr(caught.value, "committed", None) == 1
-    assert numbers(open_storage(root))[0] == [1]
+    assert list_records(open_storage(root)).recorded == [1]
     recover(root)
     assert read_plainly(root) == FLAT.new()
     assert_tidy(root)
@@ -603,7 +603,7 @@ def test_files_of_a_pending_commit_that_look_different(
     """They are the replaced files all the same: a replacement has another number and time."""
     root = fresh(FLAT, str(tmp_path / "x"))
     fork_server.run("commit", root, scenario="flat", publish="plain", kill=40)
-    assert numbers(open_storage(root))[0] == [1]
+    assert list_records(open_storage(root)).recorded == [1]
     if change == "touched":
         for name in FLAT.replaced:
             if os.path.exists(f"{root}/{name}"):
@@ -639,7 +639,9 @@ def killed_while_publishing(fork_server: ForkServer, base: Path) -> str:
     for kill in range(20, 60):
         root = fresh(FLAT, str(base))
         fork_server.run("commit", root, scenario="flat", publish="plain", kill=kill)
-        if numbers(open_storage(root))[0] and any("part-" in name for name in os.listdir(root)):
+        if list_records(open_storage(root)).recorded and any(
+            "part-" in name for name in os.listdir(root)
+        ):
             return root
     raise AssertionError("no call of a commit comes after the first published file")
 

@@ -22,7 +22,7 @@ from tests.storage.scenario import FLAT, PARTITIONED, SCENARIOS, fresh, run_comm
 
 from fsspeckit.errors import CommitPendingError, FsspeckitError
 from fsspeckit.storage import open_storage, recover_storage
-from fsspeckit.storage.commit.log import numbers
+from fsspeckit.storage.commit.log import list_records
 from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ BOTH = pytest.mark.parametrize("mode", list(MODES))
 def check_crash(scenario: Scenario, root: str, mode: str, seen: Seen, title: str) -> None:
     """What must hold before recovery, after it, and after a second one."""
     storage = open_storage(root, publish="plain" if mode == "plain" else "auto")
-    committed = bool(numbers(storage)[0])
+    committed = bool(list_records(storage).recorded)
     expected = scenario.new() if committed else scenario.old()
     if mode == "exchange":
         assert read_plainly(root) in (scenario.old(), scenario.new())
@@ -185,9 +185,9 @@ def test_error_at_every_call(quick_disk: str, scenario: Scenario, mode: str, for
                 assert read_plainly(root) == scenario.new()
             elif outcome == "unchanged":
                 assert read_plainly(root) == scenario.old()
-                assert not numbers(open_storage(root))[0]
+                assert not list_records(open_storage(root)).recorded
             else:
-                assert numbers(open_storage(root))[0] == [1]
+                assert list_records(open_storage(root)).recorded == [1]
             check_crash(scenario, root, mode, seen, title)
             count(title, **{outcome: 1})
         index += 1

@@ -44,7 +44,7 @@ from fsspeckit.storage import (
 )
 from fsspeckit.storage.commit import lock, recovery
 from fsspeckit.storage.commit.lock import state_of, this_process
-from fsspeckit.storage.commit.log import numbers
+from fsspeckit.storage.commit.log import list_records
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
@@ -189,7 +189,7 @@ def die_everywhere(
             with suppress(Death), syscalls.observed(dying):
                 change_it(scenario, storage)
             finished = dying.count <= index
-            committed = bool(numbers(storage)[0])
+            committed = bool(list_records(storage).recorded)
             expected = scenario.new() if committed else scenario.old()
             assert read_consistently(storage) == expected
             recover_storage(storage)
@@ -215,7 +215,7 @@ def test_death_at_every_call_behind_pyarrow(
         fresh(scenario, f"{quick_disk}/x")
         answer = fork_server.run("commit", root, scenario=scenario.name, generic=True, kill=index)
         storage = open_storage(root, filesystem)
-        committed = bool(numbers(storage)[0])
+        committed = bool(list_records(storage).recorded)
         recover_storage(storage)
         assert read_plainly(root) == (scenario.new() if committed else scenario.old())
         assert_no_leftovers(storage)
@@ -311,7 +311,7 @@ def test_a_commit_that_others_completed_is_not_abandoned(
     build_remote(FLAT, storage)
     with pytest.raises(Death), syscalls.observed(DyingAtTheMark()):
         change_it(FLAT, storage)
-    assert numbers(storage)[0] == [1]
+    assert list_records(storage).recorded == [1]
     monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
 
     def complete_and_go_on() -> None:

@@ -59,13 +59,13 @@ class Dying:
 
     def __init__(self, at: int, action: Callable[[], None] | None = None) -> None:
         self._at = at
-        self._count = 0
+        self.calls = 0
         self._action = action
 
     @contextmanager
     def __call__(self, call: Call) -> Iterator[None]:
-        index = self._count
-        self._count += 1
+        index = self.calls
+        self.calls += 1
         if index == self._at and self._action is not None:
             self._action()
         elif index >= self._at and self._action is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from fsspeckit.core.keys import as_names
@@ -31,7 +32,7 @@ from fsspeckit.datasets.pipeline import (
 )
 from fsspeckit.datasets.verification import run_verify
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import open_storage
+from fsspeckit.storage import clean_storage, open_storage, restore_storage, undo_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,15 @@ if TYPE_CHECKING:
         WriteMode,
     )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
-    from fsspeckit.storage import FileSelection, PublishMode, Storage, Transaction
+    from fsspeckit.storage import (
+        CleanReport,
+        FileSelection,
+        PublishMode,
+        RestoreResult,
+        Retention,
+        Storage,
+        Transaction,
+    )
 
 __all__ = ["DatasetIO"]
 
@@ -77,6 +86,8 @@ class DatasetIO:
         publish: ``"auto"`` exchanges directories at once where the disk can; ``"plain"`` adds the
             new files first, then removes the old ones.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default, which is
+            three commits or a day.
     """
 
     def __init__(
@@ -87,6 +98,7 @@ class DatasetIO:
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
     ) -> None:
         options: Any = storage_options
         if options is not None and not isinstance(options, Mapping):
@@ -100,6 +112,7 @@ class DatasetIO:
         self._control_dir = control_dir
         self._publish: PublishMode = publish
         self._lock_timeout = lock_timeout
+        self._retention = retention
 
     def __enter__(self) -> Self:
         return self
@@ -808,7 +821,12 @@ class DatasetIO:
         return run_merge(self._engine, storage, data, options)
 
     def read_dataset(
-        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+        self,
+        path: str,
+        *,
+        columns: str | Sequence[str] | None = None,
+        filters: Any = None,
+        commit: int | None = None,
     ) -> pa.Table:
         """Read a consistent state of a dataset, also while others write or after a crash.
 
@@ -820,6 +838,8 @@ class DatasetIO:
             columns: The columns to read, or one of them as a string; None for all.
             filters: SQL text as ``where`` of :meth:`delete`, or what pyarrow takes: an expression,
                 or lists of tuples. The same rows are read on every engine.
+            commit: The number of a commit: read the state after it, as long as its files are in
+                the dataset or in the trash. 0 is the state before the first one.
 
         Returns:
             The rows. A partition column that no file stores is an int64, a date, a bool or a
@@ -827,10 +847,86 @@ class DatasetIO:
 
         Raises:
             FileNotFoundError: If there is no such dataset.
+            NotRestorableError: If files of the state after ``commit`` are gone; it names them.
             ValueError: If an argument is wrong, or the files contradict each other or their paths.
         """
         storage, selection = self._open_files(path)
-        return read_table(storage, columns, filters, selection)
+        return read_table(storage, columns, filters, selection, commit)
+
+    def undo(self, path: str, *, filesystem: Any = None, dry_run: bool = False) -> RestoreResult:
+        """Take back the last commit that changed files, by a new commit.
+
+        A second undo takes back the first. The files come out of the trash, under new names; what
+        other programs have added stays. A batch of a transaction that is undone counts as not
+        committed, and deleted keys that its feed remembers are forgotten again.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be done.
+
+        Returns:
+            The files that came back, and those that went.
+
+        Raises:
+            NotRestorableError: If a file is not in the trash any more, or other programs have
+                changed files of that commit since; it names them, and nothing was changed.
+            ConcurrentModificationError: If others commit meanwhile; nothing was changed.
+        """
+        return undo_storage(self._storage(path, filesystem), dry_run=dry_run)
+
+    def restore(
+        self, path: str, commit: int, *, filesystem: Any = None, dry_run: bool = False
+    ) -> RestoreResult:
+        """Bring back the state after a commit, by a new commit; see :meth:`undo`.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            commit: The number of the commit; 0 for the state before the first one.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be done.
+
+        Returns:
+            The files that came back, and those that went.
+
+        Raises:
+            NotRestorableError: If files are gone or changed; nothing was changed.
+            ValueError: If there is no such commit.
+            ConcurrentModificationError: If others commit meanwhile; nothing was changed.
+        """
+        return restore_storage(self._storage(path, filesystem), commit, dry_run=dry_run)
+
+    def clean(
+        self,
+        path: str,
+        *,
+        filesystem: Any = None,
+        dry_run: bool = True,
+        retention: Retention | None = None,
+    ) -> CleanReport:
+        """Remove what nobody needs from the control directory of a dataset; no data file.
+
+        That is what the trash keeps no longer, and what writers have left that are gone. Commits
+        that were interrupted are completed first, and records of old commits are folded into one
+        file. What a running writer owns stays.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            filesystem: An fsspec or pyarrow filesystem for this call.
+            dry_run: Whether to change nothing, and only say what would be removed: the default.
+            retention: How long replaced files are kept; None for that of this object.
+
+        Returns:
+            What is removed, or would be, with its bytes.
+
+        Raises:
+            FileNotFoundError: If there is neither a dataset nor a control directory.
+            LockTimeoutError: If another writer is at work.
+        """
+        storage = self._storage(path, filesystem)
+        storage = replace(storage, retention=retention or storage.retention)
+        storage.check_exists()
+        return clean_storage(storage, dry_run=dry_run)
 
     def evolve(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -1056,4 +1152,5 @@ class DatasetIO:
             publish=self._publish,
             lock_timeout=self._lock_timeout,
             only_reads=only_reads,
+            retention=self._retention,
         )

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         WriteMode,
     )
     from fsspeckit.datasets.verification import VerifyNulls, VerifyReport
-    from fsspeckit.storage import Transaction
+    from fsspeckit.storage import CleanReport, RestoreResult, Retention, Transaction
 
 __all__ = ["DatasetHandler"]
 
@@ -297,12 +297,42 @@ class DatasetHandler(Protocol):
         ...
 
     def read_dataset(
-        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+        self,
+        path: str,
+        *,
+        columns: str | Sequence[str] | None = None,
+        filters: Any = None,
+        commit: int | None = None,
     ) -> Any:
         """Read one state of a dataset: never half a commit, also after a crash.
 
-        Returns a ``pa.Table``, or the engine's own frame where that is larger than memory.
+        Returns a ``pa.Table``, or the engine's own frame where that is larger than memory. With
+        ``commit`` it is the state after that commit, as long as its files are there.
         """
+        ...
+
+    def undo(self, path: str, *, filesystem: Any = None, dry_run: bool = False) -> RestoreResult:
+        """Take back the last commit that changed files, by a new commit."""
+        ...
+
+    def restore(
+        self, path: str, commit: int, *, filesystem: Any = None, dry_run: bool = False
+    ) -> RestoreResult:
+        """Bring back the state after a commit, by a new commit.
+
+        Refused, with nothing changed, if its files are gone or others have changed them since.
+        """
+        ...
+
+    def clean(
+        self,
+        path: str,
+        *,
+        filesystem: Any = None,
+        dry_run: bool = True,
+        retention: Retention | None = None,
+    ) -> CleanReport:
+        """Remove what nobody needs from the control directory, and nothing that a writer owns."""
         ...
 
     def verify(

@@ -6,6 +6,7 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
+from fsspeckit.storage.clean import CleanedItem, CleanReport, clean, clean_storage
 from fsspeckit.storage.commit.log import (
     CommitFacts,
     Skipped,
@@ -30,6 +31,7 @@ from fsspeckit.storage.commit.transaction import (
     commit,
     find_transaction,
 )
+from fsspeckit.storage.earlier import earlier_files
 from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
@@ -53,7 +55,16 @@ from fsspeckit.storage.listing import (
     has_magic,
     is_hidden,
     list_files,
+    plain_basename,
     unique_basename,
+)
+from fsspeckit.storage.restore import (
+    RestoredFile,
+    RestoreResult,
+    restore,
+    restore_storage,
+    undo,
+    undo_storage,
 )
 from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
 from fsspeckit.storage.snapshot import (
@@ -81,6 +92,8 @@ __all__ = [
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
+    "CleanReport",
+    "CleanedItem",
     "CommitFacts",
     "CommitOutcome",
     "DataFile",
@@ -96,6 +109,8 @@ __all__ = [
     "RecoveredCommit",
     "RecoveryReport",
     "Replan",
+    "RestoreResult",
+    "RestoredFile",
     "Retention",
     "Root",
     "Severity",
@@ -118,8 +133,11 @@ __all__ = [
     "check_lock_timeout",
     "check_mergeable",
     "check_readable",
+    "clean",
+    "clean_storage",
     "commit",
     "create_stage",
+    "earlier_files",
     "files_to_verify",
     "find_transaction",
     "has_magic",
@@ -135,15 +153,20 @@ __all__ = [
     "open_storage",
     "passwords_of",
     "pending_numbers",
+    "plain_basename",
     "read_range",
     "read_tail",
     "read_tombstones",
     "recover",
     "recover_storage",
     "removed_since",
+    "restore",
+    "restore_storage",
     "stable_files",
     "staging",
     "take_snapshot",
+    "undo",
+    "undo_storage",
     "unique_basename",
     "verify_control",
     "without_credentials",

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
-from fsspeckit.errors import CorruptRecordError
-from fsspeckit.storage.commit.log import Completion, numbers, read_completion, read_record
+from fsspeckit.storage.commit.log import Completion, list_records, read_records
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from fsspeckit.errors import CorruptRecordError
     from fsspeckit.storage.commit.log import CommitRecord, Transaction
     from fsspeckit.storage.storage import Storage
 
@@ -80,6 +80,9 @@ class HistoryEntry(Displayed):
     schema_changes: tuple[str, ...] = ()
     """What it changed about the columns of the dataset, in words."""
 
+    restores: int | None = None
+    """The commit whose state it has brought back, if that is what it has done."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -94,6 +97,8 @@ class HistoryEntry(Displayed):
 
     def _what(self) -> str:
         keys = f" by {', '.join(self.key_columns)}" if self.key_columns else ""
+        if self.restores is not None:
+            keys = f" to commit {self.restores}"
         batch = f", transaction {self.transaction}" if self.transaction else ""
         batch += ", purged" if self.purged else ""
         if self.tombstones is not None and self.tombstone_seconds is not None:
@@ -111,8 +116,9 @@ class HistoryEntry(Displayed):
 
     def __str__(self) -> str:
         rows = self.row_changes
+        engine = f" with {self.engine}" if self.engine else ""
         return (
-            f"commit {self.number} at {self._when()}: {self._what()} with {self.engine}"
+            f"commit {self.number} at {self._when()}: {self._what()}{engine}"
             f"{': ' if rows else ''}{rows}; {counted(len(self.added), 'file')} added, "
             f"{len(self.removed)} removed ({self.state}, {self.seconds:.1f} s)"
         )
@@ -168,6 +174,7 @@ def history(
     storage_options: Mapping[str, Any] | None = None,
     *,
     control_dir: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
 ) -> History:
     """List the commits of a dataset, the oldest first; changes nothing.
 
@@ -176,6 +183,7 @@ def history(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
+        limit: Only the last commits, so many of them.
 
     Returns:
         A list that shows itself as a table on a terminal and in a notebook.
@@ -186,27 +194,21 @@ def history(
     """
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()
-    return history_of(storage)
+    return history_of(storage, limit)
 
 
-def history_of(storage: Storage) -> History:
-    """List the commits of an open storage."""
-    recorded, done = numbers(storage)
-    entries = History()
+def history_of(storage: Storage, limit: int | None = None) -> History:
+    """List the commits of an open storage, or the last ones of them."""
     damaged: list[CorruptRecordError] = []
-    for number in recorded:
-        try:
-            completion = read_completion(storage, number) if number in done else None
-            entries.append(_entry(read_record(storage, number), completion))
-        except CorruptRecordError as error:
-            damaged.append(error)
+    after = 0 if limit is None else max(0, list_records(storage).last - limit)
+    found = read_records(storage, after, damaged)
     if damaged:
         # A list with gaps would look like the whole history.
         first, *others = damaged
         for other in others:
             first.add_note(str(other))
         raise first
-    return entries
+    return History(_entry(record, completion) for record, completion in found)
 
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
@@ -234,4 +236,5 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         tombstones=None if left is None else left.rows,
         tombstone_seconds=None if left is None else left.seconds,
         schema_changes=tuple((record.facts.schema or {}).get("changes", ())),
+        restores=record.facts.restores,
     )

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 DATA_SUFFIXES = (".parquet", ".pq", ".parq")
 _TABLE_FORMATS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _HIDDEN = (".", "_")
+_MAX_NAME_BYTES = 180
+_UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
 class DataFile(NamedTuple):
@@ -480,6 +482,17 @@ def check_data_name(path: str) -> str:
             "data file", path, f"it must end in {' or '.join(DATA_SUFFIXES)}, no part hidden"
         )
     return path
+
+
+def plain_basename(basename: str) -> str:
+    """Return what the name of a new version of a file is made of, whoever named the old one.
+
+    The part that made the old name unique is gone, characters that are a separator elsewhere are
+    replaced, and there is room to make the new name unique.
+    """
+    stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
+    room = _MAX_NAME_BYTES - len(os.fsencode(suffix))
+    return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
 
 
 def unique_basename(basename: str = "part.parquet") -> str:

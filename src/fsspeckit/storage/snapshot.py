@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, LostFileError, list_names
-from fsspeckit.storage.commit.log import pending_numbers, read_record
+from fsspeckit.storage.commit.log import list_records, pending_numbers, read_record
 from fsspeckit.storage.commit.staging import find_staged, staging_paths
 from fsspeckit.storage.listing import Listing, list_files, list_selected
 
@@ -61,6 +61,9 @@ class Snapshot:
     notes: tuple[str, ...] = ()
     """What a person should know about commits that were completed before it was taken."""
 
+    can_fold: bool = False
+    """Whether so many records were listed that some may be folded."""
+
     @cached_property
     def by_path(self) -> dict[str, DataFile]:
         """The data files by their path below the root."""
@@ -91,8 +94,10 @@ def list_snapshot(
     for _ in range(_MAX_LISTINGS):
         before = pending_numbers(storage)
         listing = list_files(root) if selection is None else list_selected(root, selection)
-        if pending_numbers(storage) == before:
-            return Snapshot(before[0], listing, storage.root.path), before[1]
+        names = list_records(storage)
+        if (names.last, names.pending) == before:
+            can_fold = names.can_be_folded
+            return Snapshot(before[0], listing, storage.root.path, can_fold=can_fold), before[1]
     raise _changes_too_fast(storage)
 
 

@@ -277,13 +277,36 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long replaced files stay in the trash: until the first of both limits."""
+    """How long replaced files stay in the trash: until the first of all limits.
+
+    What the last commit replaced stays whatever its age and size, unless ``commits`` is 0. Each
+    writer applies its own retention, so all writers of a dataset should have the same.
+
+    Examples:
+        >>> Retention(commits=30, seconds=7 * 86400, max_bytes=50_000_000_000).commits
+        30
+    """
 
     commits: int = 3
-    """How many of the last commits keep what they replaced."""
+    """How many of the last commits keep what they replaced; 0 to keep nothing."""
 
     seconds: float = 24 * 3600.0
     """How long they keep it at most."""
+
+    max_bytes: int | None = None
+    """How many bytes the trash may have; None for no limit."""
+
+    def __post_init__(self) -> None:
+        for name in ("commits", "seconds", "max_bytes"):
+            value: Any = getattr(self, name)
+            kinds = (int, float) if name == "seconds" else int
+            is_number = isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
+            if not is_number and not (name == "max_bytes" and value is None):
+                raise InvalidArgumentError(
+                    f"{name} of a retention must be a {'' if name == 'seconds' else 'whole '}"
+                    f"number, 0 or more, got {value!r}.",
+                    argument="retention",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +439,7 @@ def open_storage(
     publish: PublishMode = "auto",
     lock_timeout: float = 30.0,
     only_reads: bool = False,
+    retention: Retention | None = None,
 ) -> Storage:
     """Open the storage of a dataset; changes nothing.
 
@@ -429,10 +453,17 @@ def open_storage(
         lock_timeout: How many seconds to wait for another writer.
         only_reads: Whether nothing will be written: then the top of a filesystem, which has no
             place for a control directory, is a dataset like any other.
+        retention: How long replaced files are kept in the trash; None for the default.
 
     Raises:
         InvalidArgumentError: If an argument is wrong.
     """
+    if not isinstance(retention, Retention | None):
+        raise InvalidArgumentError(
+            f"retention must be a Retention, got {retention!r}.\n"
+            "Hint: pass Retention(commits=30), for example.",
+            argument="retention",
+        )
     if publish not in _MODES:
         raise InvalidArgumentError.choice("publish", publish, _MODES)
     check_lock_timeout(lock_timeout)
@@ -444,5 +475,12 @@ def open_storage(
         capabilities = replace(capabilities, exchange=False)
     default_control = None if default is None else default.path
     return Storage(
-        root, control, backend, capabilities, publish, lock_timeout, default_control=default_control
+        root,
+        control,
+        backend,
+        capabilities,
+        publish,
+        lock_timeout,
+        retention or Retention(),
+        default_control=default_control,
     )

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
-from fsspeckit.storage.commit.log import numbers, read_completion, read_record
+from fsspeckit.storage.commit.log import (
+    list_records,
+    read_completion,
+    read_record,
+    read_records,
+    read_segment,
+)
 from fsspeckit.storage.commit.staging import (
     current_names,
     find_staged,
@@ -20,9 +27,10 @@ from fsspeckit.storage.snapshot import PinnedFile, StableFiles, list_snapshot, s
 from fsspeckit.storage.storage import staging_names, tree_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from fsspeckit.storage.commit.log import Add, CommitRecord, Completion
+    from fsspeckit.storage.commit.segments import RecordNames
     from fsspeckit.storage.findings import VerifyFinding
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
@@ -48,14 +56,9 @@ def files_to_verify(storage: Storage) -> StableFiles:
 
 def removed_since(storage: Storage, number: int) -> set[str]:
     """Return the files, below the root, that commits after this one remove."""
-    found: set[str] = set()
-    for later in numbers(storage)[0]:
-        if later > number:
-            try:
-                found.update(read_record(storage, later).removed)
-            except (FileNotFoundError, CorruptRecordError):
-                continue
-    return found
+    damaged: list[CorruptRecordError] = []  # which `verify_control` reports
+    later = read_records(storage, number, damaged)
+    return {path for record, _ in later for path in record.removed}
 
 
 def verify_control(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFinding]:
@@ -79,9 +82,9 @@ def verify_control(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFind
 def _verify_state(storage: Storage, rows: Mapping[str, int]) -> list[VerifyFinding]:
     for _ in range(_MAX_ATTEMPTS):
         snapshot, _ = list_snapshot(storage)
-        state = numbers(storage)
+        state = list_records(storage)
         found = _ControlCheck(storage, snapshot, rows).run()
-        if numbers(storage) == state:
+        if list_records(storage) == state:
             return found
     raise ConcurrentModificationError(
         f"{storage.root.display_path!r} changes faster than it can be verified."
@@ -101,19 +104,21 @@ class _ControlCheck:
         """Whether every record is there: else it is not known what should be there."""
 
     def run(self) -> list[VerifyFinding]:
-        recorded, done = numbers(self._storage)
-        self._check_numbers(recorded, done)
-        self._check_files(self._read_records(recorded, done))
-        self._check_tombstones(recorded)
+        names = list_records(self._storage)
+        self._check_numbers(names)
+        self._check_files([*self._read_segments(names), *self._read_records(names)])
+        if names.last:
+            self._check_tombstones()
         self._check_leftovers()
         return self._findings.found
 
-    def _check_numbers(self, recorded: list[int], done: set[int]) -> None:
-        known = set(recorded)
+    def _check_numbers(self, records: RecordNames) -> None:
+        folded = (range(one.first, one.last + 1) for one in records.segments)
+        known = {*records.recorded, *chain.from_iterable(folded)}
         names = self._storage.backend.names(self._storage.control.commits)
         set_aside = {name for name in names if name.endswith(_SET_ASIDE)}
         aside = {int(name.partition(".")[0]) for name in set_aside if name[:10].isdigit()}
-        every = range(1, max(known | done, default=0) + 1)
+        every = range(1, max(known | records.done, default=0) + 1)
         self._is_known = known.issuperset(every)
         missing = [number for number in every if number not in known | aside]
         if missing:
@@ -130,23 +135,38 @@ class _ControlCheck:
                 "check that the rows of that commit are there.",
             )
 
-    def _read_records(
-        self, recorded: list[int], done: set[int]
-    ) -> list[tuple[CommitRecord, Completion | None]]:
-        """Read all records and marks, and report those that are damaged or not complete."""
+    def _read_segments(
+        self, names: RecordNames
+    ) -> Iterator[tuple[CommitRecord, Completion | None]]:
+        """Read the records that are folded, and report segments that are damaged."""
+        for segment in names.segments:
+            try:
+                yield from read_segment(self._storage, segment)
+            except FileNotFoundError:
+                continue  # joined with others since it was listed: listed again
+            except CorruptRecordError as error:
+                self._findings.file = f"commits/{segment.name}"
+                self._report_damaged(error)
+
+    def _report_damaged(self, error: CorruptRecordError) -> None:
+        what = str(error).partition("\n")[0]
+        self._findings.error(what, "restore it from a copy of the control directory.")
+        self._is_known = False
+
+    def _read_records(self, names: RecordNames) -> list[tuple[CommitRecord, Completion | None]]:
+        """Read other records and marks, and report those that are damaged or not complete."""
         found = []
-        for number in recorded:
+        for number in names.recorded:
             self._findings.file = f"commits/{number:010}.json"
             try:
                 record = read_record(self._storage, number)
                 self._findings.file = f"commits/{number:010}.done.json"
-                completion = read_completion(self._storage, number) if number in done else None
+                is_marked = number in names.done
+                completion = read_completion(self._storage, number) if is_marked else None
             except FileNotFoundError:
                 continue  # removed since it was listed: listed again
             except CorruptRecordError as error:
-                what = str(error).partition("\n")[0]
-                self._findings.error(what, "restore it from a copy of the control directory.")
-                self._is_known = False
+                self._report_damaged(error)
                 continue
             if completion is None:
                 self._check_pending(record)
@@ -227,9 +247,7 @@ class _ControlCheck:
                 "restore it from a copy, or merge its rows again.",
             )
 
-    def _check_tombstones(self, recorded: list[int]) -> None:
-        if not recorded:
-            return
+    def _check_tombstones(self) -> None:
         self._findings.file = "tombstones"
         try:
             # However old they are: a file that is needed must be there.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from fsspeckit.storage import PublishMode
+    from fsspeckit.storage import PublishMode, Retention
 
 __all__ = ["DuckDBDatasetIO", "DuckDBParquetHandler"]
 
@@ -50,6 +50,7 @@ class DuckDBDatasetIO(DatasetIO):
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default.
 
     Examples:
         A connection of the caller's, with its limits:
@@ -74,10 +75,11 @@ class DuckDBDatasetIO(DatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
     ) -> None:
         self._duckdb = DuckDBEngine(connection, filesystem)
         super().__init__(
-            self._duckdb, filesystem, storage_options, control_dir, publish, lock_timeout
+            self._duckdb, filesystem, storage_options, control_dir, publish, lock_timeout, retention
         )
 
     def close(self) -> None:
@@ -112,6 +114,7 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(
             filesystem=filesystem,
@@ -119,6 +122,7 @@ class DuckDBParquetHandler(DuckDBDatasetIO):
             control_dir=control_dir,
             publish=publish,
             lock_timeout=lock_timeout,
+            retention=retention,
         )
 
     def _generate_unique_filename(self, basename_template: str | None = None, i: int = 0) -> str:

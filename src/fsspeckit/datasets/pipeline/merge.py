@@ -41,7 +41,6 @@ from fsspeckit.datasets.pipeline.target_checks import (
     check_rules,
     evolved_target,
     new_files,
-    plain_basename,
     plan_schema_changes,
     read_checked_target,
 )
@@ -62,6 +61,7 @@ from fsspeckit.storage import (
     commit,
     find_transaction,
     list_snapshot,
+    plain_basename,
     staging,
     take_snapshot,
 )

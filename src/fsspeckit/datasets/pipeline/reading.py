@@ -17,13 +17,10 @@ from fsspeckit.core.conditions import Condition
 from fsspeckit.core.keys import as_names, check_names, key_column
 from fsspeckit.core.planning import (
     check_partition_value,
-    check_utf8_paths,
-    detect_partition_columns,
     parse_hive_partition_path,
     parse_partition_values,
     partition_values,
     prune_by_condition,
-    read_footers,
 )
 from fsspeckit.core.schema_conform import unify_types
 from fsspeckit.core.threads import ThreadPool
@@ -31,13 +28,13 @@ from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     SchemaMismatchError,
-    UnreadableFileError,
 )
 from fsspeckit.storage import (
     DATA_SUFFIXES,
     FileSelection,
     arrow_filesystem,
     check_readable,
+    earlier_files,
     has_magic,
     open_root,
     stable_files,
@@ -66,10 +63,12 @@ def read_table(
     columns: str | Sequence[str] | None = None,
     filters: Any = None,
     selection: FileSelection | None = None,
+    commit: int | None = None,
 ) -> pa.Table:
     """Read a dataset, or some files, columns and rows of it.
 
-    Filters are SQL text, or what pyarrow takes.
+    Filters are SQL text, or what pyarrow takes. ``commit`` is the number of the commit after which
+    it had the state to read.
     """
     wanted = None if columns is None else as_names(columns)
     if wanted is not None:
@@ -81,7 +80,7 @@ def read_table(
         opened.check_columns(wanted or ())
         return _read_as_fits(opened, None if wanted is None else list(wanted), found)
 
-    return with_dataset(storage, read, selection)
+    return with_dataset(storage, read, selection, commit)
 
 
 def _read_as_fits(
@@ -320,18 +319,24 @@ def plain_table(
 
 
 def with_dataset(
-    storage: Storage, read: Callable[[OpenedDataset], T], selection: FileSelection | None = None
+    storage: Storage,
+    read: Callable[[OpenedDataset], T],
+    selection: FileSelection | None = None,
+    commit: int | None = None,
 ) -> T:
     """Read a consistent state, or some files of it; another one if a file is replaced meanwhile.
 
+    With ``commit`` it is the state after that commit, whose files may be in the trash.
+
     Raises:
         FileNotFoundError: If there is no such dataset.
+        NotRestorableError: If files of the state after that commit are gone.
         UnsupportedLayoutError: If the directory is more than a directory of Parquet files.
         SchemaMismatchError: If files contradict each other or their paths.
         ConcurrentModificationError: If files are replaced again and again meanwhile.
     """
     for attempt in range(_MAX_ATTEMPTS):
-        state = stable_files(storage, selection)
+        state = _list_state(storage, selection, commit)
         check_readable(state.obstacles, storage.root)
         if not state.files:
             what = "" if selection is None else f" that {selection.pattern!r} names"
@@ -344,13 +349,27 @@ def with_dataset(
             # A commit has replaced a file since it was listed.
             if attempt < _MAX_ATTEMPTS - 1:
                 continue
-            if stable_files(storage, selection).files == state.files:
+            if _list_state(storage, selection, commit).files == state.files:
                 raise  # nobody did: a file is listed that cannot be opened
             raise ConcurrentModificationError(
                 f"{storage.root.display_path!r} is changed by others faster than it can be read.\n"
                 "Hint: read it again when there are fewer writers."
             ) from error
     raise AssertionError("unreachable")
+
+
+def _list_state(
+    storage: Storage, selection: FileSelection | None, commit: int | None
+) -> StableFiles:
+    if commit is None:
+        return stable_files(storage, selection)
+    if selection is not None:
+        raise InvalidArgumentError(
+            f"commit={commit!r} is a state of a whole dataset, and the path names some of its "
+            "files.\nHint: pass the directory of the dataset, and choose rows with filters=.",
+            argument="commit",
+        )
+    return earlier_files(storage, commit)
 
 
 def _opened(storage: Storage, state: StableFiles) -> OpenedDataset:

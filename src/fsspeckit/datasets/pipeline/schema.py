@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.rewrite import evolve_file
-from fsspeckit.datasets.pipeline.target_checks import plain_basename
-from fsspeckit.storage import WorkerStage, open_backend
+from fsspeckit.storage import WorkerStage, open_backend, plain_basename
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -49,8 +47,6 @@ _MAX_WAIT_SECONDS = 10.0
 storage is not shorter."""
 
 _POLL_SECONDS = 0.25
-_MAX_NAME_BYTES = 180
-_UNIQUE_PART = re.compile(r"-[0-9a-f]{32}(?=\.[^.]*$)")
 
 
 def read_checked_target(
@@ -251,17 +247,6 @@ def stored_columns(
         path: tuple(name for name in source_names if name in names or name not in parts)
         for path, names in stored.items()
     }
-
-
-def plain_basename(basename: str) -> str:
-    """Return what the name of a new version of a file is made of, whoever named the old one.
-
-    The part that made the old name unique is gone, characters that are a separator elsewhere are
-    replaced, and there is room to make the new name unique.
-    """
-    stem, suffix = os.path.splitext(_UNIQUE_PART.sub("", basename).replace("\\", "_"))
-    room = _MAX_NAME_BYTES - len(os.fsencode(suffix))
-    return os.fsencode(stem)[:room].decode(errors="ignore") + suffix
 
 
 def new_files(

@@ -21,7 +21,7 @@ from fsspeckit.datasets.pyarrow.engine import ArrowEngine as ArrowEngine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fsspeckit.storage import PublishMode
+    from fsspeckit.storage import PublishMode, Retention
 
 __all__ = ["PyarrowDatasetIO"]
 
@@ -35,6 +35,7 @@ class PyarrowDatasetIO(DatasetIO):
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default.
     """
 
     def __init__(
@@ -45,7 +46,14 @@ class PyarrowDatasetIO(DatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(
-            ArrowEngine(filesystem), filesystem, storage_options, control_dir, publish, lock_timeout
+            ArrowEngine(filesystem),
+            filesystem,
+            storage_options,
+            control_dir,
+            publish,
+            lock_timeout,
+            retention,
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fsspeckit.datasets.pipeline import MergeOptions
-    from fsspeckit.storage import PublishMode, Storage
+    from fsspeckit.storage import PublishMode, Retention, Storage
 
 __all__ = ["ApplyChangesSink", "MergeSink", "SparkDatasetIO", "SparkLimits"]
 
@@ -43,6 +43,7 @@ class SparkDatasetIO(DatasetIO):
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
+        retention: How long replaced files are kept in the trash; None for the default.
         limits: How large the work of the driver and of each task may be; with it tiers are chosen.
 
     Raises:
@@ -59,6 +60,7 @@ class SparkDatasetIO(DatasetIO):
         control_dir: str | None = None,
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
+        retention: Retention | None = None,
         limits: SparkLimits = DEFAULT_LIMITS,
     ) -> None:
         if not isinstance(limits, SparkLimits):
@@ -70,10 +72,17 @@ class SparkDatasetIO(DatasetIO):
         self.jobs = Jobs(open_session(spark))
         """The session, and the jobs that run on it."""
         engine = SparkEngine(self.jobs, filesystem, limits)
-        super().__init__(engine, filesystem, storage_options, control_dir, publish, lock_timeout)
+        super().__init__(
+            engine, filesystem, storage_options, control_dir, publish, lock_timeout, retention
+        )
 
     def read_dataset(
-        self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None
+        self,
+        path: str,
+        *,
+        columns: str | Sequence[str] | None = None,
+        filters: Any = None,
+        commit: int | None = None,
     ) -> DataFrame:
         """Read a consistent state of a dataset as a data frame.
 
@@ -84,12 +93,15 @@ class SparkDatasetIO(DatasetIO):
             path: The dataset's directory, path or URL; or one file of it, or a glob.
             columns: The columns to read, or one of them as a string; None for all.
             filters: SQL text, or what pyarrow takes: an expression, or lists of tuples.
+            commit: The number of a commit: read the state after it, as long as its files are in
+                the dataset or in the trash. 0 is the state before the first one.
 
         Raises:
             FileNotFoundError: If there is no such dataset.
+            NotRestorableError: If files of the state after ``commit`` are gone.
         """
         storage, selection = self._open_files(path)
-        return read_frame(self.jobs, storage, columns, filters, selection)
+        return read_frame(self.jobs, storage, columns, filters, selection, commit)
 
     def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
         """Take a ``Column`` as a condition, which Spark evaluates."""

@@ -31,6 +31,7 @@ def read_frame(
     columns: str | Sequence[str] | None = None,
     filters: Any = None,
     selection: FileSelection | None = None,
+    commit: int | None = None,
 ) -> DataFrame:
     """Return a data frame of a dataset, or of some files, columns and rows of it.
 
@@ -58,7 +59,7 @@ def read_frame(
         task = _ReadFiles(pinned, tuple(wanted.names), rows, arrow_schema(frame))
         return jobs.map_items_to_rows(task, work, frame)
 
-    return with_dataset(storage, read, selection)
+    return with_dataset(storage, read, selection, commit)
 
 
 @dataclass(frozen=True)

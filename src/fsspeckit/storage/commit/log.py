@@ -10,9 +10,6 @@ transaction is committed; records that do not say it are looked past.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import time
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -20,19 +17,27 @@ from functools import cache, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.errors import CorruptRecordError, InvalidArgumentError, TransactionResetError
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    CorruptRecordError,
+    InvalidArgumentError,
+    TransactionResetError,
+)
+from fsspeckit.storage.commit.documents import decode_document, encode_document
+from fsspeckit.storage.commit.segments import RecordNames, read_lines
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from fsspeckit.storage.commit.segments import Segment
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
 FORMAT, DONE_FORMAT = "fsspeckit-commit", "fsspeckit-commit-done"
-VERSION = 1
-_RECORD = re.compile(r"^(\d{10})\.json$")
-_DONE = re.compile(r"^(\d{10})\.done\.json$")
+_MAX_LISTINGS = 20
+"""How often records are listed again that others fold meanwhile."""
+
 Published = Literal["exchange", "plain"]
 """How a commit is published: by swapping directories (``exchange``), or file by file."""
 
@@ -175,6 +180,9 @@ class CommitFacts:
     schema: Mapping[str, Any] | None = None
     """The ``columns`` and the ``changes`` of the schema, where the commit changes it."""
 
+    restores: int | None = None
+    """The commit whose state it brings back; None for every other commit."""
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -307,6 +315,8 @@ class Completion:
     recovered: bool = False
     abandoned: bool = False
     notes: tuple[str, ...] = ()
+    time: str = ""
+    """When it was marked complete; empty until then."""
 
 
 def timestamp() -> str:
@@ -314,17 +324,23 @@ def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def numbers(storage: Storage) -> tuple[list[int], set[int]]:
-    """Return the numbers of all commits, ascending, and of those marked complete."""
-    names = storage.backend.names(storage.control.commits)
-    recorded = [int(found[1]) for name in names if (found := _RECORD.match(name))]
-    return sorted(recorded), {int(found[1]) for name in names if (found := _DONE.match(name))}
+def list_records(storage: Storage) -> RecordNames:
+    """List the records of all commits, by name."""
+    names = RecordNames.of(storage.backend.names(storage.control.commits))
+    # A listing takes its time. Files of a record that is folded meanwhile go one after the other,
+    # its mark last: so a record without a mark is pending only if it is still there.
+    gone = {
+        number
+        for number in names.pending
+        if number != names.last and storage.backend.stat(storage.control.record(number)) is None
+    }
+    return names.without(gone) if gone else names
 
 
 def pending_numbers(storage: Storage) -> tuple[int, list[int]]:
     """Return the number of the last commit, 0 if there is none, and those not complete."""
-    recorded, done = numbers(storage)
-    return max(recorded, default=0), [number for number in recorded if number not in done]
+    names = list_records(storage)
+    return names.last, names.pending
 
 
 def write_record(storage: Storage, record: CommitRecord) -> None:
@@ -345,6 +361,7 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "removes": [asdict(remove) for remove in record.removes],
         "source_rows": record.facts.source_rows,
         "purge": record.facts.purge,
+        "restores": record.facts.restores,
     }
     if record.facts.schema is not None:
         content["schema"] = dict(record.facts.schema)
@@ -359,19 +376,29 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
 def read_record(storage: Storage, number: int) -> CommitRecord:
     """Read a commit record; CorruptRecordError if it is damaged or from a newer version."""
     path = storage.control.record(number)
-    content = decode_document(path, storage.backend.read(path), FORMAT)
+    try:
+        data = storage.backend.read(path)
+    except FileNotFoundError:
+        folded = read_folded(storage, number)
+        if folded is None:
+            raise
+        return folded[0]
+    return _record_of(path, decode_document(path, data, FORMAT), number)
+
+
+def _record_of(path: str, content: dict[str, Any], number: int | None = None) -> CommitRecord:
     try:
         record = _parse_record(content)
     except (KeyError, TypeError, ValueError) as error:  # also of a name that is not allowed
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
-    if record.number != number:
+    if number is not None and record.number != number:
         raise CorruptRecordError.damaged(path, f"it is the record of commit {record.number}")
     return record
 
 
 def mark_complete(storage: Storage, number: int, completion: Completion) -> bool:
     """Mark a commit complete; False if another writer has already done so."""
-    data = encode_document(DONE_FORMAT, {"time": timestamp(), **asdict(completion)})
+    data = encode_document(DONE_FORMAT, {**asdict(completion), "time": timestamp()})
     path = storage.control.done(number)
     if storage.capabilities.kernel_lock:
         storage.backend.overwrite(path, data)
@@ -389,8 +416,12 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
     try:
         data = storage.backend.read(path)
     except FileNotFoundError:
-        return None
-    content = decode_document(path, data, DONE_FORMAT)
+        folded = read_folded(storage, number)
+        return None if folded is None else folded[1]
+    return _completion_of(path, decode_document(path, data, DONE_FORMAT))
+
+
+def _completion_of(path: str, content: dict[str, Any]) -> Completion:
     try:
         return Completion(
             content["published"],
@@ -398,9 +429,91 @@ def read_completion(storage: Storage, number: int) -> Completion | None:
             bool(content["recovered"]),
             bool(content["abandoned"]),
             tuple(content["notes"]),
+            str(content["time"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def read_folded(storage: Storage, number: int) -> tuple[CommitRecord, Completion] | None:
+    """Read the record of a commit from the segment that holds it; None if none does."""
+    for _ in range(_MAX_LISTINGS):
+        segment = list_records(storage).segment_of(number)
+        if segment is None:
+            return None
+        try:
+            found = read_segment(storage, segment)
+        except FileNotFoundError:  # joined with others meanwhile
+            continue
+        return next((pair for pair in found if pair[0].number == number), None)
+    raise _folded_too_fast(storage)
+
+
+def read_segment(storage: Storage, segment: Segment) -> list[tuple[CommitRecord, Completion]]:
+    """Read the records that a segment holds, the oldest first."""
+    path = storage.control.at("commits", segment.name)
+    lines = read_lines(path, storage.backend.read(path), FORMAT, DONE_FORMAT)
+    numbers = range(segment.first, segment.last + 1)
+    try:
+        return [
+            (_record_of(path, record, number), _completion_of(path, done))
+            for number, (record, done) in zip(numbers, lines, strict=True)
+        ]
+    except ValueError as error:
+        raise CorruptRecordError.damaged(path, f"it has not {len(numbers)} records") from error
+
+
+def read_records(
+    storage: Storage, after: int = 0, damaged: list[CorruptRecordError] | None = None
+) -> list[tuple[CommitRecord, Completion | None]]:
+    """Read all records after a number, the oldest first, each with its mark if it is complete.
+
+    ``damaged`` gets an error for each record that cannot be understood; without it, the first one
+    is raised.
+    """
+    for _ in range(_MAX_LISTINGS):
+        names = list_records(storage)
+        if damaged is not None:
+            damaged.clear()
+        try:
+            found = list(_read_listed(storage, names, after, damaged))
+        except FileNotFoundError:  # folded meanwhile
+            if list_records(storage) == names:
+                raise
+            continue
+        if not names.has_gap_after(after) or names == list_records(storage):
+            return found
+    raise _folded_too_fast(storage)
+
+
+def _read_listed(
+    storage: Storage, names: RecordNames, after: int, damaged: list[CorruptRecordError] | None
+) -> Iterator[tuple[CommitRecord, Completion | None]]:
+    for segment in names.segments:
+        try:
+            found = read_segment(storage, segment) if segment.last > after else []
+        except CorruptRecordError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+            continue
+        yield from (pair for pair in found if pair[0].number > after)
+    for number in names.recorded:
+        if number > after:
+            try:
+                completion = read_completion(storage, number) if number in names.done else None
+                yield read_record(storage, number), completion
+            except CorruptRecordError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+
+
+def _folded_too_fast(storage: Storage) -> ConcurrentModificationError:
+    return ConcurrentModificationError(
+        f"records of {storage.root.display_path!r} are folded by others faster than they can be "
+        "read.\nHint: repeat the call."
+    )
 
 
 def seconds_since(started: float | None) -> float:
@@ -499,15 +612,27 @@ class RecordedState:
                 return None  # whoever asks reports it
         # What older records say would be dropped anyway.
         oldest = time.time() - seconds
-        for number in reversed(numbers(self._storage)[0]):
-            if number > self._number:
+        for record in self._newest_first():
+            if record.number > self._number:
                 continue
-            record = self._read(number)
             if says(record):
                 return record
             if _seconds_of(record.time) < oldest:
                 break
         return None
+
+    def _newest_first(self) -> Iterator[CommitRecord]:
+        names = list_records(self._storage)
+        for number in reversed(names.recorded):
+            if number <= self._number:
+                yield self._read(number)
+        for segment in reversed(names.segments):
+            try:
+                found = read_segment(self._storage, segment)
+            except FileNotFoundError:  # joined with others meanwhile
+                pairs = read_records(self._storage, segment.first - 1)
+                found = [(record, done) for record, done in pairs if done is not None]
+            yield from (record for record, _ in reversed(found) if segment.covers(record.number))
 
     def _is_void(self, record: CommitRecord) -> bool:
         """Whether a record has a transaction or tombstones of its own, but was abandoned."""
@@ -570,6 +695,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         content.get("source_rows"),
         bool(content.get("purge", False)),
         _parse_schema(content.get("schema")),
+        content.get("restores"),
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")
@@ -625,33 +751,9 @@ def _parse_tombstones(content: Any) -> Tombstones | None:
 
 def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that this version knows: a later one may have added others."""
-    return {field.name: content[field.name] for field in fields(kind) if field.name in content}
+    return {name: content[name] for name in _field_names(kind) if name in content}
 
 
-def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
-    """Encode a versioned JSON document with a checksum over its content."""
-    document = {"format": kind, "version": VERSION, **content}
-    document["checksum"] = _checksum(document)
-    return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
-
-
-def decode_document(path: str, data: bytes, kind: str) -> dict[str, Any]:
-    """Decode such a document; CorruptRecordError if it is damaged or from a newer version."""
-    try:
-        document: Any = json.loads(data)
-    except ValueError as error:  # also bytes that are not text
-        raise CorruptRecordError.damaged(path, f"it is not JSON ({error})") from error
-    if not isinstance(document, dict) or document.get("format") != kind:
-        raise CorruptRecordError.damaged(path, f"it is not a {kind} document")
-    version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise CorruptRecordError.newer(path, version, VERSION)
-    expected = document.pop("checksum", None)
-    if version != VERSION or expected != _checksum(document):
-        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
-    return document
-
-
-def _checksum(document: dict[str, Any]) -> str:
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

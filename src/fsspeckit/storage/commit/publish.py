@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
-from fsspeckit.storage.commit.log import decode_document, encode_document
+from fsspeckit.storage.commit.documents import decode_document, encode_document
 from fsspeckit.storage.commit.staging import find_staged
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import (
@@ -124,6 +124,22 @@ def _keeps_trash(storage: Storage) -> bool:
     return storage.capabilities.trash and storage.retention.commits >= 1
 
 
+def trashed_control_file(storage: Storage, number: int, directory: str, name: str) -> str:
+    """Return where a file of the control directory goes that a commit has made useless.
+
+    Nothing below a hidden directory is data, so no data file can have that name.
+    """
+    return storage.control.trashed(number, f".{directory}/{name}")
+
+
+def trash_control_file(storage: Storage, number: int, directory: str, name: str) -> None:
+    """Move a file of the control directory to the trash, where there is one."""
+    path = storage.control.at(directory, name)
+    target = trashed_control_file(storage, number, directory, name)
+    if not _keeps_trash(storage) or not _move_to_trash(storage, path, target):
+        storage.backend.discard(path)
+
+
 def drop_checksum(storage: Storage, path: str) -> None:
     """Remove the side file in which Hadoop keeps the checksum of a local file."""
     if storage.root.is_local:
@@ -155,10 +171,26 @@ def empty_trash(storage: Storage) -> None:
 
 def purge_trash(storage: Storage, number: int) -> None:
     """Delete what the retention no longer keeps after the commit of this number."""
-    for name in storage.backend.names(storage.control.trash):
+    for name in expired_trash(storage, number):
+        storage.backend.discard_tree(storage.control.at("trash", name))
+
+
+def expired_trash(storage: Storage, number: int) -> list[str]:
+    """Return what the retention no longer keeps, by name in the trash, the newest first.
+
+    ``number`` is that of the last commit.
+    """
+    max_bytes = storage.retention.max_bytes
+    expired, total = [], 0
+    found = (name for name in storage.backend.names(storage.control.trash) if name.isdigit())
+    for name in sorted(found, reverse=True):
         path = storage.control.at("trash", name)
-        if name.isdigit() and not _is_kept(storage, number, int(name), path):
-            storage.backend.discard_tree(path)
+        if max_bytes is not None:
+            total += sum(storage.backend.sizes_below(path).values())
+        is_too_much = max_bytes is not None and total > max_bytes and int(name) != number
+        if is_too_much or not _is_kept(storage, number, int(name), path):
+            expired.append(name)
+    return expired
 
 
 def _is_kept(storage: Storage, number: int, trashed: int, path: str) -> bool:

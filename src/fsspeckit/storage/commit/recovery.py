@@ -391,7 +391,7 @@ def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryRepor
     if not _has_leftovers(storage) and not pending_numbers(storage)[1]:
         return RecoveryReport(storage.root.display_path)
     with hold_lock(storage) as lock:
-        return _recover_locked(storage, lock, abandon=abandon)
+        return recover_locked(storage, lock, abandon=abandon)
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
@@ -416,13 +416,13 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
-        _recover_locked(storage, lock)
+        recover_locked(storage, lock)
         snapshot, pending = list_snapshot(storage)
         if not pending:
             return snapshot
 
 
-def _recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
+def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset whose lock this process holds."""
     completed = []
     for number in pending_numbers(storage)[1]:
@@ -633,12 +633,13 @@ def _has_leftovers(storage: Storage) -> bool:
     return (
         bool(tree_names(names))
         or any(owner_state(storage, name) == "gone" for name in staging_names(names))
-        or bool(_temporaries(storage))
+        or bool(temporaries(storage))
         or (INCOMING in names and bool(find_abandoned(storage)))
     )
 
 
-def _temporaries(storage: Storage) -> list[str]:
+def temporaries(storage: Storage) -> list[str]:
+    """Return the names of records that are being written, or were when their writer died."""
     names = storage.backend.names(storage.control.commits)
     return [name for name in names if name.startswith(TEMPORARY_PREFIX)]
 
@@ -656,7 +657,7 @@ def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
         if swept is not None:
             (discarded if swept else in_use).append(name)
     if lock.exclusive:  # only the holder of the lock writes records
-        for name in _temporaries(storage):
+        for name in temporaries(storage):
             storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
     if INCOMING in names:

@@ -128,6 +128,20 @@ class Stage:
         name = unique_basename(final.rpartition("/")[2])
         return StagedFile(f"{self.path}/{name}{STAGED_SUFFIX}", final, like=final, parquet=False)
 
+    def keep_copy(self, source: str, final: str, size: int) -> StagedFile:
+        """Stage a file that exists already, as it is: a second name of it where that is possible.
+
+        FileNotFoundError if it is gone.
+        """
+        name = unique_basename(final.rpartition("/")[2])
+        file = StagedFile(
+            f"{self.path}/{name}{STAGED_SUFFIX}", check_data_name(final), None, size, parquet=False
+        )
+        self.storage.backend.keep_copy(source, file.path)
+        self.storage.backend.sync_file(file.path)
+        self._finished.add(file.path)
+        return file
+
     def prepare(self, files: Sequence[StagedFile]) -> tuple[Add, ...]:
         """Verify staged files and make them ready to be published.
 

@@ -16,7 +16,7 @@ import hashlib
 import re
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import CorruptRecordError
@@ -26,9 +26,12 @@ from fsspeckit.storage.commit.log import (
     Tombstones,
     pending_numbers,
 )
+from fsspeckit.storage.commit.publish import trash_control_file, trashed_control_file
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fsspeckit.storage.commit.log import CommitRecord
     from fsspeckit.storage.storage import Storage
 
@@ -93,6 +96,10 @@ def _read(storage: Storage, file: TombstoneFile) -> bytes:
         data = storage.backend.read(path)
     except FileNotFoundError as error:
         raise CorruptRecordError.of_tombstones(path, "is lost") from error
+    return _checked(path, data, file)
+
+
+def _checked(path: str, data: bytes, file: TombstoneFile) -> bytes:
     if _checksum(data) != file.checksum:
         raise CorruptRecordError.of_tombstones(path, "does not fit its checksum")
     return data
@@ -116,14 +123,58 @@ def write_tombstones(storage: Storage, change: TombstoneChange, number: int) -> 
 
 def sweep_tombstones(storage: Storage, record: CommitRecord) -> None:
     """Remove the files that no record needs after a commit that has changed the tombstones."""
-    needed = {file.name for file in record.tombstones.files} if record.tombstones else set()
+    for name in unused_tombstones(storage, record.tombstones, record.number):
+        if name.startswith(TEMPORARY_PREFIX):
+            storage.backend.discard(storage.control.at("tombstones", name))
+        else:
+            trash_control_file(storage, record.number, "tombstones", name)
+
+
+def unused_tombstones(storage: Storage, needed: Tombstones | None, number: int) -> list[str]:
+    """Return the names of files that no record needs after the commit of a number."""
+    names = {file.name for file in needed.files} if needed else set()
+    unused = []
     for name in storage.backend.names(storage.control.tombstones):
         found = _NAME.match(name)
-        is_old = found is not None and int(found[1]) <= record.number and name not in needed
+        is_old = found is not None and int(found[1]) <= number and name not in names
         # Only the holder of the kernel lock writes here, so nobody else's file is half written.
         is_partial = storage.capabilities.kernel_lock and name.startswith(TEMPORARY_PREFIX)
         if is_old or is_partial:
-            storage.backend.discard(storage.control.at("tombstones", name))
+            unused.append(name)
+    return unused
+
+
+def find_tombstones(storage: Storage, name: str, commits: Iterable[int]) -> str | None:
+    """Return where a file of tombstones is now: in its place, or in the trash of a commit."""
+    places = [storage.control.at("tombstones", name)]
+    places += [trashed_control_file(storage, number, "tombstones", name) for number in commits]
+    return next((place for place in places if storage.backend.stat(place) is not None), None)
+
+
+def restore_tombstones(
+    storage: Storage, wanted: Tombstones, now: Tombstones, number: int
+) -> Tombstones:
+    """Bring back the tombstones of an earlier commit for the record of a number.
+
+    Files that are not in use any more get new names: a commit that is slow to tidy up would remove
+    them under their old ones.
+    """
+    if wanted == now:
+        return now
+    files = []
+    for file in wanted.files:
+        if file in now.files:
+            files.append(file)
+            continue
+        place = find_tombstones(storage, file.name, range(wanted.commit + 1, number))
+        if place is None:
+            raise CorruptRecordError.of_tombstones(file.name, "is lost")
+        data = _checked(place, storage.backend.read(place), file)
+        name = f"{number:010}_{uuid.uuid4().hex}.arrow"
+        storage.backend.make_directories(storage.control.tombstones)
+        storage.backend.create(storage.control.at("tombstones", name), data)
+        files.append(replace(file, name=name))
+    return Tombstones(tuple(files), wanted.seconds, number)
 
 
 def _checksum(data: bytes) -> str:

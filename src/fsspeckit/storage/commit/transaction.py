@@ -24,6 +24,7 @@ from fsspeckit.errors import (
     LockTimeoutError,
     mark_committed,
 )
+from fsspeckit.storage.commit.folding import fold_after_commit
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     CommitFacts,
@@ -31,9 +32,12 @@ from fsspeckit.storage.commit.log import (
     Completion,
     RecordedState,
     Remove,
+    Tombstones,
     find_skipped,
+    list_records,
     pending_numbers,
     read_completion,
+    read_folded,
     read_record,
     seconds_since,
     timestamp,
@@ -49,7 +53,7 @@ from fsspeckit.storage.commit.recovery import (
     try_build_swap,
     wait_for_completion,
 )
-from fsspeckit.storage.commit.tombstones import write_tombstones
+from fsspeckit.storage.commit.tombstones import restore_tombstones, write_tombstones
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
@@ -77,11 +81,16 @@ class FileChanges:
     tombstones: TombstoneChange | None = None
     """What becomes of tombstones; None if the changes do not depend on them."""
 
+    restores: int | None = None
+    """The commit whose transactions and tombstones come back; then nobody else may have committed
+    anything since the snapshot."""
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         has_tombstones = self.tombstones is not None and not self.tombstones.is_none
-        return not self.adds and not self.removes and not has_tombstones
+        is_restore = self.restores is not None
+        return not (self.adds or self.removes or has_tombstones or is_restore)
 
 
 Replan = Callable[[Snapshot, Difference], FileChanges]
@@ -237,6 +246,9 @@ class _CommitAttempt:
                 commit = skipped.recorded.commit
                 return CommitOutcome(commit, None, retries=self._attempt, skipped=skipped)
             difference = self._snapshot.compare(current)
+            restores = self._changes.restores
+            if restores is not None and current.number != self._snapshot.number:
+                return current, difference
             self._phase("lock")
             change = self._changes.tombstones
             tombstones = state.tombstones(None if change is None else change.seconds)
@@ -245,6 +257,15 @@ class _CommitAttempt:
             number, now = current.number + 1, timestamp()
             if change is not None:
                 tombstones = write_tombstones(self._storage, change, number)
+            if restores is not None:
+                earlier = RecordedState(self._storage, restores)
+                known = earlier.transactions(ask=True)
+                tombstones = restore_tombstones(
+                    self._storage,
+                    earlier.tombstones(float("inf")) or Tombstones(),
+                    state.tombstones(float("inf")) or Tombstones(),
+                    number,
+                )
             record = CommitRecord(
                 number=number,
                 identifier=uuid.uuid4().hex,
@@ -260,7 +281,18 @@ class _CommitAttempt:
                 ),
                 tombstones=tombstones,
             )
-            return self._commit(record, lock)
+            outcome = self._commit(record, lock)
+            if isinstance(outcome, CommitOutcome):
+                self._fold(current, number)
+            return outcome
+
+    def _fold(self, current: Snapshot, number: int) -> None:
+        """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
+        try:
+            fold_after_commit(self._storage, number, is_due=current.can_fold)
+        except BaseException as interrupt:
+            mark_committed(interrupt, number)
+            raise
 
     def _commit(
         self, record: CommitRecord, lock: WriterLock
@@ -320,6 +352,9 @@ class _CommitAttempt:
         try:
             lock.check()
             write_record(self._storage, record)
+            if not lock.exclusive and self._was_late(record):
+                self._stage.owned_by_commit = False
+                return False
         except BaseException as error:
             number_is_taken = isinstance(error, FileExistsError)
             if self._was_recorded(record, error):
@@ -334,10 +369,22 @@ class _CommitAttempt:
             raise
         return True
 
+    def _was_late(self, record: CommitRecord) -> bool:
+        """Whether a record of this number was folded already, so that its name was free again.
+
+        Others look at segments first, so the file that was written now counts for nobody.
+        """
+        if list_records(self._storage).segment_of(record.number) is None:
+            return False
+        self._storage.backend.discard(self._storage.control.record(record.number))
+        return True
+
     def _was_recorded(self, record: CommitRecord, error: BaseException) -> bool:
         """Whether a record exists although writing it failed. Unknown is an outcome too."""
         try:
-            return read_record(self._storage, record.number).identifier == record.identifier
+            folded = read_folded(self._storage, record.number)
+            written = folded[0] if folded else read_record(self._storage, record.number)
+            return written.identifier == record.identifier
         except FileNotFoundError:
             return False
         except (OSError, CorruptRecordError) as unanswered:

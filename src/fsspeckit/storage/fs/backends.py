@@ -22,7 +22,7 @@ from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fsspec import AbstractFileSystem
 
@@ -54,6 +54,9 @@ class Backend(Protocol):
     def read(self, path: str) -> bytes:
         """Return all bytes of a file."""
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Return all bytes of several files, by path."""
+
     def names(self, directory: str) -> list[str]:
         """List the entries of a directory, sorted; none if it does not exist."""
 
@@ -65,6 +68,9 @@ class Backend(Protocol):
 
         None where the filesystem does not report it. Directories without entries are there, too.
         """
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        """Return the bytes of each file below a directory, by its path."""
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file, whole and durable or not at all; FileExistsError if it exists."""
@@ -92,6 +98,9 @@ class Backend(Protocol):
 
     def discard(self, path: str) -> bool:
         """Remove a file; False if it did not exist."""
+
+    def discard_all(self, paths: Sequence[str]) -> None:
+        """Remove several files; some may be gone already."""
 
     def discard_directory(self, path: str) -> bool:
         """Remove a directory if it is empty; False if it still exists afterwards."""
@@ -126,6 +135,9 @@ class _LocalBackend:
         with open(path, "rb") as file:
             return file.read()
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        return {path: self.read(path) for path in paths}
+
     def names(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(directory))
@@ -150,6 +162,15 @@ class _LocalBackend:
                 with suppress(FileNotFoundError):  # removed just now
                     found[os.path.relpath(path, directory)] = os.lstat(path).st_mtime
         found.pop(".", None)
+        return found
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for parent, _, files in os.walk(directory):
+            for name in files:
+                path = os.path.join(parent, name)
+                with suppress(FileNotFoundError):  # removed just now
+                    found[os.path.relpath(path, directory)] = os.lstat(path).st_size
         return found
 
     def create(self, path: str, data: bytes) -> None:
@@ -229,6 +250,10 @@ class _LocalBackend:
                 return False
             raise
         return True
+
+    def discard_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.discard(path)
 
     def discard_directory(self, path: str) -> bool:
         try:
@@ -333,6 +358,9 @@ class _RemoteBackend:
     def read(self, path: str) -> bytes:
         return bytes(self._filesystem.cat_file(path))
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        return {path: self.read(path) for path in paths}
+
     def names(self, directory: str) -> list[str]:
         return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in self._ls(directory))
 
@@ -360,6 +388,18 @@ class _RemoteBackend:
                 continue
             below = self.modified_below(path) or {"": self._modified(path, info)}
             found.update({f"{name}/{inner}".rstrip("/"): when for inner, when in below.items()})
+        return found
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for info in self._ls(directory):
+            path = info["name"].rstrip("/")
+            name = path.rpartition("/")[2]
+            if info.get("type") == "directory":
+                below = self.sizes_below(path)
+                found.update({f"{name}/{inner}": size for inner, size in below.items()})
+            else:
+                found[name] = int(info.get("size") or 0)
         return found
 
     def _modified(self, path: str, info: dict[str, Any]) -> float | None:
@@ -411,6 +451,10 @@ class _RemoteBackend:
         except FileNotFoundError:
             return False
         return True
+
+    def discard_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.discard(path)
 
     def discard_directory(self, path: str) -> bool:
         if self._ls(path):
@@ -474,6 +518,10 @@ class _ObjectStoreBackend(_RemoteBackend):
                     raise
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
+    def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
+        with naming_failure(self._root, paths[0], "reading"):
+            return self._filesystem.cat(list(paths)) if len(paths) > 1 else super().read_all(paths)
+
     def names(self, directory: str) -> list[str]:
         """What follows a prefix in the keys that begin with it, up to the next slash, sorted."""
         skip = len(directory) + 1
@@ -490,6 +538,14 @@ class _ObjectStoreBackend(_RemoteBackend):
         except FileNotFoundError:
             return {}
         return {key[skip:]: self._modified(key, info) for key, info in found.items()}
+
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        skip = len(directory) + 1
+        try:
+            found = list_objects(self._root, directory)
+        except FileNotFoundError:
+            return {}
+        return {key[skip:]: int(info.get("size") or 0) for key, info in found.items()}
 
     def _info(self, path: str) -> dict[str, Any] | None:
         with naming_failure(self._root, path, "reading"):
@@ -533,6 +589,11 @@ class _ObjectStoreBackend(_RemoteBackend):
 
     def make_directories(self, path: str) -> None:
         """Nothing to do: a prefix exists when an object is below it."""
+
+    def discard_all(self, paths: Sequence[str]) -> None:
+        """Remove objects, many with one request."""
+        with naming_failure(self._root, paths[0], "removing", "delete"):
+            syscalls.remote(self._filesystem, "rm", list(paths))
 
     def discard_directory(self, path: str) -> bool:
         """Nothing to do: a prefix goes with its last object."""
