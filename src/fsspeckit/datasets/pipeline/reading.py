@@ -17,10 +17,13 @@ from fsspeckit.core.conditions import Condition
 from fsspeckit.core.keys import as_names, check_names, key_column
 from fsspeckit.core.planning import (
     check_partition_value,
+    check_utf8_paths,
+    detect_partition_columns,
     parse_hive_partition_path,
     parse_partition_values,
     partition_values,
     prune_by_condition,
+    read_footers,
 )
 from fsspeckit.core.schema_conform import unify_types
 from fsspeckit.core.threads import ThreadPool
@@ -28,6 +31,7 @@ from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     SchemaMismatchError,
+    UnreadableFileError,
 )
 from fsspeckit.storage import (
     DATA_SUFFIXES,
