@@ -13,6 +13,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.InvalidArgumentError, ValueError),
     (errors.NullKeyError, ValueError),
     (errors.DuplicateKeyError, ValueError),
+    (errors.DuplicateRowsError, ValueError),
     (errors.SchemaMismatchError, ValueError),
     (errors.PartitionMoveError, ValueError),
     (errors.RewriteLimitError, ValueError),
@@ -74,6 +75,10 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
     (
         errors.DuplicateKeyError.found(["a", "b"], 1, [(1, "x")]),
         ["for example: (1, 'x')."],
+    ),
+    (
+        errors.DuplicateRowsError.found(["id"], 2, [(1,)]),
+        ["2 row(s) have the same ['id']", "for example: 1.", 'keep="first"', "Hint:"],
     ),
     (
         errors.StalePlanError.changed("/data", "added: 'a.parquet'"),

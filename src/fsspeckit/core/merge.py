@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fsspeckit.display import Tone
 
 __all__ = [
-    "DEDUPLICATE_TARGET",
     "MergeFileMetadata",
     "MergeResult",
     "MergeStrategy",

@@ -109,7 +109,7 @@ def _read_as_fits(
 def split_path(
     path: Any, filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> tuple[Any, FileSelection | None]:
-    """Return the root of a dataset and the files that a path selects, if it is no directory.
+    """Return the root of a dataset and the files that a path selects, unless it is a directory.
 
     The root is the directory of the file, or the deepest one above all that a glob may name,
     without the directories of partitions at its end: ``data`` of ``data/year=2024/*.parquet``.
