@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
+from fsspeckit.cli.commands.restore import clean, restore, undo
 from fsspeckit.cli.errors import FAILED, report
 
 __all__ = ["COMMANDS", "app"]
@@ -103,7 +104,7 @@ def _root(
 
 COMMANDS = (
     *(merge, plan, apply, delete, write),
-    *(inspect, doctor, history, recover, engines, init),
+    *(inspect, doctor, history, undo, restore, recover, clean, engines, init),
 )
 """The commands, in the order of the help."""
 

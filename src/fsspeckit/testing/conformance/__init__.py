@@ -25,6 +25,7 @@ _PARTS = (
         "changes",
         "concurrency",
         "crashes",
+        "earlier",
         "feed_sequences",
         "feeds",
         "files",
@@ -50,6 +51,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 )
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
+from fsspeckit.testing.conformance.earlier import EarlierTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
 from fsspeckit.testing.conformance.feeds import (  # noqa: E402
     FeedColumnTests,
@@ -137,6 +139,7 @@ class EngineTests(
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,
+    EarlierTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 
