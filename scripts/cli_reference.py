@@ -19,6 +19,8 @@ from fsspeckit.cli.app import COMMANDS, app
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 AS_MERGE = ("apply", "deduplicate", "delete")
 """The commands that print what a merge does."""
+AS_OTHERS = ("apply", "delete", "undo")
+"""The commands that print what another one prints."""
 
 _NOTE = "<!-- written by scripts/cli_reference.py -->"
 
@@ -96,9 +98,9 @@ def _help(name: str) -> str:
 
 
 def documents() -> list[str]:
-    """The documents of all commands; some print what a merge does."""
+    """The documents of all commands; some print those of another one."""
     names = [command.__name__ for command in COMMANDS]
-    return [name for name in names if name not in AS_MERGE]
+    return [name for name in names if name not in AS_OTHERS]
 
 
 def json_page() -> str:
@@ -110,7 +112,7 @@ def json_page() -> str:
         "themselves (JSON Schema 2020-12) are in the package, in `fsspeckit/cli/schemas`; the "
         "tests validate what every command prints against them. A field is never taken away or "
         "given another meaning without a new version. `apply`, `delete` and `deduplicate` print "
-        "what `merge` does.",
+        "what `merge` does, `undo` what `restore` does.",
     ]
     schemas = resources.files("fsspeckit.cli") / "schemas"
     for name in documents():

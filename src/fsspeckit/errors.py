@@ -436,8 +436,6 @@ class LostFileError(FsspeckitError, RuntimeError):
 class NotRestorableError(FsspeckitError, RuntimeError):
     """An earlier state of a dataset cannot be brought back, or read; nothing was changed."""
 
-    _mentions = (Call("history"),)
-
     missing: tuple[str, ...] = ()
     """Files of that state that are nowhere, by their path below the dataset."""
 
@@ -469,8 +467,8 @@ class NotRestorableError(FsspeckitError, RuntimeError):
             if not keeps_trash
             else "a purge has emptied the trash since, as it should."
             if purged
-            else "the trash keeps replaced files as long as the writers' retention says; pass "
-            "retention= to keep more next time. history() says which commit removed them."
+            else "the trash keeps replaced files as long as the retention of the writers says; "
+            "set a longer one to keep more from now on."
         )
         error = cls(
             f"the state of {path!r} after commit {number} is not there any more: {files}. Nothing "

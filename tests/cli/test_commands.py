@@ -564,6 +564,43 @@ def test_recover(done: Run, dataset: Path, source: Path) -> None:
     assert "completed commit 1: 2 file(s) added, 1 removed" in done("recover", dataset).out
 
 
+def test_undo_and_restore(done: Run, run: Run, dataset: Path, source: Path) -> None:
+    done("merge", source, dataset, "-k", "id", *PYARROW)
+    after = done("inspect", dataset, "--json").document["rows"]
+    out = done("undo", dataset, "--dry-run").out
+    assert "the state before the first commit would come back, without commit 1" in out
+    assert done("undo", dataset, "--dry-run", "--json").document["dry_run"]
+    assert done("inspect", dataset, "--json").document["rows"] == after
+    document = done("undo", dataset, "--json").document
+    assert (document["restores"], document["commit"], document["undone"]) == (0, 2, [1])
+    assert [file["original"] for file in document["restored"]] == ["part-1.parquet"]
+    assert done("inspect", dataset, "--json").document["rows"] == after - 1
+    out = done("restore", dataset, "--commit", 1).out
+    assert "the state after commit 1 is back by commit 3, without commit 2" in out
+    assert "part-1" in out
+    assert done("inspect", dataset, "--json").document["rows"] == after
+    assert "has the state after commit 1 already" in done("restore", dataset, "--commit", 1).out
+    lines = done("history", dataset).out.splitlines()
+    assert ["undo to 0" in line for line in lines[1:]] == [False, True, False]
+    assert "restore to 1" in lines[3]
+    failed = run("restore", dataset, "--commit", 7)
+    assert "--commit must be the number of a commit" in failed.err
+
+
+def test_clean(done: Run, dataset: Path, source: Path) -> None:
+    assert "nothing to clean" in done("clean", dataset).out
+    done("merge", source, dataset, "-k", "id", *PYARROW)
+    done("delete", dataset, "--where", "id > 0", *PYARROW)
+    out = done("clean", dataset, "--keep-commits", 1).out
+    assert "would be removed" in out
+    assert "trash/0000000001" in out
+    assert out.splitlines()[-1] == "nothing was changed: this is what --no-dry-run does"
+    document = done("clean", dataset, "--keep-commits", 1, "--no-dry-run", "--json").document
+    assert [item["name"] for item in document["items"]] == ["trash/0000000001"]
+    assert document["bytes"] == document["items"][0]["bytes"] > 0
+    assert not done("clean", dataset, "--keep-bytes", "1MB", "--json").document["items"]
+
+
 def _make_pending(dataset: Path) -> None:
     """Take away what marks the first commit as complete."""
     (marker,) = [

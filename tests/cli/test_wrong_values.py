@@ -33,7 +33,10 @@ GOOD = {
     "doctor": ("data", "--key", "id"),
     "verify": ("data",),
     "history": ("data",),
+    "undo": ("data",),
+    "restore": ("data", "--commit", "0"),
     "recover": ("data",),
+    "clean": ("data",),
     "engines": (),
     "init": ("pipeline", "new_project"),
 }
@@ -77,6 +80,10 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "transaction": ("feed", "feed:", ":1", "feed:-1", "feed:1.5", "feed:99999999999999999999"),
     "lock_timeout": ("-1", "soon", "nan"),
     "limit": ("0", "few"),
+    "commit": ("1", "-1", "last", ""),
+    "keep_commits": ("-1", "few"),
+    "keep_age": ("", "7", "-1d", "soon"),
+    "keep_bytes": ("-1", "few", "1 potato"),
     "storage_option": ("nonsense", "=", "a:=nonsense"),
     "config": ("nowhere.toml", "source.parquet", "data"),
     "control_dir": ("source.parquet/x", ""),
@@ -139,6 +146,8 @@ def test_a_wrong_value(run: Run, place: Path, words: list[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_right_values_work(run: Run, place: Path, command: str) -> None:
+    if command == "undo":
+        assert run("write", *GOOD["write"]).code == 0
     assert run(command, *GOOD[command]).code == 0
 
 

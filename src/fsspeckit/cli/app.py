@@ -14,6 +14,7 @@ from fsspeckit.cli.commands.evolve import evolve
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover, verify
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
+from fsspeckit.cli.commands.restore import clean, restore, undo
 from fsspeckit.cli.commands.rows import deduplicate, repartition
 from fsspeckit.cli.errors import FAILED, report
 
@@ -105,7 +106,7 @@ def _root(
 
 COMMANDS = (
     *(merge, plan, apply, delete, write, evolve, deduplicate, repartition),
-    *(inspect, doctor, verify, history, recover, engines, init),
+    *(inspect, doctor, verify, history, undo, restore, recover, clean, engines, init),
 )
 """The commands, in the order of the help."""
 

@@ -68,6 +68,7 @@ _OPTIONS = {
     "apply_as_deletes": "--apply-as-deletes",
     "bloom_columns": "--bloom",
     "column_list": "--column",
+    "commit": "--commit",
     "control_dir": "--control-dir",
     "delete_when": "--delete-when",
     "duplicate_keys": "--duplicates",

@@ -81,6 +81,13 @@ def parse_count(text: str) -> int:
     return int(digits)
 
 
+def parse_commit(text: str) -> int:
+    """Parse the number of a commit, or 0."""
+    if not (str(text).isascii() and str(text).isdecimal()):
+        raise typer.BadParameter(f"{text!r} is not the number of a commit.")
+    return int(text)
+
+
 def parse_delimiter(text: str) -> str:
     r"""Parse one character; ``\t`` and ``tab`` are a tab."""
     character = {"\\t": "\t", "tab": "\t"}.get(text, text)
@@ -523,6 +530,44 @@ Limit = Annotated[
 Abandon = Annotated[
     bool,
     typer.Option("--abandon", help="Go back to the state before a commit that lost files."),
+]
+RestoreDryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would come back, and change nothing.")
+]
+Commit = Annotated[
+    int,
+    _option(
+        "Commit after which the dataset had the state; 0 for the state before the first one.",
+        "--commit",
+        metavar="NUMBER",
+        parser=parse_commit,
+    ),
+]
+CleanDryRun = Annotated[
+    bool,
+    typer.Option("--dry-run/--no-dry-run", help="Only print what would be removed, or remove it."),
+]
+KeepCommits = Annotated[
+    int,
+    typer.Option(
+        metavar="COUNT",
+        parser=parse_commit,
+        help="How many of the last commits keep in the trash what they replaced.",
+    ),
+]
+KeepAge = Annotated[
+    Any,
+    typer.Option(
+        metavar="DURATION", parser=parse_duration, help="How long the trash keeps it at most."
+    ),
+]
+KeepBytes = Annotated[
+    int | None,
+    _option(
+        "How much the trash may hold, for example 50GB; default: no limit.",
+        metavar="SIZE",
+        parser=parse_size,
+    ),
 ]
 ProjectKindArgument = Annotated[
     ProjectKind,

@@ -76,7 +76,7 @@ def check_commit_number(storage: Storage, commit: Any, last: int) -> int:
     known = f"the last one is {last}" if last else "it has none"
     raise InvalidArgumentError(
         f"commit must be the number of a commit of {storage.root.display_path!r}, got {commit!r}; "
-        f"{known}.\nHint: history() lists the commits; 0 is the state before the first one.",
+        f"{known}.\nHint: the history lists the commits; 0 is the state before the first one.",
         argument="commit",
     )
 

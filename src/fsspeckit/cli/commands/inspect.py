@@ -133,8 +133,7 @@ def history(
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir)
     storage.check_exists()
-    entries = history_of(storage)
-    session.output.history(storage.root.display_path, entries[-limit:] if limit else entries)
+    session.output.history(storage.root.display_path, history_of(storage, limit))
 
 
 def engines(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
     from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
-    from fsspeckit.storage import HistoryEntry, RecoveryReport
+    from fsspeckit.storage import CleanReport, HistoryEntry, RecoveryReport, RestoreResult
 
 __all__ = ["JsonOutput"]
 
@@ -116,6 +116,14 @@ class JsonOutput:
     def recovery(self, report: RecoveryReport) -> None:
         """Print what recovery completed and removed."""
         self._write("recover", **report.to_dict())
+
+    def restored(self, result: RestoreResult) -> None:
+        """Print what an undo or a restore did."""
+        self._write("restore", **result.to_dict())
+
+    def cleaned(self, report: CleanReport) -> None:
+        """Print what a clean removed."""
+        self._write("clean", **report.to_dict())
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
         """Print which engines are installed."""

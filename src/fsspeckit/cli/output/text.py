@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
     from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
     from fsspeckit.datasets.verification import VerifyReport
-    from fsspeckit.storage import HistoryEntry, RecoveryReport
+    from fsspeckit.storage import CleanReport, HistoryEntry, RecoveryReport, RestoreResult
 
 __all__ = ["TextOutput"]
 
@@ -282,7 +282,7 @@ class TextOutput(_Page):
                     entry.number,
                     entry.time[:19].replace("T", " "),
                     entry.engine,
-                    "; ".join((entry.strategy, *entry.schema_changes)),
+                    "; ".join((_what(entry), *entry.schema_changes)),
                     ", ".join(entry.key_columns),
                     entry.row_changes,
                     f"+{len(entry.added):,} -{len(entry.removed):,}",
@@ -300,6 +300,25 @@ class TextOutput(_Page):
         lines += [f"removed {name}, which was not committed" for name in report.discarded]
         lines += [f"left {name}: its writer may still be running" for name in report.in_use]
         self.line(f"{report.path}: {'; '.join(lines) or 'nothing to recover'}")
+
+    def restored(self, result: RestoreResult) -> None:
+        """Print what an undo or a restore did, and each file."""
+        self.line(str(result))
+        files = [("restored", file.original, size(file.bytes)) for file in result.restored]
+        files += [("removed", path, "") for path in result.removed]
+        if files:
+            self.table(("what", "file", "bytes>"), files)
+
+    def cleaned(self, report: CleanReport) -> None:
+        """Print what a clean removed, and each item."""
+        self.line(str(report))
+        if report.items:
+            self.table(
+                ("what", "name", "files>", "bytes>"),
+                [(i.kind, i.name, f"{i.files:,}", size(i.bytes)) for i in report.items],
+            )
+        if report and report.dry_run:
+            self.line("nothing was changed: this is what --no-dry-run does")
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
         """Print one line for each engine."""
@@ -420,6 +439,10 @@ def _finding(page: _Page, finding: Finding, key_columns: Sequence[str]) -> None:
         page.line(f"  {file}")
     page.left_out(finding.files, "  ")
     page.line(f"  do: {advice_in_cli_terms(finding.advice, key_columns)}")
+
+
+def _what(entry: HistoryEntry) -> str:
+    return entry.strategy if entry.restores is None else f"{entry.strategy} to {entry.restores}"
 
 
 def _state(entry: HistoryEntry) -> str:

@@ -26,6 +26,7 @@ _PARTS = (
         "concurrency",
         "crashes",
         "duplicates",
+        "earlier",
         "feed_sequences",
         "feeds",
         "files",
@@ -44,7 +45,7 @@ _PARTS = (
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from fsspeckit.testing.conformance.changes import (  # noqa: E402
+from fsspeckit.testing.conformance.changes import (
     DeleteTests,
     DeleteWhenTests,
     DeleteWhereTests,
@@ -54,27 +55,24 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.duplicates import DeduplicateTests  # noqa: E402
+from fsspeckit.testing.conformance.earlier import EarlierTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
-from fsspeckit.testing.conformance.feeds import (  # noqa: E402
+from fsspeckit.testing.conformance.feeds import (
     FeedColumnTests,
     FeedCommitTests,
     FeedRefusalTests,
     FeedTests,
     VersionTests,
 )
-from fsspeckit.testing.conformance.files import (  # noqa: E402
+from fsspeckit.testing.conformance.files import (
     FileShapeTests,
     HandsOffTests,
     LookTests,
     UnreadableTests,
     WriterTests,
 )
-from fsspeckit.testing.conformance.keys import (  # noqa: E402
-    DuplicateKeyTests,
-    KeyTypeTests,
-    NullKeyTests,
-)
-from fsspeckit.testing.conformance.merging import (  # noqa: E402
+from fsspeckit.testing.conformance.keys import DuplicateKeyTests, KeyTypeTests, NullKeyTests
+from fsspeckit.testing.conformance.merging import (
     EdgeTests,
     FullMergeTests,
     OptionTests,
@@ -85,11 +83,8 @@ from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, Part
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.repartitioning import RepartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
-from fsspeckit.testing.conformance.schema_changes import (  # noqa: E402
-    EvolveTests,
-    SchemaChangeTests,
-)
-from fsspeckit.testing.conformance.schemas import (  # noqa: E402
+from fsspeckit.testing.conformance.schema_changes import EvolveTests, SchemaChangeTests
+from fsspeckit.testing.conformance.schemas import (
     ColumnNameTests,
     NestedTests,
     SchemaTests,
@@ -152,6 +147,7 @@ class EngineTests(
     FeedSequenceTests,
     SchemaChangeTests,
     EvolveTests,
+    EarlierTests,
 ):
     """Everything that holds on every engine; an engine's tests inherit it."""
 

@@ -1,0 +1,99 @@
+"""The commands ``undo``, ``restore`` and ``clean``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
+from fsspeckit.cli.runner import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspeckit.cli.runner import Session
+    from fsspeckit.storage import RestoreResult, Storage
+
+__all__ = ["clean", "restore", "undo"]
+
+
+def undo(
+    dataset: o.Dataset,
+    dry_run: o.RestoreDryRun = False,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Take back the last commit that changed files, by a new commit.
+
+    A second undo takes back the first. Refused if files are gone from the trash, or if others have
+    changed files of that commit since.
+    """
+    from fsspeckit.storage import undo_storage
+
+    session = open_session(as_json, storage_option=storage_option, config=config)
+    storage = session.storage(dataset, control_dir, lock_timeout)
+    _run(session, storage, lambda: undo_storage(storage, dry_run=dry_run))
+
+
+def restore(  # noqa: PLR0913, PLR0917 - the options of the command
+    dataset: o.Dataset,
+    commit: o.Commit,
+    dry_run: o.RestoreDryRun = False,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Bring back the state of a dataset after a commit, by a new commit.
+
+    Refused if files are gone from the trash, or if others have changed files of later commits.
+    """
+    from fsspeckit.storage import restore_storage
+
+    session = open_session(as_json, storage_option=storage_option, config=config)
+    storage = session.storage(dataset, control_dir, lock_timeout)
+    _run(session, storage, lambda: restore_storage(storage, commit, dry_run=dry_run))
+
+
+def _run(session: Session, storage: Storage, work: Callable[[], RestoreResult]) -> None:
+    from fsspeckit.cli.errors import Interrupts, report_on_interrupt
+
+    storage.check_exists()
+    with report_on_interrupt(storage, Interrupts(session.say), session.say):
+        result = work()
+    session.show_done(session.output.restored, result)
+
+
+def clean(  # noqa: PLR0913, PLR0917 - the options of the command
+    dataset: o.Dataset,
+    dry_run: o.CleanDryRun = True,
+    keep_commits: o.KeepCommits = 3,
+    keep_age: o.KeepAge = "1d",
+    keep_bytes: o.KeepBytes = None,
+    lock_timeout: o.LockTimeout = 30.0,
+    storage_option: o.StorageOption = None,
+    config: o.Config = None,
+    control_dir: o.ControlDir = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> None:
+    """Remove expired trash and what dead writers have left; by default only print it.
+
+    No data file is touched, nor what a running writer owns. Interrupted commits are completed
+    first, and records of old commits are folded into one file.
+    """
+    from dataclasses import replace
+
+    from fsspeckit.storage import Retention, clean_storage
+
+    session = open_session(as_json, storage_option=storage_option, config=config)
+    storage = session.storage(dataset, control_dir, lock_timeout)
+    storage.check_exists()
+    retention = Retention(keep_commits, keep_age.total_seconds(), keep_bytes)
+    report = clean_storage(replace(storage, retention=retention), dry_run=dry_run)
+    session.show_done(session.output.cleaned, report)
