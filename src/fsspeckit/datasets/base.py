@@ -11,14 +11,18 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
+    DEFAULT_TARGET_BYTES,
+    CompactOptions,
     FileOptions,
     MergeOptions,
     WriteOptions,
     check_write_or_merge,
     locate_paths,
+    plan_compact,
     plan_merge,
     read_table,
     resolve_partition_columns,
+    run_compact,
     run_merge,
     run_plan,
     run_write,
@@ -40,7 +44,14 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
+        PartitionChange,
+        Progress,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import PublishMode, Storage, Transaction
 
 __all__ = ["DatasetIO"]
@@ -673,6 +684,97 @@ class DatasetIO:
         )
         storage, data = self._open(source, target_path)
         return run_merge(self._engine, storage, data, options)
+
+    def compact(
+        self,
+        path: str,
+        target_file_bytes: int = DEFAULT_TARGET_BYTES,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactResult:
+        """Make large files of the small ones in each partition, while others go on writing.
+
+        Large row groups are copied as bytes, small ones are encoded together. No row changes, and
+        a second call has nothing left to do. Files that others change or remove meanwhile stay as
+        they are, together with those they would have been joined with; the result lists them.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            target_file_bytes: The size that files should have. Files of at least this size are left
+                alone.
+            min_files: Fewer files are not made one.
+            partitions: The partitions to compact, as a mapping of their columns to values, or a
+                list of such mappings; None for all. A value may be a list of values.
+            sort_by: The columns by which the rows of each partition are sorted, so that merges and
+                readers can skip files and row groups. By default rows keep their order.
+            bloom_columns: The columns that get bloom filters in the new files.
+            filesystem: An fsspec or pyarrow filesystem; None for that of this object.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Which files became one, and how many bytes were copied and encoded.
+
+        Raises:
+            ValueError: If an argument is wrong, or there is no such dataset; nothing was changed.
+            UnreadableFileError: If a file is damaged.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> for number in range(3):
+            ...     rows = pa.table({"id": [number]})
+            ...     _ = io.write_dataset(rows, "memory://doc-compact-method")
+            >>> result = io.compact("memory://doc-compact-method")
+            >>> result.files_before, result.files_after
+            (3, 1)
+        """
+        options = CompactOptions.of(
+            target_file_bytes=target_file_bytes,
+            min_files=min_files,
+            partitions=partitions,
+            sort_by=sort_by,
+            bloom_columns=bloom_columns,
+            progress=progress,
+        )
+        return run_compact(self._engine, self._storage(path, filesystem), options)
+
+    def plan_compact(
+        self,
+        path: str,
+        target_file_bytes: int = DEFAULT_TARGET_BYTES,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactPlan:
+        """Return what :meth:`compact` would do with these arguments; nothing is written.
+
+        Returns:
+            Which files would become one, about how many bytes would be copied and encoded, and
+            with ``sort_by`` how much less files would overlap.
+
+        Raises:
+            ValueError: If an argument is wrong, or there is no such dataset.
+            UnreadableFileError: If a file is damaged.
+        """
+        options = CompactOptions.of(
+            target_file_bytes=target_file_bytes,
+            min_files=min_files,
+            partitions=partitions,
+            sort_by=sort_by,
+            bloom_columns=bloom_columns,
+            progress=progress,
+        )
+        return plan_compact(self._engine, self._storage(path, filesystem), options)
 
     def read_dataset(
         self, path: str, *, columns: str | Sequence[str] | None = None, filters: Any = None

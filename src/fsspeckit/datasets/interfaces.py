@@ -27,7 +27,7 @@ from typing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     from fsspeckit.core.keys import DuplicatePolicy, NullPolicy
     from fsspeckit.core.merge import MergeResult, RewriteMode
     from fsspeckit.core.planning import MergePlan
-    from fsspeckit.datasets.pipeline import PartitionChange, Progress, WriteDatasetResult, WriteMode
+    from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
+        PartitionChange,
+        Progress,
+        WriteDatasetResult,
+        WriteMode,
+    )
     from fsspeckit.storage import Transaction
 
 __all__ = ["DatasetHandler"]
@@ -234,6 +241,40 @@ class DatasetHandler(Protocol):
         ``"append"`` leaves every existing file. ``"overwrite"`` removes only data files, and only
         once the new ones are safe.
         """
+        ...
+
+    def compact(
+        self,
+        path: str,
+        target_file_bytes: int = ...,
+        min_files: int = ...,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactResult:
+        """Make large files of small ones, in commits that give up what others touch meanwhile.
+
+        The rows of the dataset stay the same; without ``sort_by`` those of a new file have the
+        order of the old files. A second call has nothing left to do.
+        """
+        ...
+
+    def plan_compact(
+        self,
+        path: str,
+        target_file_bytes: int = ...,
+        min_files: int = ...,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactPlan:
+        """Return what ``compact`` would do; nothing is written."""
         ...
 
     def read_dataset(

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsspeckit.core.planning.bins import (
+    Bin,
+    BinLimits,
+    Overlap,
+    by_directory,
+    overlap_of,
+    pack_bins,
+)
 from fsspeckit.core.planning.condition_pruning import ConditionVerdict, prune_by_condition
 from fsspeckit.core.planning.footer_cache import FooterCache, is_settled
 from fsspeckit.core.planning.footers import (
@@ -47,6 +55,8 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning.footers import FooterReader as FooterReader
 
 __all__ = [
+    "Bin",
+    "BinLimits",
     "ColumnBounds",
     "ConditionVerdict",
     "FileFooter",
@@ -55,10 +65,12 @@ __all__ = [
     "IncrementalRewritePlan",
     "KeyOverlap",
     "MergePlan",
+    "Overlap",
     "PartitionDirectories",
     "PartitionValues",
     "PlanReason",
     "Target",
+    "by_directory",
     "check_partition_value",
     "check_utf8_paths",
     "constant_bounds",
@@ -66,6 +78,8 @@ __all__ = [
     "gc_disabled",
     "is_settled",
     "key_bounds",
+    "overlap_of",
+    "pack_bins",
     "parse_hive_partition_path",
     "parse_partition_values",
     "partition_values",

@@ -1,8 +1,15 @@
-"""Data files with some of their rows replaced or deleted, and new files."""
+"""Data files with rows replaced or deleted, several joined into one, and new files."""
 
 from __future__ import annotations
 
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten, RowRules, SpliceLimits
+from fsspeckit.core.rewrite.joining import (
+    DEFAULT_JOIN_LIMITS,
+    Joined,
+    JoinLimits,
+    join_files,
+    sort_files,
+)
 from fsspeckit.core.rewrite.new_files import (
     BufferLimits,
     FileLimits,
@@ -13,8 +20,11 @@ from fsspeckit.core.rewrite.new_files import (
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 
 __all__ = [
+    "DEFAULT_JOIN_LIMITS",
     "BufferLimits",
     "FileLimits",
+    "JoinLimits",
+    "Joined",
     "NewFile",
     "NewFiles",
     "Replacement",
@@ -22,6 +32,8 @@ __all__ = [
     "RowRules",
     "SpliceLimits",
     "basename_of",
+    "join_files",
     "read_file_properties",
     "rewrite",
+    "sort_files",
 ]

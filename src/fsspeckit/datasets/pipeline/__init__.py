@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
+from fsspeckit.datasets.pipeline.compact import (
+    DEFAULT_TARGET_BYTES,
+    CompactBin,
+    CompactOptions,
+    CompactPlan,
+    CompactResult,
+    GivenUpBin,
+    plan_compact,
+    run_compact,
+)
 from fsspeckit.datasets.pipeline.merge import (
     get_planned_merge,
     plan_merge,
@@ -49,9 +59,15 @@ from fsspeckit.display import Progress
 __all__ = [
     "DEFAULT_RETENTION",
     "DEFAULT_SOURCE_LIMITS",
+    "DEFAULT_TARGET_BYTES",
     "ArrowSource",
     "ChangeOptions",
+    "CompactBin",
+    "CompactOptions",
+    "CompactPlan",
+    "CompactResult",
     "FileOptions",
+    "GivenUpBin",
     "MemorySource",
     "MergeOptions",
     "OpenedDataset",
@@ -72,11 +88,13 @@ __all__ = [
     "open_source",
     "parquet_dataset",
     "partition_schema",
+    "plan_compact",
     "plan_merge",
     "read_table",
     "regroup_batches",
     "resolve_partition_columns",
     "run_clear",
+    "run_compact",
     "run_merge",
     "run_plan",
     "run_with_retries",

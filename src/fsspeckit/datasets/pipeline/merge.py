@@ -103,7 +103,7 @@ def plan_merge(
         skipped = find_transaction(storage, options.transaction)
         merge.take(data)
         draft = partial(merge.plan, strict=False)
-        made = run_with_retries(storage, draft, _snapshot_to_read).plan
+        made = run_with_retries(storage, draft, snapshot_to_read).plan
         kept = replace(options, progress=None)
         origin = PlannedMerge(
             engine.name, storage, kept, merge.source, stage, merge.feed, stack.pop_all().close
@@ -155,7 +155,7 @@ def _once(
         raise
 
 
-def _snapshot_to_read(storage: Storage) -> Snapshot:
+def snapshot_to_read(storage: Storage) -> Snapshot:
     """The state of a dataset; only a commit that is not complete yet makes this write."""
     snapshot, pending = list_snapshot(storage)
     return take_snapshot(storage) if pending else snapshot
@@ -668,7 +668,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         rows and files of the target are those of now.
         """
         with self._phases.timed("plan"):
-            files = run_with_retries(self._storage, self._present_files, _snapshot_to_read)
+            files = run_with_retries(self._storage, self._present_files, snapshot_to_read)
         facts = skipped.facts or CommitFacts(strategy=self._options.name)
         rows = sum(file.row_count for file in files)
         return MergeResult(

@@ -23,6 +23,7 @@ import pytest
 _PARTS = (
     *(
         "changes",
+        "compacting",
         "concurrency",
         "crashes",
         "feed_sequences",
@@ -48,6 +49,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
     OnlyNewerTests,
     PurgeTests,
 )
+from fsspeckit.testing.conformance.compacting import CompactionTests  # noqa: E402
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
@@ -134,6 +136,7 @@ class EngineTests(
     RewriteModeTests,
     TransactionTests,
     ObjectStoreTests,
+    CompactionTests,
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,
