@@ -58,11 +58,13 @@ def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "apply_changes",
         "close",
+        "compact",
         "delete",
         "execute",
         "merge",
         "merge_parquet_dataset",
         "plan_apply_changes",
+        "plan_compact",
         "plan_delete",
         "plan_merge",
         "read_dataset",

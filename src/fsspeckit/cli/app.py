@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from fsspeckit.cli.commands.compact import compact
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
@@ -102,7 +103,7 @@ def _root(
 
 
 COMMANDS = (
-    *(merge, plan, apply, delete, write),
+    *(merge, plan, apply, delete, write, compact),
     *(inspect, doctor, history, recover, engines, init),
 )
 """The commands, in the order of the help."""

@@ -246,8 +246,8 @@ class DatasetHandler(Protocol):
     def compact(
         self,
         path: str,
-        target_file_bytes: int = ...,
-        min_files: int = ...,
+        target_file_bytes: int = 128 * 1024 * 1024,
+        min_files: int = 2,
         partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         sort_by: str | Sequence[str] | None = None,
         bloom_columns: str | Sequence[str] | None = None,
@@ -265,8 +265,8 @@ class DatasetHandler(Protocol):
     def plan_compact(
         self,
         path: str,
-        target_file_bytes: int = ...,
-        min_files: int = ...,
+        target_file_bytes: int = 128 * 1024 * 1024,
+        min_files: int = 2,
         partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         sort_by: str | Sequence[str] | None = None,
         bloom_columns: str | Sequence[str] | None = None,

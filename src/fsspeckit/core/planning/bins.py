@@ -176,7 +176,7 @@ def _sorted_bins(
 
 
 def are_clustered(footers: Sequence[FileFooter], sort_by: Sequence[str]) -> bool:
-    """Return whether no two row groups overlap; where all have one value, the next column tells."""
+    """Return whether no two row groups overlap; of equal values, the next column decides."""
     ranges = ranges_of(footers, sort_by[0])
     if not ranges.known.all():
         return False
@@ -204,6 +204,15 @@ class Ranges:
     rows: NDArray[np.int64]
     count: int
     """The number of files."""
+
+    scale: NDArray[np.float64]
+    """What the numbers stand for, as far as it is known: the distances between values."""
+
+    @property
+    def middle(self) -> NDArray[np.float64]:
+        """About the middle of each range, among the numbers of the others."""
+        values = (self.scale[self.low] + self.scale[self.high]) / 2
+        return np.interp(values, self.scale, np.arange(len(self.scale)))
 
     @property
     def file_low(self) -> NDArray[np.int64]:
@@ -243,12 +252,24 @@ def ranges_of(footers: Sequence[FileFooter], name: str) -> Ranges:
     filled = rows > 0
     known = is_known | only_nulls
     parts = low[filled], high[filled], known[filled], files[filled], rows[filled]
-    return Ranges(*parts, len(footers))
+    return Ranges(*parts, len(footers), _scale(both, ranks, top))
+
+
+def _scale(values: pa.Array, ranks: NDArray[np.int64], top: int) -> NDArray[np.float64]:
+    """Return the number that each rank from 0 to the top stands for; of other values, the rank."""
+    known = np.asarray(values.is_valid())
+    if not pa.types.is_integer(values.type) or not known.any():
+        return np.arange(top + 1, dtype=np.float64)
+    numbers = values.drop_null().to_numpy().astype(np.float64)
+    scale = np.full(top + 1, numbers.max())
+    scale[ranks[known]] = numbers
+    scale[0] = numbers.min()
+    return scale
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """In how many files and row groups a random row may be, as far as statistics tell."""
+    """In how many files and row groups a random row may be, as far as statistics say."""
 
     files: float
     """Files whose range contains the value of a random row, on average."""
@@ -273,7 +294,7 @@ def overlap_of(
         ranges = ranges_of(footers, name)
         if not len(ranges.low):
             continue
-        keys = (ranges.low + ranges.high) / 2
+        keys = ranges.middle
         low, high = ranges.file_low, ranges.file_high
         weights = ranges.rows
         total += int(weights.sum())

@@ -22,6 +22,7 @@ from fsspeckit.core.keys import as_names, check_columns, check_names, family, pl
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.planning import BinLimits, by_directory, overlap_of, pack_bins, read_target
 from fsspeckit.core.rewrite import DEFAULT_JOIN_LIMITS, join_files, sort_files
+from fsspeckit.core.threads import lower_priority
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     after_commit,
@@ -543,6 +544,7 @@ class _WriteBin:
             self.stage.new_file(work.directory, basename, like=first) for _ in range(work.outputs)
         ]
         options: Any = {"blooms": self.blooms, "limits": self.limits}
+        lower_priority()  # merges are waited for, compactions are not
         try:
             if work.is_sorted:
                 found = sort_files(self.root, work.paths, staged, self.sort_by, **options)
@@ -700,7 +702,7 @@ class _Compaction:
         written = []
         for one, outcome in zip(bins, outcomes, strict=True):
             if outcome.error is not None:
-                # Somebody may have replaced a file while it was read: only then this is no error.
+                # Somebody may have replaced a file while it was read: then this is not an error.
                 if self._is_untouched(one, list_snapshot(self._storage)[0]):
                     raise outcome.error
             elif outcome.reason:

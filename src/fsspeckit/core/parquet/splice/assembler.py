@@ -142,7 +142,7 @@ class ChunkStyle:
         """The style of new values for a chunk; ``length`` is theirs where the schema states one.
 
         ``dictionary_saves`` is whether a dictionary saves bytes, where somebody has tried it; if
-        not, the chunk tells.
+        not, the chunk says so.
 
         Raises:
             CannotSpliceError: If its codec cannot be written.
