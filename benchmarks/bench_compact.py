@@ -155,14 +155,13 @@ def compact_beside_merges(place: Path, sizes: Sizes, files_per_bin: int = 25) ->
     keys = sizes.small_files * sizes.small_rows
     target_bytes = files_per_bin * max(path.stat().st_size for path in root.iterdir())
     with merging(str(root), place / "logs", sizes.writers, keys):
+        started = time.time()
         time.sleep(sizes.seconds)
         begun = time.time()
         result = PyarrowDatasetIO(lock_timeout=120.0).compact(str(root), target_bytes)
         ended = time.time()
     log = read_logs(place / "logs")
-    first = min(at for at, _ in log.merges)
-    # The first merges of a process import libraries.
-    before = [s for at, s in log.merges if first + 1 < at and at + s < begun]
+    before = [s for at, s in log.merges if started < at and at + s < begun]
     during = [s for at, s in log.merges if begun - s < at < ended]
     return Beside(
         result, ended - begun, before, during, _wrong_rows(root, keys, log.values), _twice(result)

@@ -56,8 +56,8 @@ def merge_until_stopped(path: str, directory: Path, number: int, writers: int, k
             numbers = {f"x{n}": [draw.random() for _ in own] for n in range(4)}
             rows = pa.table({"id": own, "value": [value] * len(own), **numbers})
             begun, clock = time.time(), time.perf_counter()
-            io.merge(rows, path, "update", ["id"])
-            entry = {"at": begun, "seconds": time.perf_counter() - clock, "ids": own}
+            done = io.merge(rows, path, "update", ["id"])
+            entry = {"at": begun, "seconds": time.perf_counter() - clock, "ids": own, "retries": done.metrics["commit"]["retries"]}
             log.write(json.dumps({**entry, "value": value}) + "\n")
             log.flush()
             time.sleep(_PAUSE)
@@ -65,7 +65,7 @@ def merge_until_stopped(path: str, directory: Path, number: int, writers: int, k
 
 @contextmanager
 def merging(path: str, directory: Path, writers: int, keys: int) -> Iterator[None]:
-    """Let so many processes merge, and wait for the end of their last merge.
+    """Let so many processes merge, from their first merge to the end of their last.
 
     Raises:
         RuntimeError: If one of them failed.
@@ -78,12 +78,23 @@ def merging(path: str, directory: Path, writers: int, keys: int) -> Iterator[Non
         for given in arguments
     ]
     try:
+        _wait_for_first(directory, running)
         yield
     finally:
         (directory / STOP).touch()
-        failures = [process.communicate()[1] for process in running if process.wait()]
+        ended = [(process.communicate()[1], process.returncode) for process in running]
+        failures = [text for text, code in ended if code]
     if failures:
         raise RuntimeError(failures[0])
+
+
+def _wait_for_first(directory: Path, running: list[subprocess.Popen[str]]) -> None:
+    """Wait until every process has merged: before that it loads libraries."""
+    logs = [directory / f"{number}.log" for number in range(len(running))]
+    while not all(log.exists() and log.stat().st_size for log in logs):
+        if any(process.poll() is not None for process in running):
+            return  # what it failed with is raised at the end
+        time.sleep(0.05)
 
 
 def read_logs(directory: Path) -> Log:

@@ -69,7 +69,7 @@ MAX_PASSES = 3
 sorted in several parts is sorted again across them."""
 
 MAX_COMMIT_BYTES = 16 * 1024 * 1024 * 1024
-MAX_COMMIT_FILES = 500
+MAX_COMMIT_FILES = 2_000
 """One commit replaces no more files than this, unless a single bin has more."""
 
 _MAX_COMMIT_RETRIES = 100
