@@ -77,6 +77,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     only_newer: str | None = None,
     partition_change: PartitionChange = "refuse",
     transaction: Transaction | None = None,
+    target_file_bytes: int | None = None,
+    auto_compact: bool = False,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -111,6 +113,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             replaces or deletes.
         partition_change: ``"refuse"``, or ``"move"`` to move rows whose partition columns change.
         transaction: Which batch of which application this is; skipped if it is committed already.
+        target_file_bytes: Append new rows to files below this size that are rewritten anyway.
+        auto_compact: Compact the partitions that got new files, if they have many small ones.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -148,6 +152,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             only_newer=only_newer,
             partition_change=partition_change,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
 

@@ -18,6 +18,7 @@ from fsspeckit.datasets.pipeline import (
     WriteOptions,
     check_write_or_merge,
     locate_paths,
+    merge_and_compact,
     plan_compact,
     plan_merge,
     read_table,
@@ -131,6 +132,8 @@ class DatasetIO:
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -180,6 +183,11 @@ class DatasetIO:
                 counted in ``updated`` and ``moved``.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
+            target_file_bytes: New rows are appended to files that are rewritten anyway, as long as
+                these stay below this size. By default new rows go to new files.
+            auto_compact: After the merge, compact those partitions that got new files and have at
+                least 16 files of less than ``target_file_bytes`` (128 MiB) that fit together. What
+                fails then is a note in the result; the merge is committed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -225,10 +233,12 @@ class DatasetIO:
             only_newer=only_newer,
             partition_change=partition_change,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
-        return run_merge(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def delete(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -805,7 +815,7 @@ class DatasetIO:
             return run_write(self._engine, storage, source, options)
         data, options = self._with_own_conditions(data, options)
         storage, source = self._open(data, path)
-        return run_merge(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def _with_own_control_dir(self) -> Self:
         """Return the same for another dataset, which has a control directory of its own."""

@@ -133,6 +133,8 @@ class DatasetHandler(Protocol):
         only_newer: str | None = None,
         partition_change: PartitionChange = "refuse",
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.

@@ -10,6 +10,7 @@ from fsspeckit.datasets.pipeline.compact import (
     CompactPlan,
     CompactResult,
     GivenUpBin,
+    merge_and_compact,
     plan_compact,
     run_compact,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "check_write_or_merge",
     "get_planned_merge",
     "locate_paths",
+    "merge_and_compact",
     "open_source",
     "parquet_dataset",
     "partition_schema",

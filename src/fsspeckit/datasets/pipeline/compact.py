@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 from fsspeckit.core.keys import as_names, check_columns, check_names, family, plain_type
@@ -30,13 +29,16 @@ from fsspeckit.datasets.pipeline.merge import (
     complete,
     lazy_staging,
     reporting,
+    run_merge,
     run_with_retries,
     snapshot_to_read,
 )
+from fsspeckit.datasets.pipeline.options import check_whole
 from fsspeckit.datasets.pipeline.target_checks import check_footers, plain_basename
 from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, size
 from fsspeckit.errors import (
     ConcurrentModificationError,
+    FsspeckitError,
     InvalidArgumentError,
     SchemaMismatchError,
     UnreadableFileError,
@@ -54,15 +56,20 @@ from fsspeckit.storage import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import Bin, FileFooter, Overlap, Target
     from fsspeckit.core.rewrite import Joined, JoinLimits
     from fsspeckit.datasets.engine import Engine, OpenStage
+    from fsspeckit.datasets.pipeline.options import MergeOptions
     from fsspeckit.display import Progress
     from fsspeckit.storage import CommitOutcome, Root, Snapshot, StagedFile, Storage
 
 __all__ = ["CompactBin", "CompactOptions", "CompactPlan", "CompactResult", "GivenUpBin"]
 
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
+
+AUTO_MIN_FILES = 16
+"""With ``auto_compact``, fewer small files that fit together are left for later merges."""
 
 MAX_PASSES = 3
 """New files may be smaller than expected, so that they fit together again; and a partition that is
@@ -90,6 +97,8 @@ class CompactOptions:
     bloom_columns: tuple[str, ...] = ()
     progress: Progress | bool | None = None
     joins: JoinLimits = DEFAULT_JOIN_LIMITS
+    directories: frozenset[str] | None = None
+    """The only directories below the root that are compacted; None for all."""
 
     @classmethod
     def of(
@@ -113,21 +122,16 @@ class CompactOptions:
             progress,
         )
 
+    def has_directory(self, path: str) -> bool:
+        """Whether a file is in a directory that is compacted."""
+        return self.directories is None or path.rpartition("/")[0] in self.directories
+
 
 def _names(what: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
     names = () if given is None else tuple(as_names(given))
     if names:
         check_names(what, names)
     return names
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse what is not a whole number of at least so much."""
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_whole or value < least:
-        raise InvalidArgumentError(
-            f"{name} must be a whole number, {least} or more, got {value!r}.", argument=name
-        )
 
 
 def _partitions(given: Any) -> tuple[dict[str, tuple[Any, ...]], ...]:
@@ -378,7 +382,8 @@ def _draft(
         number
         for number, texts in enumerate(target.partition_texts)
         if _is_wanted(texts, options.partitions)
-        and storage.root.relative(files[number].path) in wanted
+        and (path := storage.root.relative(files[number].path)) in wanted
+        and options.has_directory(path)
     ]
     bins = pack_bins(target, numbers, options.limits, options.sort_by)
     overlap: tuple[Overlap, Overlap] | None = None
@@ -572,6 +577,37 @@ def run_compact(
     """Compact a dataset."""
     with reporting(options.progress) as report:
         return _Compaction(engine, storage, options, report).run()
+
+
+def merge_and_compact(
+    engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
+) -> MergeResult:
+    """Merge, and then compact the partitions that got new files, if the options say so."""
+    result = run_merge(engine, storage, data, options)
+    commit = result.metrics.get("commit", {})
+    if options.auto_compact and commit.get("published"):
+        new = (storage.root.canonical(path) for path in result.inserted_files)
+        directories = frozenset(storage.root.relative(path).rpartition("/")[0] for path in new)
+        with after_commit(commit["number"]):
+            commit["notes"] += _compact_after(engine, storage, directories, options)
+    return result
+
+
+def _compact_after(
+    engine: Engine[Any, Any, Any],
+    storage: Storage,
+    directories: frozenset[str],
+    options: MergeOptions,
+) -> list[str]:
+    """Compact directories that have many small files; return what a person should know."""
+    limits = BinLimits(options.target_file_bytes or DEFAULT_TARGET_BYTES, AUTO_MIN_FILES)
+    try:
+        done = run_compact(engine, storage, CompactOptions(limits, directories=directories))
+    except (FsspeckitError, OSError) as error:  # the merge is committed, and stays so
+        return [f"not compacted: {str(error).partition(chr(10))[0]}"]
+    joined = sum(len(one.files) for one in done.bins)
+    written = sum(len(one.new_files) for one in done.bins)
+    return [f"compacted {counted(joined, 'file')} into {written:,}"] if joined else []
 
 
 class _Compaction:

@@ -49,7 +49,7 @@ from fsspeckit.testing.conformance.changes import (  # noqa: E402
     OnlyNewerTests,
     PurgeTests,
 )
-from fsspeckit.testing.conformance.compacting import CompactionTests  # noqa: E402
+from fsspeckit.testing.conformance.compacting import CompactionTests, GrowingTests  # noqa: E402
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
@@ -137,6 +137,7 @@ class EngineTests(
     TransactionTests,
     ObjectStoreTests,
     CompactionTests,
+    GrowingTests,
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,

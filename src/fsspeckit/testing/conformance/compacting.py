@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.pipeline import CompactResult
     from fsspeckit.testing.conformance.target import Target
 
-__all__ = ["CompactionTests"]
+__all__ = ["CompactionTests", "GrowingTests"]
 
 EVERY_WRITER = pytest.mark.parametrize(
     "writer",
@@ -352,3 +352,77 @@ class CompactionTests:
         os.utime(f"{target.store.local}/broken.parquet", (0, time.time() - 120))
         with pytest.raises(errors.UnreadableFileError, match=r"broken\.parquet"):
             target.io.compact(target.store.path)
+
+
+class GrowingTests:
+    """Merges that keep files from becoming many."""
+
+    def test_new_rows_are_appended_to_small_files_that_are_rewritten_anyway(
+        self, target: Target
+    ) -> None:
+        for part in (1, 2):
+            target.write(f"p={part}/a.parquet", numbers(part, part + 10))
+        parts = pa.array([1, 1, 2], pa.int64())
+        source = numbers(1, 21, 32, v="new").append_column("p", parts)
+        result = target.io.merge(
+            source, target.store.path, "upsert", ["id", "p"], target_file_bytes=1_000_000
+        )
+        assert (result.updated, result.inserted, result.target_count_after) == (1, 2, 6)
+        # Only a file that is rewritten anyway grows: p=2 gets a new one.
+        (rewritten,), (inserted,) = result.rewritten_files, result.inserted_files
+        schema = pa.schema([*numbers().schema, ("p", pa.int64())])
+        files = target.files(schema)
+        rows = [(row["id"], row["v"]) for row in files[target.store.relative(rewritten)]]
+        assert rows == [(1, "new"), (11, "old"), (21, "new")]
+        assert [row["id"] for row in files[target.store.relative(inserted)]] == [32]
+        assert sum(file.row_count for file in result.files) == 6
+        again = target.io.merge(
+            source, target.store.path, "upsert", ["id", "p"], target_file_bytes=1_000_000
+        )
+        assert (again.rewritten_files, again.inserted_files) == ([], [])
+
+    def test_files_that_would_be_too_large_do_not_grow(self, target: Target) -> None:
+        target.write("a.parquet", numbers(1, 2))
+        path = target.store.path
+        result = target.io.merge(numbers(1, 3, v="n"), path, "upsert", ["id"], target_file_bytes=99)
+        assert (len(result.rewritten_files), len(result.inserted_files)) == (1, 1)
+
+    def test_appended_rows_are_in_the_key_index(self, target: Target) -> None:
+        options: dict[str, Any] = {"key_index": True, "target_file_bytes": 1_000_000}
+        path = target.store.path
+        target.io.merge(numbers(1, 2), path, "upsert", ["id"], **options)
+        target.io.merge(numbers(2, 3, v="new"), path, "upsert", ["id"], **options)
+        assert len(data_files(target.store.tree())) == 1
+        target.merge(numbers(3, 4, v="newer"))
+
+    def test_many_small_files_are_compacted_after_a_merge(self, target: Target) -> None:
+        for number in range(15):
+            target.write(f"{number:02}.parquet", numbers(number))
+        path = target.store.path
+        result = target.io.merge(numbers(99), path, "upsert", ["id"], auto_compact=True)
+        assert "compacted 16 files into 1" in str(result)
+        assert len(data_files(target.store.tree())) == 1
+        result = target.io.merge(numbers(98), path, "upsert", ["id"], auto_compact=True)
+        assert len(data_files(target.store.tree())) == 2
+        assert [e.strategy for e in history(path, **target.store.opening)][-2:] == [
+            "compact",
+            "upsert",
+        ]
+        assert sum(target.rows(numbers().schema).values()) == 17
+
+    def test_a_merge_counts_though_its_compaction_fails(
+        self, target: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from fsspeckit.datasets.pipeline import compact
+
+        def fail(*_: Any) -> None:
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(compact, "run_compact", fail)
+        result = target.io.merge(numbers(1), target.store.path, "upsert", ["id"], auto_compact=True)
+        assert result.inserted == 1
+        assert "not compacted: the disk is full" in str(result)
+
+    @pytest.mark.parametrize("wrong", [{"target_file_bytes": 0}, {"auto_compact": 1}])
+    def test_wrong_options_of_growth(self, target: Target, wrong: dict[str, Any]) -> None:
+        target.refuses(errors.InvalidArgumentError, numbers(1), match=next(iter(wrong)), **wrong)
