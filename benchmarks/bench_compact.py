@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
 from benchmarks.merging_beside import merging, read_logs
+from benchmarks.peers.environments import PEERS, environment_of
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 if TYPE_CHECKING:
@@ -79,38 +80,45 @@ def _compact_with_duckdb(source: PurePath, target: PurePath) -> None:
         connection.execute(f"copy (from '{source}/*.parquet') to '{target}'")
 
 
-def _compact_with_delta(path: PurePath) -> None:
-    from deltalake import DeltaTable
+_DELTA = """
+import shutil, sys, time
+from deltalake import DeltaTable, convert_to_deltalake
+source, path, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for _ in range(rounds):
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(source, path)
+    convert_to_deltalake(path)
+    table, start = DeltaTable(path), time.perf_counter()
+    table.optimize.compact(target_size=int(sys.argv[4]))
+    print(time.perf_counter() - start)
+"""
 
-    DeltaTable(str(path)).optimize.compact()
+
+def _delta_seconds(place: Path, source: Path, rounds: int, target_bytes: int) -> list[float]:
+    """Let delta-rs compact the same files, in the environment that it is installed in, if any."""
+    python = environment_of(PEERS) / "bin" / "python"
+    if not python.exists():
+        return []
+    arguments = [str(source), str(place / "delta"), str(rounds), str(target_bytes)]
+    command = [str(python), "-c", _DELTA, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [float(line) for line in done.stdout.split()]
 
 
 def _cases(place: Path, source: PurePath, target_bytes: int) -> dict[str, Callable[[], object]]:
     io = PyarrowDatasetIO()
-    cases: dict[str, Callable[[], object]] = {
+    return {
         "`cp -r` and fsync": lambda: _copy_all(source, place / "copy"),
         "fsspeckit `compact`": lambda: io.compact(str(place / "ours"), target_bytes),
         "DuckDB `COPY`": lambda: _compact_with_duckdb(source, place / "duckdb.parquet"),
     }
-    try:
-        import deltalake  # noqa: F401 - only to find out whether it is there
-    except ImportError:
-        pass
-    else:
-        cases["delta-rs `optimize.compact`"] = lambda: _compact_with_delta(place / "delta")
-    return cases
 
 
-def _fresh(place: Path, source: PurePath, *, with_delta: bool) -> None:
-    """Make the datasets anew that a round has compacted."""
-    for name in ("ours", ".ours.fsspeckit", "delta"):
+def _fresh(place: Path, source: PurePath) -> None:
+    """Make the dataset again that a round has compacted."""
+    for name in ("ours", ".ours.fsspeckit"):
         shutil.rmtree(place / name, ignore_errors=True)
     shutil.copytree(source, place / "ours")
-    if with_delta:
-        from deltalake import convert_to_deltalake
-
-        shutil.copytree(source, place / "delta")
-        convert_to_deltalake(str(place / "delta"))
     os.sync()
 
 
@@ -119,9 +127,9 @@ def compare(report: Report, place: Path, heading: str, files: int, rows: int, ro
     source = place / f"source-{files}"
     write_files(source, files, rows)
     spent = sum(path.stat().st_size for path in source.iterdir())
-    cases = _cases(place, source, 2 * spent)
-    with_delta = any("delta" in name for name in cases)
-    seconds = measure(cases, rounds, lambda: _fresh(place, source, with_delta=with_delta))
+    seconds = measure(_cases(place, source, 2 * spent), rounds, lambda: _fresh(place, source))
+    if delta := _delta_seconds(place, source, rounds, 2 * spent):
+        seconds["delta-rs `optimize.compact`"] = delta
     report.table(f"{heading}: {files:,} files of {rows:,} rows, {spent / 1e6:,.0f} MB", seconds)
     least, ours, *_ = (median(values) for values in seconds.values())
     return ours / least

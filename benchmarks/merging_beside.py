@@ -57,7 +57,12 @@ def merge_until_stopped(path: str, directory: Path, number: int, writers: int, k
             rows = pa.table({"id": own, "value": [value] * len(own), **numbers})
             begun, clock = time.time(), time.perf_counter()
             done = io.merge(rows, path, "update", ["id"])
-            entry = {"at": begun, "seconds": time.perf_counter() - clock, "ids": own, "retries": done.metrics["commit"]["retries"]}
+            entry = {
+                "at": begun,
+                "seconds": time.perf_counter() - clock,
+                "ids": own,
+                "retries": done.metrics["commit"]["retries"],
+            }
             log.write(json.dumps({**entry, "value": value}) + "\n")
             log.flush()
             time.sleep(_PAUSE)
