@@ -45,10 +45,10 @@ class Sizes:
     seconds: float = 20.0
     """How long merges are measured without a compaction beside them."""
 
-    rounds: int = 5
+    rounds: int = 3
 
 
-QUICK = Sizes(4, 50_000, 100, 100, 2, 3.0, 2)
+QUICK = Sizes(4, 100_000, 100, 100, 2, 3.0, 2)
 
 
 def write_files(root: PurePath, files: int, rows: int, *, is_wide: bool = True) -> None:
