@@ -58,6 +58,7 @@ _SPARK_PEERS = (
 STEPS = (
     Step("import", "bench_import", minutes=0.5),
     Step("cli", "bench_cli", minutes=0.5),
+    Step("compact", "bench_compact", minutes=1.5),
     Step("planning", "bench_planning"),
     Step("commit", "bench_commit", minutes=0.5),
     Step("splice", "bench_splice", ("--rounds", "3"), minutes=1.5),

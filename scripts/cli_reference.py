@@ -19,7 +19,7 @@ from fsspeckit.cli.app import COMMANDS, app
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 AS_MERGE = ("apply", "deduplicate", "delete")
 """The commands that print what a merge does."""
-AS_OTHERS = ("apply", "delete", "undo")
+AS_OTHERS = ("apply", "delete", "deduplicate", "undo")
 """The commands that print what another one prints."""
 
 _NOTE = "<!-- written by scripts/cli_reference.py -->"

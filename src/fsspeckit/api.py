@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.datasets.interfaces import parameters_of
-from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, get_planned_merge
+from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, DEFAULT_TARGET_BYTES, get_planned_merge
 from fsspeckit.datasets.registry import open_engine
 from fsspeckit.storage import Retention, Transaction, clean, history, recover, restore, undo
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
         EvolveResult,
         PartitionChange,
         Progress,
@@ -37,6 +39,7 @@ __all__ = [
     "Transaction",
     "apply_changes",
     "clean",
+    "compact",
     "deduplicate",
     "delete",
     "evolve",
@@ -44,6 +47,7 @@ __all__ = [
     "history",
     "merge",
     "plan_apply_changes",
+    "plan_compact",
     "plan_deduplicate",
     "plan_delete",
     "plan_evolve",
@@ -85,6 +89,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     partition_change: PartitionChange = "refuse",
     schema_changes: SchemaChanges = "refuse",
     transaction: Transaction | None = None,
+    target_file_bytes: int | None = None,
+    auto_compact: bool = False,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -121,6 +127,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
         schema_changes: ``"refuse"``, ``"add"`` new columns of the source to every file, or also
             ``"widen"`` types that do not hold its values.
         transaction: Which batch of which application this is; skipped if it is committed already.
+        target_file_bytes: Append new rows to files below this size that are rewritten anyway.
+        auto_compact: Compact the partitions that got new files, if they have many small ones.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.
@@ -159,6 +167,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             partition_change=partition_change,
             schema_changes=schema_changes,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
 
@@ -428,6 +438,97 @@ def read_dataset(
     """
     with open_engine(engine, filesystem, storage_options) as opened:
         return opened.read_dataset(path, columns=columns, filters=filters, commit=commit)
+
+
+def compact(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    target_file_bytes: int = DEFAULT_TARGET_BYTES,
+    min_files: int = 2,
+    partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    sort_by: str | Sequence[str] | None = None,
+    bloom_columns: str | Sequence[str] | None = None,
+    *,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CompactResult:
+    """Make large files of the small ones in each partition, while others go on writing.
+
+    See :meth:`fsspeckit.datasets.base.DatasetIO.compact`.
+
+    Args:
+        path: The dataset's directory, path or URL.
+        target_file_bytes: The size that files should have; larger ones are left alone.
+        min_files: Fewer files are not made one.
+        partitions: The partitions to compact, as a mapping of their columns to values, or a list
+            of such mappings; None for all.
+        sort_by: The columns by which the rows of each partition are sorted.
+        bloom_columns: The columns that get bloom filters in the new files.
+        progress: True for a bar on standard error, or a function of phase, done and total.
+        engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
+        filesystem: An fsspec or pyarrow filesystem; None to find it from the path.
+        storage_options: What fsspec needs to open the filesystem of the path.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-compact"
+        >>> for number in range(3):
+        ...     _ = write_dataset(pa.table({"id": [number]}), path, engine="pyarrow")
+        >>> result = compact(path, engine="pyarrow")
+        >>> result.files_before, result.files_after
+        (3, 1)
+        >>> compact(path, engine="pyarrow").bins
+        []
+    """
+    with open_engine(engine, filesystem, storage_options) as opened:
+        return opened.compact(
+            path,
+            target_file_bytes,
+            min_files,
+            partitions,
+            sort_by,
+            bloom_columns,
+            progress=progress,
+        )
+
+
+def plan_compact(  # noqa: PLR0913 - one signature for every engine
+    path: str,
+    target_file_bytes: int = DEFAULT_TARGET_BYTES,
+    min_files: int = 2,
+    partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    sort_by: str | Sequence[str] | None = None,
+    bloom_columns: str | Sequence[str] | None = None,
+    *,
+    progress: Progress | bool | None = None,
+    engine: str = "spark",
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CompactPlan:
+    """Return what :func:`compact` would do with the same arguments; nothing is written.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> path = "memory://doc-plan-compact"
+        >>> for number in range(3):
+        ...     _ = write_dataset(pa.table({"id": [number, 9]}), path, engine="pyarrow")
+        >>> plan = plan_compact(path, sort_by="id", engine="pyarrow")
+        >>> len(plan.bins[0].files), plan.files_after
+        (3, 1)
+        >>> round(plan.overlap_before.files, 1), plan.overlap_after.files
+        (2.7, 1.0)
+    """
+    with open_engine(engine, filesystem, storage_options) as opened:
+        return opened.plan_compact(
+            path,
+            target_file_bytes,
+            min_files,
+            partitions,
+            sort_by,
+            bloom_columns,
+            progress=progress,
+        )
 
 
 def evolve(  # noqa: PLR0913 - one signature for every engine

@@ -692,3 +692,28 @@ def test_the_console_script_takes_the_words_of_the_process(
         main()
     assert end.value.code == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "engines"
+
+
+def test_compact(done: Run, source: Path, tmp_path: Path) -> None:
+    for _ in range(3):
+        done("write", source, "new", *PYARROW)
+    before = tree(tmp_path / "new")
+    planned = done("compact", "new", "--sort-by", "id", "--dry-run", *PYARROW, "--json").document
+    assert (planned["dry_run"], planned["files_after"]) == (True, 1)
+    assert tree(tmp_path / "new") == before
+    assert "3 files, 1 afterwards" in done("compact", "new", "--dry-run", *PYARROW).out
+    document = done("compact", "new", "--bloom", "id", *PYARROW, "--json").document
+    assert (document["files_before"], document["files_after"]) == (3, 1)
+    assert "nothing was changed" in done("compact", "new", "--target-size", "1GB", *PYARROW).out
+    assert done("history", "new", "--json").document["commits"][-1]["strategy"] == "compact"
+
+
+def test_compact_one_partition(run: Run, done: Run, source: Path) -> None:
+    for _ in range(2):
+        done("write", source, "new", "--partition-by", "id", *PYARROW)
+    partition = ("--partition", "id=1")
+    document = done("compact", "new", *partition, *PYARROW, "--json").document
+    assert [one["partition"] for one in document["bins"]] in ([], ["id=1"])
+    ran = run("compact", "new", "--partition", "id", *PYARROW)
+    assert (ran.code, "year=2024" in ran.err) == (2, True)
+    assert run("compact", "new", "--partition", "v=1", *PYARROW).code == 1

@@ -58,6 +58,7 @@ def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "apply_changes",
         "close",
+        "compact",
         "deduplicate",
         "delete",
         "evolve",
@@ -65,6 +66,7 @@ def test_the_protocol_has_the_methods() -> None:
         "merge",
         "merge_parquet_dataset",
         "plan_apply_changes",
+        "plan_compact",
         "plan_deduplicate",
         "plan_delete",
         "plan_evolve",

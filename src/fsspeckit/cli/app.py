@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from fsspeckit.cli.commands.compact import compact
 from fsspeckit.cli.commands.evolve import evolve
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover, verify
@@ -105,7 +106,7 @@ def _root(
 
 
 COMMANDS = (
-    *(merge, plan, apply, delete, write, evolve, deduplicate, repartition),
+    *(merge, plan, apply, delete, write, compact, evolve, deduplicate, repartition),
     *(inspect, doctor, verify, history, undo, restore, recover, clean, engines, init),
 )
 """The commands, in the order of the help."""

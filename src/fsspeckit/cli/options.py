@@ -583,3 +583,29 @@ ProjectName = Annotated[
         metavar="NAME", help="Directory of the project, new or empty.", show_default=False
     ),
 ]
+TargetSize = Annotated[
+    Any,
+    typer.Option(
+        "--target-size",
+        metavar="SIZE",
+        parser=parse_size,
+        help="Size that files should have, for example 128MiB; larger ones are left alone.",
+    ),
+]
+MinFiles = Annotated[
+    int,
+    typer.Option(
+        "--min-files", metavar="COUNT", parser=parse_count, help="Fewer files are not made one."
+    ),
+]
+Partitions = Annotated[
+    list[str] | None,
+    _option(
+        "Partition to compact, for example year=2024 (repeatable); default: all.",
+        "--partition",
+        metavar="COLUMN=VALUE",
+    ),
+]
+SortBy = Annotated[
+    list[str] | None, _columns("Column by which the rows of each partition are sorted", "--sort-by")
+]

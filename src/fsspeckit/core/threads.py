@@ -10,6 +10,8 @@ after them, never inside.
 from __future__ import annotations
 
 import _thread
+import os
+import sys
 import threading
 from collections import deque
 from contextlib import suppress
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Task", "ThreadPool"]
+__all__ = ["Task", "ThreadPool", "lower_priority"]
 
 _IDLE_SECONDS = 1.0
+_BACKGROUND_NICENESS = 10
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,3 +151,14 @@ class ThreadPool:
 
 def _refuse() -> None:
     raise RuntimeError("the threads have ended before this call was made")
+
+
+def lower_priority() -> None:
+    """Let others have the processor first, from now on in this thread.
+
+    Only where a thread has a priority of its own, and never in the main thread: there is no way
+    back without privileges.
+    """
+    if sys.platform == "linux" and threading.current_thread() is not threading.main_thread():
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)

@@ -12,6 +12,8 @@ from fsspeckit.core.merge import MergeStrategy, validate_rewrite_mode_compatibil
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import (
     DEFAULT_RETENTION,
+    DEFAULT_TARGET_BYTES,
+    CompactOptions,
     EvolveOptions,
     FileOptions,
     MergeOptions,
@@ -19,10 +21,13 @@ from fsspeckit.datasets.pipeline import (
     WriteOptions,
     check_write_or_merge,
     locate_paths,
+    merge_and_compact,
+    plan_compact,
     plan_evolve,
     plan_merge,
     read_table,
     resolve_partition_columns,
+    run_compact,
     run_evolve,
     run_merge,
     run_plan,
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.engine import Engine
     from fsspeckit.datasets.interfaces import WriteOrMergeArguments
     from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
         EvolveResult,
         PartitionChange,
         Progress,
@@ -151,6 +158,8 @@ class DatasetIO:
         partition_change: PartitionChange = "refuse",
         schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data into a dataset, rewriting only the files in which a value changes.
@@ -204,6 +213,11 @@ class DatasetIO:
                 then, in the same commit: columns that stay are copied as bytes.
             transaction: Which batch of which application this is. It is applied once: if this
                 version or a later one is committed, nothing is read or changed.
+            target_file_bytes: New rows are appended to files that are rewritten anyway, as long as
+                these stay below this size. By default new rows go to new files.
+            auto_compact: After the merge, compact those partitions that got new files and have at
+                least 16 files of less than ``target_file_bytes`` (128 MiB) that fit together. What
+                fails then is a note in the result; the merge is committed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -250,10 +264,12 @@ class DatasetIO:
             partition_change=partition_change,
             schema_changes=schema_changes,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
-        return run_merge(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def delete(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -820,6 +836,97 @@ class DatasetIO:
         storage, data = self._open(source, target_path)
         return run_merge(self._engine, storage, data, options)
 
+    def compact(
+        self,
+        path: str,
+        target_file_bytes: int = DEFAULT_TARGET_BYTES,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactResult:
+        """Make large files of the small ones in each partition, while others go on writing.
+
+        Large row groups are copied as bytes, small ones are encoded together. No row changes, and
+        a second call has nothing left to do. Files that others change or remove meanwhile stay as
+        they are, together with those they would have been joined with; the result lists them.
+
+        Args:
+            path: The dataset's directory, path or URL.
+            target_file_bytes: The size that files should have. Files of at least this size are left
+                alone.
+            min_files: Fewer files are not made one.
+            partitions: The partitions to compact, as a mapping of their columns to values, or a
+                list of such mappings; None for all. A value may be a list of values.
+            sort_by: The columns by which the rows of each partition are sorted, so that merges and
+                readers can skip files and row groups. By default rows keep their order.
+            bloom_columns: The columns that get bloom filters in the new files.
+            filesystem: An fsspec or pyarrow filesystem; None for that of this object.
+            progress: True for a bar on standard error, or a function of phase, done and total.
+
+        Returns:
+            Which files became one, and how many bytes were copied and encoded.
+
+        Raises:
+            ValueError: If an argument is wrong, or there is no such dataset; nothing was changed.
+            UnreadableFileError: If a file is damaged.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io = PyarrowDatasetIO()
+            >>> for number in range(3):
+            ...     rows = pa.table({"id": [number]})
+            ...     _ = io.write_dataset(rows, "memory://doc-compact-method")
+            >>> result = io.compact("memory://doc-compact-method")
+            >>> result.files_before, result.files_after
+            (3, 1)
+        """
+        options = CompactOptions.of(
+            target_file_bytes=target_file_bytes,
+            min_files=min_files,
+            partitions=partitions,
+            sort_by=sort_by,
+            bloom_columns=bloom_columns,
+            progress=progress,
+        )
+        return run_compact(self._engine, self._storage(path, filesystem), options)
+
+    def plan_compact(
+        self,
+        path: str,
+        target_file_bytes: int = DEFAULT_TARGET_BYTES,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactPlan:
+        """Return what :meth:`compact` would do with these arguments; nothing is written.
+
+        Returns:
+            Which files would become one, about how many bytes would be copied and encoded, and
+            with ``sort_by`` how much less files would overlap.
+
+        Raises:
+            ValueError: If an argument is wrong, or there is no such dataset.
+            UnreadableFileError: If a file is damaged.
+        """
+        options = CompactOptions.of(
+            target_file_bytes=target_file_bytes,
+            min_files=min_files,
+            partitions=partitions,
+            sort_by=sort_by,
+            bloom_columns=bloom_columns,
+            progress=progress,
+        )
+        return plan_compact(self._engine, self._storage(path, filesystem), options)
+
     def read_dataset(
         self,
         path: str,
@@ -1117,7 +1224,7 @@ class DatasetIO:
             return run_write(self._engine, storage, source, options)
         data, options = self._with_own_conditions(data, options)
         storage, source = self._open(data, path)
-        return run_merge(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def _with_own_control_dir(self) -> Self:
         """Return the same for another dataset, which has a control directory of its own."""

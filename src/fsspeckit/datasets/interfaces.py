@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.core.schema_changes import SchemaChanges
     from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
         EvolveResult,
         PartitionChange,
         Progress,
@@ -137,6 +139,8 @@ class DatasetHandler(Protocol):
         partition_change: PartitionChange = "refuse",
         schema_changes: SchemaChanges = "refuse",
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Merge data; a file in which no value changes stays as it is, byte for byte.
@@ -294,6 +298,40 @@ class DatasetHandler(Protocol):
         once the new ones are safe; it keeps the partition columns unless ``partition_by`` names
         others. ``"overwrite_partitions"`` removes only those of the partitions that it writes.
         """
+        ...
+
+    def compact(
+        self,
+        path: str,
+        target_file_bytes: int = 128 * 1024 * 1024,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactResult:
+        """Make large files of small ones, in commits that give up what others touch meanwhile.
+
+        The rows of the dataset stay the same; without ``sort_by`` those of a new file have the
+        order of the old files. A second call has nothing left to do.
+        """
+        ...
+
+    def plan_compact(
+        self,
+        path: str,
+        target_file_bytes: int = 128 * 1024 * 1024,
+        min_files: int = 2,
+        partitions: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        sort_by: str | Sequence[str] | None = None,
+        bloom_columns: str | Sequence[str] | None = None,
+        *,
+        filesystem: Any = None,
+        progress: Progress | bool | None = None,
+    ) -> CompactPlan:
+        """Return what ``compact`` would do; nothing is written."""
         ...
 
     def read_dataset(

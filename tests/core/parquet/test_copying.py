@@ -22,10 +22,10 @@ PARTS = [Range(100, 5000), Range(0, 1), Range(16000, 384)]
 
 
 def _copied(root: Root, old: str, new: str, buffer_bytes: int = BUFFER_BYTES) -> tuple[int, bytes]:
-    with open_original(root, old) as original, open_sink(root, new, original, buffer_bytes) as sink:
+    with open_original(root, old) as original, open_sink(root, new, buffer_bytes) as sink:
         sink.write(b"head")
         for part in PARTS:
-            sink.copy(part)
+            sink.copy(original, part)
         sink.write(memoryview(b"tail"))
         return sink.position, b"head" + b"".join(DATA[p.start : p.end] for p in PARTS) + b"tail"
 
@@ -91,10 +91,10 @@ def test_a_part_beyond_the_end_is_an_error(
     root = open_root(tmp_path)
     with (
         open_original(root, str(old)) as original,
-        open_sink(root, str(tmp_path / "new"), original) as sink,
+        open_sink(root, str(tmp_path / "new")) as sink,
         pytest.raises(OSError, match="the file ends before byte 20,000"),
     ):
-        sink.copy(Range(0, 20_000))
+        sink.copy(original, Range(0, 20_000))
 
 
 def test_other_filesystems_are_read_and_written_in_pieces() -> None:
@@ -106,10 +106,10 @@ def test_other_filesystems_are_read_and_written_in_pieces() -> None:
     assert position == len(expected)
     with (
         open_original(root, "/copying/old") as original,
-        open_sink(root, "/copying/new", original, 1000) as sink,
+        open_sink(root, "/copying/new", 1000) as sink,
         pytest.raises(OSError, match="the file ends before"),
     ):
-        sink.copy(Range(0, 20_000))
+        sink.copy(original, Range(0, 20_000))
 
 
 def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path, old: Path) -> None:

@@ -87,7 +87,7 @@ def _keep_all(directory: Path, path: Path, max_ordinal: int = MAX_ORDINAL) -> by
     root, layout = open_root(directory), layout_of(path)
     with (
         open_original(root, str(path)) as original,
-        open_sink(root, str(directory / "new.parquet"), original) as sink,
+        open_sink(root, str(directory / "new.parquet")) as sink,
     ):
         splicer = Splicer(original, layout, sink, max_ordinal)
         for group in layout.groups:

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
-    from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
+    from fsspeckit.datasets.pipeline import (
+        CompactPlan,
+        CompactResult,
+        EvolveResult,
+        RepartitionResult,
+        WriteDatasetResult,
+    )
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import CleanReport, HistoryEntry, RecoveryReport, RestoreResult
 
@@ -68,6 +74,21 @@ class JsonOutput:
             "notes": commit.get("notes", []),
         }
         self._write("write", path=path, **{name: fields[name] for name in names}, **about)
+
+    def compaction_planned(self, path: str, plan: CompactPlan) -> None:
+        """Print what a compaction would do."""
+        fields = {**plan.to_dict(), "path": path}
+        commits: dict[str, list[object]] = {"given_up": [], "commits": []}
+        self._write("compact", dry_run=True, **fields, **commits, bytes_after=None)
+
+    def compacted(self, path: str, result: CompactResult) -> None:
+        """Print what a compaction did."""
+        fields = {**result.to_dict(), "path": path}
+        commits = fields.pop("metrics").get("commits", [])
+        del fields["rows"]
+        notes = [note for one in commits for note in (*one["notes"], *one["missing"])]
+        numbers = [one["number"] for one in commits]
+        self._write("compact", dry_run=False, **fields, commits=numbers, notes=notes)
 
     def repartitioned(self, path: str, result: RepartitionResult) -> None:
         """Print what repartitioning did, or would do."""

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
-    from fsspeckit.datasets.pipeline import EvolveResult, RepartitionResult, WriteDatasetResult
+    from fsspeckit.datasets.pipeline import (
+        CompactBin,
+        CompactPlan,
+        CompactResult,
+        EvolveResult,
+        RepartitionResult,
+        WriteDatasetResult,
+    )
     from fsspeckit.datasets.verification import VerifyReport
     from fsspeckit.storage import CleanReport, HistoryEntry, RecoveryReport, RestoreResult
 
@@ -186,6 +193,38 @@ class TextOutput(_Page):
         for note in result.metrics.get("commit", {}).get("notes", ()):
             self.line(note)
         _new_files(self, path, result.files)
+
+    def compaction_planned(self, path: str, plan: CompactPlan) -> None:
+        """Print which files would become one."""
+        self._compaction(path, plan, plan.bins)
+
+    def compacted(self, path: str, result: CompactResult) -> None:
+        """Print which files became one, and which were left because others touched them."""
+        self._compaction(path, result, result.bins)
+
+    def _compaction(
+        self, path: str, found: CompactPlan | CompactResult, bins: Sequence[CompactBin]
+    ) -> None:
+        title, *lines = str(found).splitlines()
+        self.line(title.replace("compact:", f"compact {path}:"), "bold")
+        for line in lines:
+            self.line(line)
+        self.section(
+            ("partition", "files>", "rows>", "size>", "copied>", "encoded>", "how"),
+            [
+                (
+                    one.partition or ".",
+                    f"{len(one.files):,}",
+                    f"{one.rows:,}",
+                    size(one.bytes_before),
+                    size(one.bytes_copied),
+                    size(one.bytes_encoded),
+                    one.method,
+                )
+                for one in bins[:_MAX_FILES]
+            ],
+        )
+        self.left_out(bins)
 
     def repartitioned(self, path: str, result: RepartitionResult) -> None:
         """Print how much was written, and the new files."""

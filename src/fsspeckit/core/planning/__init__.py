@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsspeckit.core.planning.bins import (
+    Bin,
+    BinLimits,
+    Overlap,
+    by_directory,
+    overlap_of,
+    pack_bins,
+)
 from fsspeckit.core.planning.condition_pruning import ConditionVerdict, prune_by_condition
 from fsspeckit.core.planning.footer_cache import FooterCache, is_settled, wrong_summaries
 from fsspeckit.core.planning.footers import (
@@ -52,6 +60,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVOLVE",
+    "Bin",
+    "BinLimits",
     "ColumnBounds",
     "ConditionVerdict",
     "FileFooter",
@@ -60,10 +70,12 @@ __all__ = [
     "IncrementalRewritePlan",
     "KeyOverlap",
     "MergePlan",
+    "Overlap",
     "PartitionDirectories",
     "PartitionValues",
     "PlanReason",
     "Target",
+    "by_directory",
     "check_partition_value",
     "check_utf8_paths",
     "constant_bounds",
@@ -71,6 +83,8 @@ __all__ = [
     "gc_disabled",
     "is_settled",
     "key_bounds",
+    "overlap_of",
+    "pack_bins",
     "parse_hive_partition_path",
     "parse_partition_values",
     "partition_keys",

@@ -1,9 +1,16 @@
-"""Data files with some of their rows replaced or deleted, and new files."""
+"""Data files with rows replaced or deleted, several joined into one, and new files."""
 
 from __future__ import annotations
 
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten, RowRules, SpliceLimits
 from fsspeckit.core.rewrite.evolution import evolve_file, evolved_properties
+from fsspeckit.core.rewrite.joining import (
+    DEFAULT_JOIN_LIMITS,
+    Joined,
+    JoinLimits,
+    join_files,
+    sort_files,
+)
 from fsspeckit.core.rewrite.new_files import (
     BufferLimits,
     FileLimits,
@@ -14,8 +21,11 @@ from fsspeckit.core.rewrite.new_files import (
 from fsspeckit.core.rewrite.rewriter import read_file_properties, rewrite
 
 __all__ = [
+    "DEFAULT_JOIN_LIMITS",
     "BufferLimits",
     "FileLimits",
+    "JoinLimits",
+    "Joined",
     "NewFile",
     "NewFiles",
     "Replacement",
@@ -25,6 +35,8 @@ __all__ = [
     "basename_of",
     "evolve_file",
     "evolved_properties",
+    "join_files",
     "read_file_properties",
     "rewrite",
+    "sort_files",
 ]

@@ -110,7 +110,7 @@ class _Splice:
         source, columns = self._source, self._columns
         original, layout = source.original, source.layout
         encoded = 0
-        with open_sink(source.root, destination, original) as sink:
+        with open_sink(source.root, destination) as sink:
             splicer = Splicer(original, layout, sink, shape=columns.shape)
             for number, group in enumerate(layout.groups):
                 chunks = columns.chunks(group, self._values(number), original.read)

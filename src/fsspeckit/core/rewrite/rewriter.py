@@ -160,7 +160,7 @@ class _Splice:
         else:
             return Rewritten(self._diff.file.metadata.num_rows, self.unchanged_rows, 0)
         source, done = self._source, _Written()
-        with open_sink(source.root, destination, source.original) as sink:
+        with open_sink(source.root, destination) as sink:
             splicer = Splicer(source.original, source.layout, sink)
             for step in chain(before, steps):
                 self._add(step, splicer, done)

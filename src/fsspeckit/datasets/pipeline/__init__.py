@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
-from fsspeckit.datasets.pipeline.evolve import (
-    EvolveOptions,
-    EvolveResult,
-    plan_evolve,
-    run_evolve,
+from fsspeckit.datasets.pipeline.compact import (
+    DEFAULT_TARGET_BYTES,
+    CompactBin,
+    CompactOptions,
+    CompactPlan,
+    CompactResult,
+    GivenUpBin,
+    merge_and_compact,
+    plan_compact,
+    run_compact,
 )
+from fsspeckit.datasets.pipeline.evolve import EvolveOptions, EvolveResult, plan_evolve, run_evolve
 from fsspeckit.datasets.pipeline.merge import (
     Phases,
     get_planned_merge,
@@ -63,12 +69,18 @@ from fsspeckit.display import Progress
 __all__ = [
     "DEFAULT_RETENTION",
     "DEFAULT_SOURCE_LIMITS",
+    "DEFAULT_TARGET_BYTES",
     "ArrowSource",
     "ChangeOptions",
+    "CompactBin",
+    "CompactOptions",
+    "CompactPlan",
+    "CompactResult",
     "EvolveOptions",
     "EvolveResult",
     "FileOptions",
     "FilesSource",
+    "GivenUpBin",
     "MemorySource",
     "MergeOptions",
     "OpenedDataset",
@@ -91,9 +103,11 @@ __all__ = [
     "get_planned_merge",
     "lazy_staging",
     "locate_paths",
+    "merge_and_compact",
     "open_source",
     "parquet_dataset",
     "partition_schema",
+    "plan_compact",
     "plan_evolve",
     "plan_merge",
     "read_table",
@@ -101,6 +115,7 @@ __all__ = [
     "reporting",
     "resolve_partition_columns",
     "run_clear",
+    "run_compact",
     "run_evolve",
     "run_merge",
     "run_plan",

@@ -31,6 +31,7 @@ from fsspeckit.core.planning import (
     plan_files,
     read_footers,
 )
+from fsspeckit.core.rewrite import join_files
 from fsspeckit.datasets.engine import KeysT, PositionsT, SourceT
 from fsspeckit.datasets.pipeline.changes import ChangeFeed
 from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
@@ -50,6 +51,7 @@ from fsspeckit.errors import (
     ConcurrentModificationError,
     InvalidArgumentError,
     PartitionMoveError,
+    SchemaMismatchError,
     StalePlanError,
     mark_committed,
 )
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
-    from fsspeckit.core.rewrite import NewFile, NewFiles, Rewritten
+    from fsspeckit.core.rewrite import Joined, NewFile, NewFiles, Rewritten
     from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import DuplicateOptions, MergeOptions
@@ -266,11 +268,31 @@ class _Attempt(Generic[PositionsT]):
     """Files that lose all their rows."""
 
     inserted: list[NewFile] = field(default_factory=list)
+    appended_rows: int = 0
+    """New rows that are in rewritten files."""
+
     sizes: dict[str, int | None] = field(default_factory=dict)
     """By path below the root: the bytes of each new file."""
 
     rewrites: dict[str, Rewritten] = field(default_factory=dict)
     """By canonical path: what became of each affected file."""
+
+
+@dataclass(frozen=True)
+class _Appending:
+    """A staged file, and others whose rows are appended to it."""
+
+    root: Root
+    parts: tuple[str, ...]
+    staged: StagedFile
+
+
+def _append(work: _Appending) -> Joined | None:
+    """Join staged files into a further one; None if they cannot be one."""
+    try:
+        return join_files(work.root, work.parts, work.staged)
+    except SchemaMismatchError:
+        return None
 
 
 class _Merge(Generic[SourceT, KeysT, PositionsT]):
@@ -620,6 +642,32 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
             if is_empty and not attempt.inserted:
                 self._keep_last_file(writer)
+        if self._options.target_file_bytes is not None:
+            self._append_inserts(self._options.target_file_bytes)
+
+    def _append_inserts(self, limit: int) -> None:
+        """Append new files to rewritten ones of their directory, if both together are small."""
+        attempt, size_of = self._attempt, self._root.filesystem.size
+        rewritten = {path: size_of(file.path) for path, (file, _) in attempt.rewritten.items()}
+        chosen: dict[str, list[NewFile]] = {}
+        for new in attempt.inserted:
+            directory, size = new.staged.final.rpartition("/")[0], size_of(new.staged.path)
+            for path, before in rewritten.items():
+                file = attempt.rewritten[path][0]
+                if file.final.rpartition("/")[0] == directory and before + size <= limit:
+                    rewritten[path] += size
+                    chosen.setdefault(path, []).append(new)
+                    break
+        items: list[tuple[_Appending, int]] = []
+        for path, news in chosen.items():
+            parts = (attempt.rewritten[path][0].path, *(new.staged.path for new in news))
+            items.append((_Appending(self._root, parts, self._stage_like(path)), rewritten[path]))
+        joined = self._engine.map_items("insert", _append, items, self._stage, self._phases.report)
+        for (path, news), done in zip(chosen.items(), joined, strict=True):
+            if done is not None:  # else rows do not fit the types of the file
+                attempt.rewritten[path] = (done.staged, done.rows)
+                attempt.appended_rows += sum(new.rows for new in news)
+                attempt.inserted = [new for new in attempt.inserted if new not in news]
 
     def _stored_schema(self, target: Target) -> pa.Schema:
         """Return the columns that rows of the dataset have."""
@@ -687,7 +735,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     def _counts(self) -> dict[str, int]:
         attempt, done = self._attempt, self._attempt.rewrites.values()
         moved = sum(one.moved_rows for one in done)
-        inserted = sum(new.rows for new in attempt.inserted) - moved
+        inserted = sum(new.rows for new in attempt.inserted) + attempt.appended_rows - moved
         # The last file of a dataset may be kept without rows.
         dropped = {*attempt.removed, *attempt.rewritten} - attempt.rewrites.keys()
         deleted = sum(f.rows for f in attempt.target.footers if f.file.path in dropped)

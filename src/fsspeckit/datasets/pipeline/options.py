@@ -103,6 +103,19 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse what is not a whole number of at least so much."""
+    if not _is_whole(value) or value < least:
+        raise InvalidArgumentError(
+            f"{name} must be a whole number, {least} or more, got {value!r}.", argument=name
+        )
+
+
 def _as_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
     # Compared with None: an array of names has no truth value.
     return () if given is None else as_names(given)
@@ -250,6 +263,12 @@ class MergeOptions:
     schema_changes: SchemaChanges = "refuse"
     """What the source may change about the columns of the dataset."""
 
+    target_file_bytes: int | None = None
+    """New rows go to rewritten files below this size; None for new files only."""
+
+    auto_compact: bool = False
+    """Whether partitions with new files are compacted after the merge, if they need it."""
+
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``
         cls,
@@ -381,11 +400,10 @@ class MergeOptions:
         _check_schema(self.schema)
         _check_progress(self.progress)
         _check_transaction(self.transaction)
-        for name in ("trust_partitions", "allow_empty", "purge"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidArgumentError(
-                    f"{name} must be True or False, got {getattr(self, name)!r}."
-                )
+        if self.target_file_bytes is not None:
+            check_whole("target_file_bytes", self.target_file_bytes, 1)
+        for name in ("trust_partitions", "allow_empty", "purge", "auto_compact"):
+            _check_flag(name, getattr(self, name))
         if not isinstance(self.key_index, bool | None):
             raise InvalidArgumentError(
                 f"key_index must be True, False or None, got {self.key_index!r}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from fsspeckit.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fsspeckit.core.keys import KeyColumn
     from fsspeckit.core.planning import FileFooter, FooterReader, Target
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.schema_changes import Evolution, SchemaChanges
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.pipeline.options import FileOptions
-    from fsspeckit.storage import Root, Snapshot, Storage
+    from fsspeckit.storage import DataFile, Root, Snapshot, Storage
 
 _MAX_WRITING_SECONDS = 60.0
 """A file without a footer that is older than this is broken, not still being written."""
@@ -68,19 +69,35 @@ def read_checked_target(
         ConcurrentModificationError: If a file is still being written by somebody.
         SchemaMismatchError: If paths and files contradict each other.
     """
+    read = partial(check_footers, storage, read) if strict else read
+    files = snapshot.listing.files
+    target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
+    if strict:
+        _check_partition_values(target, schema)
+    return target
+
+
+def check_footers(
+    storage: Storage,
+    read: FooterReader,
+    root: Root,
+    files: Sequence[DataFile],
+    columns: Iterable[str] | None,
+) -> list[FileFooter]:
+    """Read footers, all of which must be readable; wait for one that is still being written.
+
+    Raises:
+        UnreadableFileError: If a file is not Parquet.
+        ConcurrentModificationError: If a file is still being written by somebody.
+    """
     deadline = time.monotonic() + min(_MAX_WAIT_SECONDS, storage.lock_timeout)
     while True:
-        files = snapshot.listing.files
-        target = read_target(storage.root, files, key_columns, schema, partition_columns, read)
-        if not strict:
-            return target
-        broken = [footer for footer in target.footers if footer.error is not None]
+        footers = read(root, files, columns)
+        broken = [footer for footer in footers if footer.error is not None]
         if not broken:
-            break
+            return footers
         _raise_broken(broken, time.monotonic() > deadline)
         time.sleep(_POLL_SECONDS)
-    _check_partition_values(target, schema)
-    return target
 
 
 def _raise_broken(broken: Sequence[FileFooter], is_out_of_time: bool) -> None:

@@ -189,6 +189,8 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
         "duplicate_keys": (_as_text, "`error`, the default; `first` and `last` need `order_by`."),
         "trust_partitions": (_as_truth, "Whether keys never change their partition."),
         "allow_empty": (_as_truth, "Whether `full_merge` may delete every row."),
+        "target_file_bytes": (_as_whole, "Rewritten files below this size get new rows."),
+        "auto_compact": (_as_truth, "Whether many small files of a partition become one."),
     },
     "change feed": {
         "keys": (_as_names, "The key columns; another name for `key_columns`."),

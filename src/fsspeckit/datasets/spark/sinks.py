@@ -325,6 +325,12 @@ class MergeSink(Sink):
     trust_partitions: bool = False
     """Do not look for keys in partitions that the batch has no rows for."""
 
+    target_file_bytes: int | None = None
+    """Append new rows to files below this size that are rewritten anyway."""
+
+    auto_compact: bool = False
+    """Compact partitions that got new files, once they have many small ones."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.strategy == MergeStrategy.FULL_MERGE:

@@ -23,6 +23,7 @@ import pytest
 _PARTS = (
     *(
         "changes",
+        "compacting",
         "concurrency",
         "crashes",
         "duplicates",
@@ -45,34 +46,35 @@ _PARTS = (
 # Before they are imported: plain asserts would fail without telling the values.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
-from fsspeckit.testing.conformance.changes import (
+from fsspeckit.testing.conformance.changes import (  # noqa: E402
     DeleteTests,
     DeleteWhenTests,
     DeleteWhereTests,
     OnlyNewerTests,
     PurgeTests,
 )
+from fsspeckit.testing.conformance.compacting import CompactionTests, GrowingTests  # noqa: E402
 from fsspeckit.testing.conformance.concurrency import ConcurrencyTests  # noqa: E402
 from fsspeckit.testing.conformance.crashes import CrashTests, GeneratedTests  # noqa: E402
 from fsspeckit.testing.conformance.duplicates import DeduplicateTests  # noqa: E402
 from fsspeckit.testing.conformance.earlier import EarlierTests  # noqa: E402
 from fsspeckit.testing.conformance.feed_sequences import FeedSequenceTests  # noqa: E402
-from fsspeckit.testing.conformance.feeds import (
+from fsspeckit.testing.conformance.feeds import (  # noqa: E402
     FeedColumnTests,
     FeedCommitTests,
     FeedRefusalTests,
     FeedTests,
     VersionTests,
 )
-from fsspeckit.testing.conformance.files import (
+from fsspeckit.testing.conformance.files import (  # noqa: E402
     FileShapeTests,
     HandsOffTests,
     LookTests,
     UnreadableTests,
     WriterTests,
 )
-from fsspeckit.testing.conformance.keys import DuplicateKeyTests, KeyTypeTests, NullKeyTests
-from fsspeckit.testing.conformance.merging import (
+from fsspeckit.testing.conformance.keys import DuplicateKeyTests, KeyTypeTests, NullKeyTests  # noqa: E402
+from fsspeckit.testing.conformance.merging import (  # noqa: E402
     EdgeTests,
     FullMergeTests,
     OptionTests,
@@ -83,8 +85,8 @@ from fsspeckit.testing.conformance.partitions import GuardTests, MoveTests, Part
 from fsspeckit.testing.conformance.planning import PlanningTests  # noqa: E402
 from fsspeckit.testing.conformance.repartitioning import RepartitionTests  # noqa: E402
 from fsspeckit.testing.conformance.rewriting import RewriteModeTests  # noqa: E402
-from fsspeckit.testing.conformance.schema_changes import EvolveTests, SchemaChangeTests
-from fsspeckit.testing.conformance.schemas import (
+from fsspeckit.testing.conformance.schema_changes import EvolveTests, SchemaChangeTests  # noqa: E402
+from fsspeckit.testing.conformance.schemas import (  # noqa: E402
     ColumnNameTests,
     NestedTests,
     SchemaTests,
@@ -142,6 +144,8 @@ class EngineTests(
     TransactionTests,
     VerifyTests,
     ObjectStoreTests,
+    CompactionTests,
+    GrowingTests,
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -135,6 +136,15 @@ class CrashTests:
 
         old, new = numbers(*range(1, 8)), numbers(8, 9)
         self._die_everywhere(connect, kind, act, lines(old), lines(new))
+
+    @EVERY_KIND
+    def test_a_compaction_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str
+    ) -> None:
+        rows = lines(numbers(*range(1, 8)))
+        self._die_everywhere(
+            connect, kind, lambda target: target.io.compact(target.store.path), rows, rows
+        )
 
     @pytest.mark.parametrize("kind", STORES[:2])
     @pytest.mark.parametrize("call", ["deduplicate", "repartition"])
@@ -308,6 +318,8 @@ _ROWS = st.lists(
     unique_by=lambda row: row["id"],
 )
 _SOME_ROWS = _ROWS.filter(bool)
+_TARGET_SIZES = st.sampled_from([2_000, 1_000_000])
+
 _FAIL_AT = st.none() | st.integers(0, 70)
 
 
@@ -379,6 +391,16 @@ class DatasetMachine(RuleBasedStateMachine):
             self._target.io.merge(table, self._store.path, strategy, ["id"], **options)
 
         self._act(act, list(expected), fail_at)
+
+    @precondition(lambda self: self._rows is not None)
+    @rule(sort_by=st.sampled_from([None, ["v", "id"]]), size=_TARGET_SIZES, fail_at=_FAIL_AT)
+    def compact(self, sort_by: list[str] | None, size: int, fail_at: int | None) -> None:
+        """Compact some or all files; no row changes."""
+
+        def act() -> None:
+            self._target.io.compact(self._store.path, size, sort_by=sort_by)
+
+        self._act(act, list(self._rows or []), fail_at)
 
     @rule(keep=st.sampled_from(["first", "last"]), exact=st.booleans(), fail_at=_FAIL_AT)
     def deduplicate(self, keep: str, exact: bool, fail_at: int | None) -> None:

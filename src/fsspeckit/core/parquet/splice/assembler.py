@@ -1,4 +1,4 @@
-"""Assembles a Parquet file from byte ranges of an old one and new column chunks.
+"""Assembles a Parquet file from byte ranges of old ones and new column chunks.
 
 Pages hold no absolute offsets, so a chunk can be moved as bytes; the footer and the offset indexes,
 which point at it, are adjusted here. Everything else in the footer stays: readers use
@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -114,6 +114,19 @@ class EncodedChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class _LoadedChunk:
+    """A column chunk of another file whose pages are copied, and all else is in memory.
+
+    Filters and indexes are written after the data of all files, when this one may be closed.
+    """
+
+    chunk: Chunk
+    bloom: bytes | None
+    column_index: bytes | None
+    offset_index: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkStyle:
     """How a column chunk is encoded."""
 
@@ -126,8 +139,13 @@ class ChunkStyle:
     has_page_index: bool
 
     @classmethod
-    def of(cls, chunk: Chunk, length: int | None = None) -> ChunkStyle:
+    def of(
+        cls, chunk: Chunk, length: int | None = None, dictionary_saves: bool | None = None
+    ) -> ChunkStyle:
         """The style of new values for a chunk; ``length`` is theirs where the schema states one.
+
+        ``dictionary_saves`` is whether a dictionary saves bytes, where somebody has tried it; if
+        not, the chunk says so.
 
         Raises:
             CannotSpliceError: If its codec cannot be written.
@@ -138,7 +156,9 @@ class ChunkStyle:
         if codec is None or (codec != "NONE" and not pa.Codec.is_available(codec.lower())):
             raise CannotSpliceError(f"the codec {codec or number} of {path!r} cannot be written")
         is_indexed = any(n in DICTIONARY_ENCODINGS for n in encodings)
-        has_dictionary = is_indexed and dictionary_pays(chunk, length)
+        if dictionary_saves is None:
+            dictionary_saves = is_indexed and dictionary_pays(chunk, length)
+        has_dictionary = is_indexed and dictionary_saves
         special = [name for n, name in _SPECIAL_ENCODINGS.items() if n in encodings]
         return cls(
             path,
@@ -186,21 +206,37 @@ class WriterStyle:
         }
 
 
-def writer_styles(columns: Sequence[Column], group: Group, read: Read) -> list[WriterStyle]:
+def writer_styles(
+    columns: Sequence[Column],
+    group: Group,
+    read: Read,
+    *,
+    dictionaries: Mapping[str, bool] | None = None,
+    blooms: Collection[str] = (),
+) -> list[WriterStyle]:
     """The writers that encode columns of a row group like its chunks: one for each set of options.
 
     Args:
         columns: The columns.
         group: The row group.
         read: Reads bytes of the file.
+        dictionaries: Whether a dictionary saves bytes, by the name of the column, as far as
+            somebody has tried it.
+        blooms: Columns that get a bloom filter whether or not their chunk has one.
 
     Raises:
         CannotSpliceError: If a codec cannot be written, or there is no data page.
     """
     alike: dict[object, tuple[list[Column], list[ChunkStyle]]] = {}
     for column in columns:
-        own_chunks = (group.chunks[number] for number in column.numbers)
-        styles = list(map(ChunkStyle.of, own_chunks, column.lengths))
+        saves = (dictionaries or {}).get(column.name)
+        own_chunks = [group.chunks[number] for number in column.numbers]
+        styles = [
+            ChunkStyle.of(chunk, length, saves)
+            for chunk, length in zip(own_chunks, column.lengths, strict=True)
+        ]
+        if column.name in blooms:
+            styles = [replace(style, has_bloom=True) for style in styles]
         has_page_index = any(style.has_page_index for style in styles)
         has_dictionaries = all(style.has_dictionary for style in styles)
         shared = (*_type_options(column).values(), has_page_index, has_dictionaries)
@@ -346,7 +382,7 @@ def _parse(buffer: pa.Buffer) -> FileLayout:
 class _MovedChunk:
     """A chunk at its offset in the new file, with its filter and indexes."""
 
-    def __init__(self, source: Chunk | EncodedChunk, start: int) -> None:
+    def __init__(self, source: Chunk | EncodedChunk | _LoadedChunk, start: int) -> None:
         self.old = _chunk_of(source)
         self.start = start
         self.metadata = self.old.metadata.copy()
@@ -397,11 +433,12 @@ class Splicer:
     """Writes one file, row group by row group.
 
     Args:
-        original: The old file.
+        original: The old file; of several, the one whose footer the new file gets.
         layout: Its parts.
         sink: The new file.
         max_ordinal: In a file of more row groups none is numbered; the format has 16 bits for it.
         shape: The columns of the new file, if they are not those of the old one.
+        created_by: What the new file says about its writer, if not what the old file says.
     """
 
     def __init__(
@@ -411,13 +448,15 @@ class Splicer:
         sink: Sink,
         max_ordinal: int = MAX_ORDINAL,
         shape: FileShape | None = None,
+        created_by: bytes | None = None,
     ) -> None:
         self._original = original
         self._shape = shape
         self._layout = layout
         self._sink = sink
         self._max_ordinal = max_ordinal
-        self._pending: Range | None = None
+        self._created_by = created_by
+        self._pending: tuple[Original, Range] | None = None
         self._groups: list[Struct] = []
         self._placed: list[_MovedChunk] = []
         self.rows = 0
@@ -429,6 +468,31 @@ class Splicer:
         """Copy a row group."""
         starts = [chunk.data.start for chunk in group.chunks]
         self._add(group.struct.copy(), group.rows, group.chunks, starts)
+
+    def append(
+        self, original: Original, group: Group, new: Mapping[int, EncodedChunk] | None = None
+    ) -> None:
+        """Copy a row group of another file, which can be closed afterwards.
+
+        Args:
+            original: The other file; it has the schema and the column orders of the old one.
+            group: The row group.
+            new: New chunks with the same values, by the number of their leaf column.
+        """
+        new = new or {}
+        sources = [
+            new.get(number) or _loaded(chunk, original) for number, chunk in enumerate(group.chunks)
+        ]
+        struct = group.struct.copy()
+        if new:
+            set_field(struct, 2, sum(_chunk_of(s).metadata.values[6] for s in sources), I64)
+            if 6 in struct.kinds:
+                set_field(struct, 6, sum(_chunk_of(s).metadata.values[7] for s in sources), I64)
+        starts: Sequence[int] = [chunk.data.start for chunk in group.chunks]
+        if starts[0] != min(starts):  # Spark would lose the row group: see `reshape`
+            starts = range(len(starts))
+        self._add(struct, group.rows, sources, starts, original)
+        self._flush()
 
     def change(
         self,
@@ -492,6 +556,8 @@ class Splicer:
         self._number_groups()
         footer = self._layout.footer.copy()
         set_field(footer, 3, self.rows, I64)
+        if self._created_by is not None:
+            set_field(footer, 6, self._created_by, BINARY)
         footer.values[4] = self._groups
         if self._shape is not None:
             self._shape.put_into(footer)
@@ -502,12 +568,14 @@ class Splicer:
         self,
         struct: Struct,
         rows: int,
-        sources: Sequence[Chunk | EncodedChunk],
+        sources: Sequence[Chunk | EncodedChunk | _LoadedChunk],
         starts: Sequence[int],
+        original: Original | None = None,
     ) -> None:
         # In the order in which the old file had them: adjacent chunks are then copied as one.
         order = sorted(range(len(sources)), key=starts.__getitem__)
-        placed = {number: self._place(sources[number]) for number in order}
+        file = original or self._original
+        placed = {number: self._place(sources[number], file) for number in order}
         chunks = [placed[number] for number in range(len(sources))]
         struct.values[1] = [chunk.struct for chunk in chunks]
         if 5 in struct.kinds:
@@ -516,19 +584,22 @@ class Splicer:
         self._groups.append(struct)
         self._placed += chunks
 
-    def _place(self, source: Chunk | EncodedChunk) -> _MovedChunk:
-        if isinstance(source, Chunk):
-            return _MovedChunk(source, self._copy_later(source.data))
-        return _MovedChunk(source, self._write(source.pages))
+    def _place(
+        self, source: Chunk | EncodedChunk | _LoadedChunk, original: Original
+    ) -> _MovedChunk:
+        if isinstance(source, EncodedChunk):
+            return _MovedChunk(source, self._write(source.pages))
+        return _MovedChunk(source, self._copy_later(_chunk_of(source).data, original))
 
-    def _copy_later(self, part: Range) -> int:
+    def _copy_later(self, part: Range, original: Original) -> int:
         """Schedule the copy of a range, together with those after it; returns its new offset."""
-        pending = self._pending
-        if pending is not None and pending.end == part.start:
-            self._pending = Range(pending.start, pending.length + part.length)
-            return self._sink.position + pending.length
+        if self._pending is not None:
+            file, pending = self._pending
+            if file is original and pending.end == part.start:
+                self._pending = file, Range(pending.start, pending.length + part.length)
+                return self._sink.position + pending.length
         self._flush()
-        self._pending = part
+        self._pending = original, part
         return self._sink.position
 
     def _write(self, data: bytes | memoryview) -> int:
@@ -540,16 +611,19 @@ class Splicer:
 
     def _flush(self) -> None:
         if self._pending is not None:
-            self._sink.copy(self._pending)
-            self.copied_bytes += self._pending.length
+            original, part = self._pending
+            self._sink.copy(original, part)
+            self.copied_bytes += part.length
             self._pending = None
 
     def _write_blooms(self) -> None:
         for chunk in self._placed:
             part = chunk.bloom
             if part is not None:
-                start = self._copy_later(part) if isinstance(part, Range) else self._write(part)
-                length = part.length if isinstance(part, Range) else len(part)
+                if isinstance(part, Range):
+                    start, length = self._copy_later(part, self._original), part.length
+                else:
+                    start, length = self._write(part), len(part)
                 self._point(chunk.metadata, 14, Range(start, length))
 
     def _write_column_indexes(self) -> None:
@@ -576,7 +650,8 @@ class Splicer:
 
     def _number_groups(self) -> None:
         """Number all row groups or none: some readers refuse a file that has both."""
-        had_all = all(_ORDINAL in group.struct.kinds for group in self._layout.groups)
+        old = (group.struct for group in self._layout.groups)
+        had_all = all(_ORDINAL in struct.kinds for struct in (*old, *self._groups))
         if not had_all or len(self._groups) > self._max_ordinal:
             for struct in self._groups:
                 drop_fields(struct, [_ORDINAL])
@@ -605,8 +680,16 @@ def _cut_sort_order(
         drop_fields(struct, [_SORTING_COLUMNS])
 
 
-def _chunk_of(source: Chunk | EncodedChunk) -> Chunk:
+def _chunk_of(source: Chunk | EncodedChunk | _LoadedChunk) -> Chunk:
     return source if isinstance(source, Chunk) else source.chunk
+
+
+def _loaded(chunk: Chunk, original: Original) -> _LoadedChunk:
+    bloom, column_index, offset_index = (
+        None if part is None else original.read(part.start, part.length)
+        for part in (chunk.bloom, chunk.column_index, chunk.offset_index)
+    )
+    return _LoadedChunk(chunk, bloom, column_index, offset_index)
 
 
 def _shifted(data: bytes, pages: Range, delta: int) -> bytes:
@@ -661,8 +744,8 @@ class Sink(Protocol):
     def write(self, data: Any) -> None:
         """Append bytes."""
 
-    def copy(self, part: Range) -> None:
-        """Append a range of the old file."""
+    def copy(self, original: Original, part: Range) -> None:
+        """Append a range of an old file."""
 
 
 @contextmanager
@@ -679,20 +762,18 @@ def open_original(root: Root, path: str) -> Iterator[Original]:
 
 
 @contextmanager
-def open_sink(
-    root: Root, path: str, original: Original, buffer_bytes: int = BUFFER_BYTES
-) -> Iterator[Sink]:
+def open_sink(root: Root, path: str, buffer_bytes: int = BUFFER_BYTES) -> Iterator[Sink]:
     """Open a new file; if it is not on a disk, it is copied in pieces of ``buffer_bytes``."""
-    if isinstance(original, _LocalOriginal):
+    if root.is_local:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o666)
         try:
-            yield _LocalSink(original, descriptor)
+            yield _LocalSink(descriptor)
         finally:
             os.close(descriptor)
     else:
         with root.filesystem.open(path, "wb") as handle:
-            yield _RemoteSink(original, handle, buffer_bytes)
+            yield _RemoteSink(handle, buffer_bytes)
 
 
 class _LocalOriginal:
@@ -742,8 +823,7 @@ def _changed(user_path: str) -> ConcurrentModificationError:
 
 
 class _LocalSink:
-    def __init__(self, original: _LocalOriginal, descriptor: int) -> None:
-        self._original = original
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._copies = list(_COPIES)
         self.position = 0
@@ -754,19 +834,21 @@ class _LocalSink:
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
 
-    def copy(self, part: Range) -> None:
+    def copy(self, original: Original, part: Range) -> None:
+        assert isinstance(original, _LocalOriginal)
         done = 0
         while done < part.length:
-            count = self._copy_once(part.start + done, min(part.length - done, _MAX_COPY_BYTES))
+            limit = min(part.length - done, _MAX_COPY_BYTES)
+            count = self._copy_once(original.descriptor, part.start + done, limit)
             if not count:
                 raise OSError(errno.EIO, f"the file ends before byte {part.end:,}")
             done += count
         self.position += part.length
 
-    def _copy_once(self, start: int, limit: int) -> int:
+    def _copy_once(self, source: int, start: int, limit: int) -> int:
         while True:
             try:
-                return self._copies[0](self._original.descriptor, self._descriptor, start, limit)
+                return self._copies[0](source, self._descriptor, start, limit)
             except OSError as error:
                 # A call that was refused once is not tried again; the last one is never refused.
                 if error.errno not in _REFUSALS or len(self._copies) == 1:
@@ -791,6 +873,7 @@ def _read_and_write(source: int, target: int, start: int, limit: int) -> int:
 
 
 # On other systems than Linux, sendfile writes to sockets only, and raises an error.
+
 _COPIES: list[Copy] = [
     *([_copy_file_range] if hasattr(os, "copy_file_range") else []),
     *([_sendfile] if hasattr(os, "sendfile") else []),
@@ -799,8 +882,7 @@ _COPIES: list[Copy] = [
 
 
 class _RemoteSink:
-    def __init__(self, original: Original, handle: Any, buffer_bytes: int) -> None:
-        self._original = original
+    def __init__(self, handle: Any, buffer_bytes: int) -> None:
         self._handle = handle
         self._buffer_bytes = buffer_bytes
         self.position = 0
@@ -810,10 +892,10 @@ class _RemoteSink:
         self._handle.write(view)
         self.position += len(view)
 
-    def copy(self, part: Range) -> None:
+    def copy(self, original: Original, part: Range) -> None:
         for start in range(part.start, part.end, self._buffer_bytes):
             length = min(self._buffer_bytes, part.end - start)
-            piece = self._original.read(start, length)
+            piece = original.read(start, length)
             if len(piece) != length:
                 raise OSError(errno.EIO, f"the file ends before byte {part.end:,}")
             self.write(piece)

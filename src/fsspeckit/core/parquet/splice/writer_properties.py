@@ -158,6 +158,33 @@ class WriterProperties:
         ]
         return replace(self, options={**self.options, "use_dictionary": paths or False})
 
+    def dictionaries_that_save(self, rows: pa.Table) -> dict[str, bool]:
+        """Whether a dictionary saves bytes for rows like these, by flat column.
+
+        Empty where there are too few rows to say.
+        """
+        if rows.num_rows < _MIN_SAMPLED_ROWS:
+            return {}
+        found = self.with_dictionaries_for(rows).options["use_dictionary"] or ()
+        flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+        return {name: name in found for name in flat}
+
+    def sorted_by(self, names: Sequence[str]) -> WriterProperties:
+        """These properties for rows in ascending order of some flat columns, NULL last."""
+        leaves = [path for f in self.schema for path, _ in _leaves(f.type, f.name)]
+        order = [pq.SortingColumn(leaves.index(name)) for name in names]
+        known = self.options.get("write_statistics", True)
+        statistics = known if isinstance(known, bool) else sorted({*known, *names})
+        options = {"sorting_columns": order, "write_statistics": statistics or list(names)}
+        return replace(self, options={**self.options, **options})
+
+    def with_blooms(self, names: Sequence[str], rows: int) -> WriterProperties:
+        """These properties with bloom filters for some more columns."""
+        known = self.options.get("bloom_filter_options") or {}
+        added = {name: {"ndv": max(rows, 1), "fpp": BLOOM_FPP} for name in names}
+        blooms = {"bloom_filter_options": known | added or None}
+        return replace(self, options={**self.options, **blooms})
+
     def with_unit(self, unit: Unit) -> WriterProperties:
         """These properties with INT96 decoded in another unit."""
         stored = pa.timestamp(unit, None if self.writes_int96 else "UTC")
