@@ -176,6 +176,40 @@ def test_delete_by_a_condition(done: Run, dataset: Path) -> None:
     assert done("history", dataset, "--json").document["commits"][-1]["purged"]
 
 
+def test_evolve(done: Run, dataset: Path) -> None:
+    words = ("evolve", dataset, "--add", "price=decimal(9, 2)", "--rename", "v=name", *PYARROW)
+    plan = done(*words, "--dry-run").out
+    assert "column 'price' added as decimal128(9, 2)" in plan
+    assert "3 files: 3 affected" in plan
+    assert "price" not in content(dataset)[101]
+    ran = done(*words, "--required", "id", "--order", "price", "--widen", "id=int64")
+    assert "'v' renamed to 'name'" in ran.out
+    assert "3 of 3 files rewritten" in ran.out
+    assert list(content(dataset)[101]) == ["price", "id", "name"]
+    document = done("evolve", dataset, "--drop", "price", *PYARROW, "--json").document
+    assert [column["name"] for column in document["columns"]] == ["id", "name"]
+    assert document["changes"][0]["kind"] == "dropped"
+    commits = done("history", dataset, "--json").document["commits"]
+    assert commits[-1]["schema_changes"] == ["'price' dropped"]
+    assert "nothing changed" in done("evolve", dataset, *PYARROW).out
+
+
+def test_a_plan_of_an_evolution_over_a_limit_fails(run: Run, dataset: Path) -> None:
+    words = ("evolve", dataset, "--add", "price=double", "--max-rewrite-bytes", "1")
+    for extra in ((), ("--dry-run",)):
+        ran = run(*words, *extra, *PYARROW)
+        assert (ran.code, "--max-rewrite-bytes" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["merge", "write"])
+def test_text_with_new_columns(done: Run, run: Run, dataset: Path, command: str) -> None:
+    Path("more.csv").write_text("id,v,note\n12345,new,hello\n")
+    words = (command, "more.csv", dataset, *(("-k", "id") if command == "merge" else ()), *PYARROW)
+    assert "'note'" in run(*words).err
+    assert "note" in done(*words, "--schema-changes", "add").out
+    assert content(dataset)[12345] == {"id": 12345, "v": "new", "note": "hello"}
+
+
 @pytest.mark.parametrize("words", [(), ("--key", "id"), ("--key", "id", "--where", "id = 1")])
 def test_delete_takes_keys_or_a_condition(run: Run, dataset: Path, words: tuple[str, ...]) -> None:
     before = tree(dataset)

@@ -93,6 +93,7 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "delete_when": None,
             "only_newer": None,
             "partition_change": "refuse",
+            "schema_changes": "refuse",
             "transaction": None,
             "progress": None,
             "engine": "spark",

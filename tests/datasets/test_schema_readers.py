@@ -207,3 +207,31 @@ def test_tasks_change_the_columns_of_files_that_the_driver_does_not_open(
     rows[50] |= {"n": 5, "m": "y"}
     _same(_with_duckdb(path), rows)
     _same(_with_polars(path), rows)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_sinks_and_the_data_source_add_columns(tmp_path: Path, spark: SparkSession) -> None:
+    from fsspeckit.datasets.spark import MergeSink
+
+    path = str(tmp_path / "data")
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path)
+    landing = str(tmp_path / "landing")
+    pq.write_table(pa.table({"id": [2], "v": ["B"], "n": pa.array([7], pa.int32())}), landing)
+    stream = spark.readStream.schema("id long, v string, n int").parquet(f"{landing}*")
+    query = (
+        stream.writeStream.foreachBatch(MergeSink(path, key_columns=["id"], schema_changes="add"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    more = spark.createDataFrame([(3, "c", 8, True)], "id long, v string, n int, flag boolean")
+    options = {"keyColumns": "id", "schemaChanges": "add"}
+    more.write.format("fsspeckit").options(**options).mode("append").save(path)
+    rows = [
+        {"id": 1, "v": "a", "n": None, "flag": None},
+        {"id": 2, "v": "B", "n": 7, "flag": None},
+        {"id": 3, "v": "c", "n": 8, "flag": True},
+    ]
+    _same(_with_polars(path), rows)
