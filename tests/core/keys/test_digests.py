@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core.keys import comparable_values, family, key_column, row_digests
-from fsspeckit.testing.model import comparable
+from fsspeckit.testing.duplicates_model import comparable
 from fsspeckit.testing.strategies import KEY_TYPES, PAYLOAD_TYPES, arrays
 
 

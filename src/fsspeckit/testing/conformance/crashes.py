@@ -40,7 +40,8 @@ from fsspeckit.testing.conformance.stores import (
     open_store,
 )
 from fsspeckit.testing.conformance.target import Target, as_table, expect, line, lines, numbers
-from fsspeckit.testing.model import STRATEGIES, merge_rows, remaining_rows
+from fsspeckit.testing.duplicates_model import remaining_rows
+from fsspeckit.testing.model import STRATEGIES, merge_rows
 from fsspeckit.testing.strategies import datasets
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import pytest
 
 from fsspeckit.core.arrow_compat import cast_table, physical_types, with_int96_as
 from fsspeckit.testing.conformance.stores import data_files, partition_names, read_rows
-from fsspeckit.testing.model import ModelResult, merge_rows, remaining_rows
+from fsspeckit.testing.duplicates_model import remaining_rows
+from fsspeckit.testing.model import ModelResult, merge_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
