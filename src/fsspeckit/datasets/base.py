@@ -269,7 +269,8 @@ class DatasetIO:
             progress=progress,
         )
         storage, source = self._open(data, path, filesystem)
-        return merge_and_compact(self._engine, storage, source, options)
+        run = merge_and_compact if options.auto_compact else run_merge
+        return run(self._engine, storage, source, options)
 
     def delete(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -1224,7 +1225,8 @@ class DatasetIO:
             return run_write(self._engine, storage, source, options)
         data, options = self._with_own_conditions(data, options)
         storage, source = self._open(data, path)
-        return merge_and_compact(self._engine, storage, source, options)
+        run = merge_and_compact if options.auto_compact else run_merge
+        return run(self._engine, storage, source, options)
 
     def _with_own_control_dir(self) -> Self:
         """Return the same for another dataset, which has a control directory of its own."""

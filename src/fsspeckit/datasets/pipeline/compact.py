@@ -583,10 +583,10 @@ def run_compact(
 def merge_and_compact(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
-    """Merge, and then compact the partitions that got new files, if the options say so."""
+    """Merge, and then compact the partitions that got new files."""
     result = run_merge(engine, storage, data, options)
     commit = result.metrics.get("commit", {})
-    if options.auto_compact and commit.get("published"):
+    if commit.get("published"):
         new = (storage.root.canonical(path) for path in result.inserted_files)
         directories = frozenset(storage.root.relative(path).rpartition("/")[0] for path in new)
         with after_commit(commit["number"]):
