@@ -142,6 +142,8 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
     """
     rows: Any = {"delete_when": delete_when, "only_newer": only_newer, "null_keys": null_keys}
     files: Any = {"target_file_bytes": target_file_bytes, "auto_compact": auto_compact}
+    taken: Any = {"schema": schema, "duplicate_keys": duplicate_keys, "order_by": order_by}
+    kept: Any = {"partition_change": partition_change, "schema_changes": schema_changes}
     with open_engine(engine, None, storage_options) as opened:
         return opened.merge(
             data,
@@ -154,20 +156,15 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             max_rows_per_file,
             row_group_size,
             partition_by=partition_by,
-            schema=schema,
-            duplicate_keys=duplicate_keys,
-            order_by=order_by,
             trust_partitions=trust_partitions,
             allow_empty=allow_empty,
             bloom_columns=bloom_columns,
             key_index=key_index,
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
-            partition_change=partition_change,
-            schema_changes=schema_changes,
             transaction=transaction,
             progress=progress,
-            **(rows | files),
+            **(taken | rows | kept | files),
         )
 
 

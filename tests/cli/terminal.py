@@ -67,7 +67,12 @@ class Terminal:
     """
 
     def __init__(
-        self, *words: object, cwd: Path, columns: int = 100, variables: dict[str, str] | None = None
+        self,
+        *words: object,
+        cwd: Path,
+        columns: int = 100,
+        lines: int = 40,
+        variables: dict[str, str] | None = None,
     ) -> None:
         environment = {**os.environ, "TERM": "xterm-256color", **(variables or {})}
         for name in ("COLUMNS", "LINES", "CI", "GITHUB_ACTIONS"):
@@ -77,7 +82,7 @@ class Terminal:
             "cwd": str(cwd),
             "environment": environment,
         }
-        self._size = (40, columns)
+        self._size = (lines, columns)
         self.raw = b""
         """Everything the command has written."""
 

@@ -121,13 +121,13 @@ def test_engines(tmp_path: Path) -> None:
 
 
 def test_help(tmp_path: Path) -> None:
-    with Terminal("--help", cwd=tmp_path, columns=90) as terminal:
+    with Terminal("--help", cwd=tmp_path, columns=90, lines=60) as terminal:
         assert terminal.end() == 0
     assert terminal.lines[0] == "Usage: fsspeckit [OPTIONS] COMMAND [ARGS]..."
     assert "Commands:" in terminal.lines
     assert 80 < max(map(len, terminal.lines)) <= 90
     assert any(line.startswith("  merge    Merge rows into a dataset") for line in terminal.lines)
-    with Terminal("-h", cwd=tmp_path, variables={"NO_COLOR": "1"}) as plain:
+    with Terminal("-h", cwd=tmp_path, lines=60, variables={"NO_COLOR": "1"}) as plain:
         plain.end()
     assert b"\x1b" not in plain.raw
 

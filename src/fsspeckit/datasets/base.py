@@ -268,6 +268,9 @@ class DatasetIO:
             auto_compact=auto_compact,
             progress=progress,
         )
+        return self._merge(data, path, filesystem, options)
+
+    def _merge(self, data: Any, path: str, filesystem: Any, options: MergeOptions) -> MergeResult:
         storage, source = self._open(data, path, filesystem)
         run = merge_and_compact if options.auto_compact else run_merge
         return run(self._engine, storage, source, options)

@@ -75,7 +75,7 @@ def check_commit_number(storage: Storage, commit: Any, last: int) -> int:
         return int(commit)
     known = f"the last one is {last}" if last else "it has none"
     raise InvalidArgumentError(
-        f"commit must be the number of a commit of {storage.root.display_path!r}, got {commit!r}; "
+        f"commit must be a number in the history of {storage.root.display_path!r}, got {commit!r}; "
         f"{known}.\nHint: the history lists the commits; 0 is the state before the first one.",
         argument="commit",
     )
@@ -182,14 +182,14 @@ class _Walk:
     def _locate(self, removed: _Removed) -> DataFile | None:
         """Find a removed file: in the trash, once or several times, or not removed yet."""
         control, remove = self._storage.control, removed.remove
-        places = [control.trashed(removed.number, remove.path), self._storage.path(remove.path)]
-        places += [
+        paths = [control.trashed(removed.number, remove.path), self._storage.path(remove.path)]
+        paths += [
             control.trashed(left.number, left.remove.path)
             for left in self._left
             if _is_same(remove, left.remove)
         ]
-        for place in places:
-            found = self._storage.backend.stat(place)
+        for path in paths:
+            found = self._storage.backend.stat(path)
             if found is not None and remove.is_still(found):
                 return found
         return None

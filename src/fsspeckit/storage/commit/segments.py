@@ -101,12 +101,12 @@ class RecordNames:
         if not is_nested and min([*self.recorded, *self.done], default=first_free) >= first_free:
             return self
         largest = [one for one in segments if not any(one in other for other in segments)]
-        held = {n for n in {*self.recorded, *self.done} if _find(largest, n) is not None}
-        leftovers = [f"{number:010}.json" for number in self.recorded if number in held]
-        leftovers += [f"{number:010}.done.json" for number in sorted(self.done & held)]
+        folded = {n for n in {*self.recorded, *self.done} if _find(largest, n) is not None}
+        leftovers = [f"{number:010}.json" for number in self.recorded if number in folded]
+        leftovers += [f"{number:010}.done.json" for number in sorted(self.done & folded)]
         leftovers += [segment.name for segment in segments if segment not in largest]
-        recorded = [number for number in self.recorded if number not in held]
-        return RecordNames(recorded, self.done - held, largest, leftovers)
+        recorded = [number for number in self.recorded if number not in folded]
+        return RecordNames(recorded, self.done - folded, largest, leftovers)
 
     @property
     def last(self) -> int:
