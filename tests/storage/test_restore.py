@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import uuid
@@ -14,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from tests.storage.checks import assert_tidy, read_consistently, read_plainly
+from tests.storage.figures import count
 from tests.storage.scenario import (
     FLAT,
+    IN_PLACE,
     NOTHING,
     SCENARIOS,
+    SHRINKING,
     fresh,
     parquet_bytes,
+    put,
     read_contents,
     rewrite,
     run_commit,
@@ -38,11 +43,14 @@ from fsspeckit.storage import (
     FileChanges,
     Retention,
     Transaction,
+    clean_storage,
     commit,
     earlier_files,
     find_transaction,
     history_of,
     open_storage,
+    pending_numbers,
+    recover_storage,
     restore_storage,
     staging,
     take_snapshot,
@@ -307,3 +315,58 @@ def test_an_earlier_state_while_a_commit_is_pending(root: str) -> None:
             run_commit(FLAT, root, publish="plain")
         storage = open_storage(root)
         assert rows_of(storage, earlier_files(storage, 0)) == FLAT.old()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("publish", ["auto", "plain", "without locks"])
+@pytest.mark.parametrize("scenario", [FLAT, IN_PLACE, SHRINKING], ids=lambda item: item.name)
+def test_death_at_every_call_of_an_undo(quick_disk: str, scenario: Scenario, publish: Any) -> None:
+    """The commit, and the tombstones and transactions that came with it, are undone or not."""
+    for at in itertools.count():
+        root = fresh(scenario, f"{quick_disk}/x")
+        mode: Any = "plain" if publish == "without locks" else publish
+        run_commit(NOTHING, root, tombstones="one")
+        batch = Transaction("feed", 1)
+        run_commit(scenario, root, publish=mode, transaction=batch, tombstones="two")
+        storage = open_storage(root, publish=mode, lock_timeout=0.0)
+        storage = without_locks(storage) if publish == "without locks" else storage
+        dying = Dying(at)
+        with suppress(Death), syscalls.observed(dying):
+            undo_storage(storage)
+        undone = pending_numbers(storage)[0] == 3
+        expected = scenario.old() if undone else scenario.new()
+        assert read_consistently(storage) == expected
+        recover_storage(storage)
+        assert read_plainly(root) == expected
+        assert read_contents(storage) == ["one" if undone else "two"]
+        assert (find_transaction(storage, batch) is None) == undone
+        count(f"undo killed at every call, {scenario.name}, {publish}", tried=1, losses=0)
+        undo_storage(storage)
+        assert read_plainly(root) == (scenario.new() if undone else scenario.old())
+        clean_storage(open_storage(root), dry_run=False)
+        assert_tidy(root)
+        if dying.calls <= at:
+            break
+    assert undone
+
+
+@pytest.mark.slow
+def test_death_at_every_call_of_an_undo_in_memory() -> None:
+    for at in itertools.count():
+        storage = open_storage(f"memory://{uuid.uuid4().hex}/data", lock_timeout=0.0)
+        for version in ("one", "two"):
+            snapshot = take_snapshot(storage)
+            with staging(storage) as stage:
+                file = put(storage, stage.new_file(), parquet_bytes(0, version))
+                commit(storage, snapshot, stage, FileChanges([file]))
+        dying = Dying(at)
+        with suppress(Death), syscalls.observed(dying):
+            undo_storage(storage)
+        undone = pending_numbers(storage)[0] == 3
+        recover_storage(storage)
+        versions = ["one"] if undone else ["one", "two"]
+        assert read_consistently(storage) == sorted((row, v) for v in versions for row in (0, 1))
+        count("undo killed at every call, memory", tried=1, losses=0)
+        if dying.calls <= at:
+            break
+    assert undone

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 _MAX_ATTEMPTS = 20
+_CLOCK_TOLERANCE_NS = 10_000_000
+"""How much a clock that a disk uses may be behind that of the process."""
+
 _STORE_TOLERANCE_NS = 1_000_000_000
 """Object stores report the time of one object in whole seconds."""
 
@@ -126,9 +129,10 @@ class _Walk:
     def undo(self, record: CommitRecord, completion: Completion | None) -> None:
         """Go back to the state before a commit."""
         latest = None if completion is None else self._completed_ns(record, completion)
+        recorded = int(datetime.fromisoformat(record.time).timestamp() * 1e9)
         for add in record.adds:
             found = self._files.pop(add.final, None)
-            if found is None or not _is_added(add, found, latest):
+            if found is None or not _is_added(add, found, (recorded, latest)):
                 self._changed[add.final] = None
             if isinstance(found, _Removed):
                 self._left.append(found)
@@ -195,12 +199,24 @@ class _Walk:
         return None
 
 
-def _is_added(add: Add, found: DataFile | _Removed, latest_ns: int | None) -> bool:
-    """Whether a file is still the one that a commit has added: it was not changed since then."""
+def _is_added(add: Add, found: DataFile | _Removed, published: tuple[int, int | None]) -> bool:
+    """Whether a file is still the one that a commit has added.
+
+    A file that was copied when it was published, to another disk or on an object store, was
+    written between the record and the end of the commit, which are ``published``.
+    """
     file = found.remove if isinstance(found, _Removed) else found
     if file.size != add.size:
         return False
-    return latest_ns is None or file.mtime_ns is None or file.mtime_ns <= latest_ns
+    is_same = (add.mtime_ns, add.inode) == (file.mtime_ns, file.inode)
+    has_births = None not in (add.birth_ns, file.birth_ns)
+    if add.inode is not None and is_same and not (has_births and add.birth_ns != file.birth_ns):
+        return True
+    earliest, latest = published
+    if latest is None or file.mtime_ns is None:
+        return True
+    is_young = add.inode is None or file.mtime_ns >= earliest - _CLOCK_TOLERANCE_NS
+    return is_young and file.mtime_ns <= latest
 
 
 def _is_same(one: Remove, other: Remove | DataFile) -> bool:

@@ -222,6 +222,12 @@ class Add:
     rows: int | None
     size: int
 
+    mtime_ns: int | None = None
+    """When its bytes were written, on a local disk; None if the record does not say."""
+
+    inode: int | None = None
+    birth_ns: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Remove:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fsspeckit.storage.commit.lock import ProcessState
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
 _MAX_OWNER_AGE = timedelta(days=7)
@@ -165,10 +166,12 @@ class Stage:
         if directory != self.path or not name:
             raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
         check_relative(file.final, what="data file")
-        size, rows = _verify(self.storage, file)
+        found, rows = _verify(self.storage, file)
         if file.path not in self._finished:
             self.finish(file)
-        return Add(name, file.final, rows, size)
+        if not self.storage.root.is_local:  # publishing copies it
+            return Add(name, file.final, rows, found.size)
+        return Add(name, file.final, rows, found.size, found.mtime_ns, found.inode, found.birth_ns)
 
     def finish(self, file: StagedFile) -> None:
         """Give a written file its permissions, and wait until it would survive a power failure."""
@@ -362,8 +365,8 @@ def find_staged(storage: Storage, staging_dirs: Sequence[str], staged: str) -> s
     return next((path for path in paths if storage.backend.stat(path) is not None), None)
 
 
-def _verify(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
-    """Return the size and the number of rows of a staged file, checked."""
+def _verify(storage: Storage, file: StagedFile) -> tuple[DataFile, int | None]:
+    """Return a staged file as it is, and its number of rows, checked."""
     found = storage.backend.stat(file.path)
     if found is None:
         raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
@@ -376,7 +379,7 @@ def _verify(storage: Storage, file: StagedFile) -> tuple[int, int | None]:
         raise UnreadableFileError(
             f"the staged file for {file.final!r} holds {rows} rows instead of {file.rows}."
         )
-    return found.size, rows
+    return found, rows
 
 
 def _footer_rows(storage: Storage, file: StagedFile) -> int:
