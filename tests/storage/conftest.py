@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.storage.figures import FIGURES, render, write_page
 
-from fsspeckit.storage.commit import folding, records
+from fsspeckit.storage.commit import folding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
