@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.storage.figures import FIGURES, render, write_page
 
-from fsspeckit.storage.commit import folding
+from fsspeckit.storage.commit import folding, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,9 +76,9 @@ def quick_disk() -> Iterator[str]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold four records at a time, keep two, and look for records to fold after each commit."""
-    monkeypatch.setattr(records, "BLOCK", 4)
-    monkeypatch.setattr(records, "KEPT", 2)
-    monkeypatch.setattr(records, "_SIZES", (4, 8))
+    monkeypatch.setattr(segments, "BLOCK", 4)
+    monkeypatch.setattr(segments, "KEPT", 2)
+    monkeypatch.setattr(segments, "_SIZES", (4, 8))
     monkeypatch.setattr(folding, "_EVERY", 1)
 
 

@@ -32,7 +32,7 @@ from fsspeckit.storage import (
     staging,
 )
 from fsspeckit.storage.commit.lock import hold_lock
-from fsspeckit.storage.commit.records import BLOCK, KEPT
+from fsspeckit.storage.commit.segments import BLOCK, KEPT
 from fsspeckit.storage.fs import syscalls
 
 LONG_AGO = time.time() - 30 * 86400

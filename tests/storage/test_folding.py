@@ -45,7 +45,7 @@ from fsspeckit.storage.commit.log import (
     timestamp,
     write_record,
 )
-from fsspeckit.storage.commit.records import BLOCK, KEPT, RecordNames, Segment
+from fsspeckit.storage.commit.segments import BLOCK, KEPT, RecordNames, Segment
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.object_stores import moto
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fsspeckit.storage.commit.log import Add, CommitRecord, Completion
-    from fsspeckit.storage.commit.records import RecordNames
+    from fsspeckit.storage.commit.segments import RecordNames
     from fsspeckit.storage.findings import VerifyFinding
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot

@@ -18,16 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError
+from fsspeckit.storage.commit.documents import checksum_of, decode_document
 from fsspeckit.storage.commit.log import DONE_FORMAT, FORMAT, list_records
-from fsspeckit.storage.commit.records import (
-    checksum_of,
-    decode_document,
-    encode_lines,
-    read_numbers,
-)
+from fsspeckit.storage.commit.segments import encode_lines, read_numbers
 
 if TYPE_CHECKING:
-    from fsspeckit.storage.commit.records import RecordNames, Segment
+    from fsspeckit.storage.commit.segments import RecordNames, Segment
     from fsspeckit.storage.storage import Storage
 
 _EVERY = 10
@@ -45,9 +41,12 @@ class Folded:
     """The files that are gone, by their name in the control directory."""
 
 
-def fold_after_commit(storage: Storage, number: int) -> None:
-    """Fold some records after a commit; what fails now is done after a later one."""
-    if number % _EVERY == 0:
+def fold_after_commit(storage: Storage, number: int, *, is_due: bool) -> None:
+    """Fold some records after a commit; what fails now is done after a later one.
+
+    ``is_due`` says whether the listing that the commit was based on has records to fold.
+    """
+    if is_due and number % _EVERY == 0:
         with suppress(OSError, CorruptRecordError, ConcurrentModificationError):
             fold_records(storage, _MAX_BLOCKS_PER_COMMIT)
 

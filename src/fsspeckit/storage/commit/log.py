@@ -23,18 +23,14 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     TransactionResetError,
 )
-from fsspeckit.storage.commit.records import (
-    RecordNames,
-    decode_document,
-    encode_document,
-    read_lines,
-)
+from fsspeckit.storage.commit.documents import decode_document, encode_document
+from fsspeckit.storage.commit.segments import RecordNames, read_lines
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from fsspeckit.storage.commit.records import Segment
+    from fsspeckit.storage.commit.segments import Segment
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 

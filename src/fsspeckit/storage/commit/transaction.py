@@ -282,14 +282,14 @@ class _CommitAttempt:
                 tombstones=tombstones,
             )
             outcome = self._commit(record, lock)
-            if isinstance(outcome, CommitOutcome) and current.can_fold:
-                self._fold(number)
+            if isinstance(outcome, CommitOutcome):
+                self._fold(current, number)
             return outcome
 
-    def _fold(self, number: int) -> None:
-        """Fold old records; the commit is done, whatever becomes of that."""
+    def _fold(self, current: Snapshot, number: int) -> None:
+        """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
         try:
-            fold_after_commit(self._storage, number)
+            fold_after_commit(self._storage, number, is_due=current.can_fold)
         except BaseException as interrupt:
             mark_committed(interrupt, number)
             raise

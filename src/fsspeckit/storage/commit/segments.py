@@ -1,8 +1,8 @@
-"""How records are stored: as JSON documents, and many complete ones in one segment.
+"""Segments: records of complete commits that are folded into one file, and the names of records.
 
-A document has a format, a version and a checksum. A segment holds the records and marks of a block
-of commits, one pair in a line, compressed with gzip. It is named after its first and its last
-commit, is never changed, and lies beside the records that are not folded yet::
+A segment holds the records and marks of a block of commits, one pair in a line, compressed with
+gzip. It is named after its first and its last commit, is never changed, and lies beside the records
+that are not folded yet::
 
     commits/0000000001_0000000500.jsonl.gz
     commits/0000000501_0000000550.jsonl.gz
@@ -17,7 +17,6 @@ leftovers, and so are smaller segments of the same commits.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import re
 import zlib
@@ -26,11 +25,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.errors import CorruptRecordError
+from fsspeckit.storage.commit.documents import check_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-VERSION = 1
 
 BLOCK = 50
 """How many commits the smallest segment holds."""
@@ -210,41 +208,3 @@ def _documents(path: str, data: bytes) -> list[tuple[dict[str, Any], dict[str, A
         return [(pair["record"], pair["done"]) for pair in pairs]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
-
-
-# Documents
-
-
-def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
-    """Encode a versioned JSON document with a checksum over its content."""
-    document = {"format": kind, "version": VERSION, **content}
-    document["checksum"] = checksum_of(document)
-    return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
-
-
-def decode_document(path: str, data: bytes, kind: str) -> dict[str, Any]:
-    """Decode such a document; CorruptRecordError if it is damaged or from a newer version."""
-    try:
-        document: Any = json.loads(data)
-    except ValueError as error:  # also bytes that are not text
-        raise CorruptRecordError.damaged(path, f"it is not JSON ({error})") from error
-    return check_document(path, document, kind)
-
-
-def check_document(path: str, document: Any, kind: str) -> dict[str, Any]:
-    """Return a document without its checksum, which must fit its content."""
-    if not isinstance(document, dict) or document.get("format") != kind:
-        raise CorruptRecordError.damaged(path, f"it is not a {kind} document")
-    version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise CorruptRecordError.newer(path, version, VERSION)
-    expected = document.pop("checksum", None)
-    if version != VERSION or expected != checksum_of(document):
-        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
-    return document
-
-
-def checksum_of(document: dict[str, Any]) -> str:
-    """Return the checksum of a document that has none yet."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
