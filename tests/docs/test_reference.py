@@ -57,6 +57,7 @@ FOR_OTHER_PACKAGES = {
             "open_root",
             "passwords_of",
             "pending_numbers",
+            "plain_basename",
             "read_range",
             "read_tail",
             "unique_basename",

@@ -14,6 +14,7 @@ readers take hidden files below a root for data::
         incoming/<query>/<batch>/    rows that tasks of a stream have written for a commit
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
+        commits/0000000001_0000000050.jsonl.gz  records and marks of old commits
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
         .staging_<id>/               files of a writer, complete but not visible yet
         .opening_<id>/               a staging directory that nobody uses yet
