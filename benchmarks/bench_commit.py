@@ -142,7 +142,8 @@ class _Unsynced:
     def create(self, path: str, data: bytes) -> None:
         self._backend.overwrite(path, data, sync=False)
 
-    overwrite = create
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self._backend.overwrite(path, data, sync=False)
 
 
 def _forge_history(storage: Storage, commits: int) -> None:

@@ -186,13 +186,13 @@ class _Walk:
     def _locate(self, removed: _Removed) -> DataFile | None:
         """Find a removed file: in the trash, once or several times, or not removed yet."""
         control, remove = self._storage.control, removed.remove
-        places = [control.trashed(removed.number, remove.path), self._storage.path(remove.path)]
-        places += [
+        paths = [control.trashed(removed.number, remove.path), self._storage.path(remove.path)]
+        paths += [
             control.trashed(left.number, left.remove.path)
             for left in self._left
             if _is_same(remove, left.remove)
         ]
-        for place in places:
+        for place in paths:
             found = self._storage.backend.stat(place)
             if found is not None and remove.is_still(found):
                 return found

@@ -146,9 +146,9 @@ def unused_tombstones(storage: Storage, needed: Tombstones | None, number: int) 
 
 def find_tombstones(storage: Storage, name: str, commits: Iterable[int]) -> str | None:
     """Return where a file of tombstones is now: in its place, or in the trash of a commit."""
-    places = [storage.control.at("tombstones", name)]
-    places += [trashed_control_file(storage, number, "tombstones", name) for number in commits]
-    return next((place for place in places if storage.backend.stat(place) is not None), None)
+    paths = [storage.control.at("tombstones", name)]
+    paths += [trashed_control_file(storage, number, "tombstones", name) for number in commits]
+    return next((place for place in paths if storage.backend.stat(place) is not None), None)
 
 
 def restore_tombstones(
