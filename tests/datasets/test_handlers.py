@@ -57,6 +57,7 @@ def io() -> PyarrowDatasetIO:
 def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "apply_changes",
+        "clean",
         "close",
         "delete",
         "execute",
@@ -66,6 +67,8 @@ def test_the_protocol_has_the_methods() -> None:
         "plan_delete",
         "plan_merge",
         "read_dataset",
+        "restore",
+        "undo",
         "write_dataset",
         "write_parquet_dataset",
     ]
