@@ -5,28 +5,48 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
+import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Report, measure, median
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage import (
     CommitFacts,
     FileChanges,
+    Tombstones,
     commit,
+    history_of,
     open_storage,
     pending_numbers,
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.commit.folding import fold_records
+from fsspeckit.storage.commit.log import (
+    Add,
+    CommitRecord,
+    Completion,
+    Remove,
+    mark_complete,
+    timestamp,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fsspeckit.storage import Storage
+
 SIZES = (10, 1_000, 10_000)
 ROUNDS = 15
+HISTORIES = (10, 10_000)
+MERGES = 60
 BARE = "`os.replace` + fsync, 10 files"
 MODES: dict[str, Literal["auto", "plain"]] = {"exchange": "auto", "plain": "plain"}
 
@@ -89,13 +109,98 @@ class Committing:
         self._used = True
 
 
+class Merging:
+    """Merges two rows into a dataset with a history, again and again."""
+
+    def __init__(self, root: str, history: int) -> None:
+        self._root = root
+        self._io = PyarrowDatasetIO()
+        rows = pa.table({"id": list(range(1_000)), "value": ["x" * 10] * 1_000})
+        self._io.write_dataset(rows, root, max_rows_per_file=100)
+        self.storage = open_storage(root)
+        _forge_history(self.storage, history)
+        self._count = 0
+
+    def __call__(self) -> None:
+        """One row is updated, one inserted."""
+        self._count += 1
+        ids = [self._count % 1_000, 1_000 + self._count]
+        rows = pa.table({"id": ids, "value": [f"y{self._count}"] * 2})
+        result = self._io.merge(rows, self._root, "upsert", ["id"])
+        assert (result.updated, result.inserted) == (1, 1)
+
+
+class _Unsynced:
+    """A disk that does not wait: the records of a history that is only prepared."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def create(self, path: str, data: bytes) -> None:
+        self._backend.overwrite(path, data, sync=False)
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self._backend.overwrite(path, data, sync=False)
+
+
+def _forge_history(storage: Storage, commits: int) -> None:
+    """Write the records that so many commits leave, and fold them as commits do."""
+    quick = replace(storage, backend=_Unsynced(storage.backend))
+    facts = CommitFacts("pyarrow", "upsert", ("id",), {"updated": 3}, time.time(), 7)
+    first = pending_numbers(storage)[0] + 1
+    for number in range(first, first + commits):
+        names = [f"part-{uuid.uuid4().hex}.parquet" for _ in range(8)]
+        record = CommitRecord(
+            number,
+            uuid.uuid4().hex,
+            timestamp(),
+            facts,
+            0.1,
+            "exchange",
+            f".staging_{uuid.uuid4().hex}",
+            tuple(Add(f"{name}.staged", name, 1_000, 12_345, 1, 2, 3) for name in names[:4]),
+            tuple(Remove(name, 12_345, 1, 2, None, 3) for name in names[4:]),
+            {},
+            Tombstones(),
+        )
+        write_record(quick, record)
+        mark_complete(quick, number, Completion("exchange", 0.1))
+        if number % 500 == 0:
+            fold_records(storage)
+    fold_records(storage)
+
+
+def measure_histories(
+    place: str, lengths: tuple[int, ...], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Merge after short and long histories, and read them."""
+    merges = {f"merge after {n:,} commits": Merging(f"{place}/history-{n}", n) for n in lengths}
+    seconds = measure(dict(merges), rounds)
+    stores = {
+        f"{n:,} commits": merge.storage for n, merge in zip(lengths, merges.values(), strict=True)
+    }
+    reads: dict[str, Callable[[], object]] = {}
+    for name, storage in stores.items():
+        reads[f"`history()`, {name}"] = partial(history_of, storage)
+        reads[f"`history(limit=20)`, {name}"] = partial(history_of, storage, 20)
+    return seconds, measure(reads, 3)
+
+
 def take_snapshots(commits: list[Committing]) -> None:
     """Let every case have its snapshot before it is measured."""
     for each in commits:
         each.prepare()
 
 
-def main(sizes: tuple[int, ...] = SIZES, rounds: int = ROUNDS) -> None:
+def main(
+    sizes: tuple[int, ...] = SIZES,
+    rounds: int = ROUNDS,
+    histories: tuple[int, ...] = HISTORIES,
+    merges: int = MERGES,
+) -> None:
     """Measure and write the page."""
     report = Report(
         "commit",
@@ -117,10 +222,17 @@ def main(sizes: tuple[int, ...] = SIZES, rounds: int = ROUNDS) -> None:
                 commits.append(Committing(root, mode, data))
                 cases[f"commit, {name}, 1 of {files:,} files"] = commits[-1]
         seconds = measure(cases, rounds, lambda: take_snapshots(commits))
+        merged, read = measure_histories(place, histories, merges)
     finally:
         shutil.rmtree(place)
     report.table("Seconds per commit", seconds)
+    report.table("Seconds per merge of two rows, by the length of the history", merged)
+    report.table("Seconds per call", read)
     _claims(report, {name: median(values) for name, values in seconds.items()}, sizes)
+    short, long = (median(values) for values in merged.values())
+    report.claim(
+        f"a merge after {histories[1]:,} commits, against {histories[0]:,}", long / short, 1.1
+    )
     report.write()
 
 

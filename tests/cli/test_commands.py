@@ -618,7 +618,7 @@ def test_undo_and_restore(done: Run, run: Run, dataset: Path, source: Path) -> N
     assert ["undo to 0" in line for line in lines[1:]] == [False, True, False]
     assert "restore to 1" in lines[3]
     failed = run("restore", dataset, "--commit", 7)
-    assert "--commit must be a number in the history" in failed.err
+    assert "--commit must be a number from 0 to 3" in failed.err
 
 
 def test_clean(done: Run, dataset: Path, source: Path) -> None:

@@ -57,6 +57,7 @@ def io() -> PyarrowDatasetIO:
 def test_the_protocol_has_the_methods() -> None:
     assert sorted(CALLS) == [
         "apply_changes",
+        "clean",
         "close",
         "compact",
         "deduplicate",
@@ -73,6 +74,8 @@ def test_the_protocol_has_the_methods() -> None:
         "plan_merge",
         "read_dataset",
         "repartition",
+        "restore",
+        "undo",
         "verify",
         "write_dataset",
         "write_parquet_dataset",

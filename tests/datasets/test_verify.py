@@ -25,7 +25,7 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.verification import unique_keys, verify
 from fsspeckit.datasets.verification.files import FileState, VerifyRowGroups
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage.commit.documents import encode_document
+from fsspeckit.storage.commit.log import encode_document
 from fsspeckit.testing.conformance.target import numbers
 
 if TYPE_CHECKING:

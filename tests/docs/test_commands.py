@@ -42,5 +42,9 @@ def test_a_shown_command_exists(command: str) -> None:
     if first.startswith("-"):
         return
     found = typer.main.get_command(app).commands[first]  # type: ignore[attr-defined]
-    known = {option for parameter in found.params for option in parameter.opts} | {"--help"}
+    known = {
+        option
+        for parameter in found.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    } | {"--help"}
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known

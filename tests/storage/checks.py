@@ -13,7 +13,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from fsspeckit.storage import open_storage, stable_files
-from fsspeckit.storage.commit.segments import RecordNames
+from fsspeckit.storage.storage import RecordNames
 
 if TYPE_CHECKING:
     from tests.storage.scenario import Scenario, State

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.storage.figures import FIGURES, render, write_page
 
-from fsspeckit.storage.commit import folding, segments
+from fsspeckit.storage import storage
+from fsspeckit.storage.commit import transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,10 +77,10 @@ def quick_disk() -> Iterator[str]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold four records at a time, keep two, and look for records to fold after each commit."""
-    monkeypatch.setattr(segments, "BLOCK", 4)
-    monkeypatch.setattr(segments, "KEPT", 2)
-    monkeypatch.setattr(segments, "_SIZES", (4, 8))
-    monkeypatch.setattr(folding, "_EVERY", 1)
+    monkeypatch.setattr(storage, "BLOCK", 4)
+    monkeypatch.setattr(storage, "KEPT", 2)
+    monkeypatch.setattr(storage, "_SIZES", (4, 8))
+    monkeypatch.setattr(transaction, "_FOLDING_INTERVAL", 1)
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: Any) -> None:

@@ -32,8 +32,8 @@ from fsspeckit.storage import (
     staging,
 )
 from fsspeckit.storage.commit.lock import hold_lock
-from fsspeckit.storage.commit.segments import BLOCK, KEPT
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.storage import BLOCK, KEPT
 
 LONG_AGO = time.time() - 30 * 86400
 

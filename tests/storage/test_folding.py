@@ -45,8 +45,8 @@ from fsspeckit.storage.commit.log import (
     timestamp,
     write_record,
 )
-from fsspeckit.storage.commit.segments import BLOCK, KEPT, RecordNames, Segment
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.storage import BLOCK, KEPT, RecordNames, Segment
 from fsspeckit.testing.object_stores import moto
 
 if TYPE_CHECKING:

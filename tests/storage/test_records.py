@@ -28,7 +28,7 @@ from fsspeckit.storage import (
     take_snapshot,
     unique_basename,
 )
-from fsspeckit.storage.commit.documents import encode_document
+from fsspeckit.storage.commit.log import encode_document
 from fsspeckit.storage.listing import check_basename, check_relative
 
 if TYPE_CHECKING:

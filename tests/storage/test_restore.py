@@ -267,7 +267,7 @@ def test_commits_that_there_are_not(root: str, number: Any) -> None:
     run_commit(FLAT, root)
     storage = open_storage(root)
     for act in (restore_storage, earlier_files):
-        with pytest.raises(InvalidArgumentError, match="the last one is 1"):
+        with pytest.raises(InvalidArgumentError, match="a number from 0 to 1"):
             act(storage, number)
 
 

@@ -31,7 +31,7 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
-from fsspeckit.storage.commit.documents import encode_document
+from fsspeckit.storage.commit.log import encode_document
 
 if TYPE_CHECKING:
     from tests.storage.conftest import ForkServer

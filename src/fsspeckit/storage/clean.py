@@ -39,6 +39,8 @@ class CleanedItem:
     """Its path below the control directory."""
 
     files: int
+    """How many files it is."""
+
     bytes: int
     """What its files have; files that the dataset has as well free nothing."""
 

@@ -76,10 +76,9 @@ def check_commit_number(storage: Storage, commit: Any, last: int) -> int:
     is_number = isinstance(commit, int) and not isinstance(commit, bool)
     if is_number and 0 <= commit <= last:
         return int(commit)
-    known = f"the last one is {last}" if last else "it has none"
     raise InvalidArgumentError(
-        f"commit must be a number in the history of {storage.root.display_path!r}, got {commit!r}; "
-        f"{known}.\nHint: the history lists the commits; 0 is the state before the first one.",
+        f"commit must be a number from 0 to {last} for {storage.root.display_path!r}, got "
+        f"{commit!r}.\nHint: the history lists the numbers; 0 is the state before the first one.",
         argument="commit",
     )
 

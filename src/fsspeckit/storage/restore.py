@@ -54,6 +54,8 @@ class RestoredFile:
     """The path that it had."""
 
     bytes: int
+    """Its size."""
+
     removed_by: int
     """The commit that had removed it."""
 

@@ -14,6 +14,7 @@ readers take hidden files below a root for data::
         incoming/<query>/<batch>/    rows that tasks of a stream have written for a commit
         commits/0000000007.json      the commit record: journal and history in one
         commits/0000000007.done.json says that the commit is complete
+        commits/0000000001_0000000050.jsonl.gz  records and marks of old commits
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
         .staging_<id>/               files of a writer, complete but not visible yet
         .opening_<id>/               a staging directory that nobody uses yet
@@ -35,7 +36,8 @@ import os
 import re
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError
@@ -45,7 +47,7 @@ from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
@@ -56,6 +58,16 @@ TREE = "tree"
 INCOMING = "incoming"
 _STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
+_SEGMENT = re.compile(r"^(\d{10})_(\d{10})\.jsonl\.gz$")
+_DIGITS = 10
+
+BLOCK = 50
+"""How many commits the smallest segment holds."""
+
+KEPT = 20
+"""How many of the last records are never folded: people read them, and so do older writers."""
+
+_SIZES = (BLOCK, BLOCK * 10, BLOCK * 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,137 @@ def new_tree_name(kind: str, number: int) -> str:
 def tree_names(names: list[str]) -> list[tuple[str, str, int]]:
     """Return the new and old trees among the entries: name, kind, commit number."""
     return [(name, found[1], int(found[2])) for name in names if (found := _TREES.match(name))]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """The name of a segment says which commits it holds."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory of the records."""
+        return f"{self.first:010}_{self.last:010}.jsonl.gz"
+
+    def covers(self, number: int) -> bool:
+        """Whether it holds a commit."""
+        return self.first <= number <= self.last
+
+    def __contains__(self, other: Segment) -> bool:
+        return self != other and self.first <= other.first and other.last <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNames:
+    """What a listing of the records says."""
+
+    recorded: list[int] = field(default_factory=list)
+    """The commits whose records are files of their own, ascending."""
+
+    done: set[int] = field(default_factory=set)
+    """Those with a mark that they are complete."""
+
+    segments: list[Segment] = field(default_factory=list)
+    """The segments, ascending; none holds what another one holds."""
+
+    leftovers: list[str] = field(default_factory=list)
+    """Files whose content is in a segment, and marks of no record."""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> RecordNames:
+        """Sort the names of the files in the directory of the records, which come sorted."""
+        recorded, done, segments = [], [], []
+        for name in names:  # as few steps as possible: this runs several times in each commit
+            if name[_DIGITS:] == ".json":
+                if name[:_DIGITS].isdecimal():
+                    recorded.append(int(name[:_DIGITS]))
+            elif name[_DIGITS:] == ".done.json":
+                if name[:_DIGITS].isdecimal():
+                    done.append(int(name[:_DIGITS]))
+            elif found := _SEGMENT.match(name):
+                segments.append(Segment(int(found[1]), int(found[2])))
+        return cls(recorded, set(done), segments)._without_leftovers()
+
+    def _without_leftovers(self) -> RecordNames:
+        """Leave out what a segment, or a larger one, holds."""
+        segments = sorted(self.segments)
+        first_free = max((segment.last for segment in segments), default=0) + 1
+        is_nested = any(later.first <= former.last for former, later in pairwise(segments))
+        if not is_nested and min([*self.recorded, *self.done], default=first_free) >= first_free:
+            return self
+        largest = [one for one in segments if not any(one in other for other in segments)]
+        folded = {n for n in {*self.recorded, *self.done} if _find(largest, n) is not None}
+        leftovers = [f"{number:010}.json" for number in self.recorded if number in folded]
+        leftovers += [f"{number:010}.done.json" for number in sorted(self.done & folded)]
+        leftovers += [segment.name for segment in segments if segment not in largest]
+        recorded = [number for number in self.recorded if number not in folded]
+        return RecordNames(recorded, self.done - folded, largest, leftovers)
+
+    @property
+    def last(self) -> int:
+        """The number of the last commit; 0 if there is none."""
+        folded = self.segments[-1].last if self.segments else 0
+        return max(folded, self.recorded[-1] if self.recorded else 0)
+
+    @property
+    def pending(self) -> list[int]:
+        """The commits that are not complete."""
+        return [number for number in self.recorded if number not in self.done]
+
+    @property
+    def can_be_folded(self) -> bool:
+        """Whether there are so many records that some may be folded, or leftovers of folding."""
+        return len(self.recorded) >= BLOCK + KEPT or bool(self.leftovers)
+
+    def without(self, numbers: set[int]) -> RecordNames:
+        """Leave out records that are gone."""
+        return replace(self, recorded=[number for number in self.recorded if number not in numbers])
+
+    def segment_of(self, number: int) -> Segment | None:
+        """Return the segment that holds a commit."""
+        return _find(self.segments, number)
+
+    def has_gap_after(self, number: int) -> bool:
+        """Whether a commit after a number, and before the last one, is nowhere."""
+        known = sum(
+            segment.last - max(segment.first - 1, number)
+            for segment in self.segments
+            if segment.last > number
+        )
+        known += sum(recorded > number for recorded in self.recorded)
+        return known < self.last - number
+
+    def full_blocks(self) -> list[Segment]:
+        """Return the blocks of which every commit has a record and a mark, and may be folded."""
+        complete = self.done.intersection(self.recorded)
+        pending = self.pending
+        limit = min(self.last - KEPT, pending[0] - 1 if pending else self.last)
+        starts = {(number - 1) // BLOCK * BLOCK + 1 for number in complete}
+        blocks = [Segment(first, first + BLOCK - 1) for first in sorted(starts)]
+        return [
+            block
+            for block in blocks
+            if block.last <= limit
+            and all(number in complete for number in range(block.first, block.last + 1))
+        ]
+
+    def joinable(self) -> list[tuple[Segment, list[Segment]]]:
+        """Return the segments that can be made of smaller ones, and of which."""
+        found = []
+        for small, large in pairwise(_SIZES):
+            parts = [s for s in self.segments if s.last - s.first + 1 == small]
+            for first in sorted({(part.first - 1) // large * large + 1 for part in parts}):
+                whole = Segment(first, first + large - 1)
+                within = [part for part in parts if part in whole]
+                if len(within) == large // small:
+                    found.append((whole, within))
+        return found
+
+
+def _find(segments: list[Segment], number: int) -> Segment | None:
+    return next((segment for segment in segments if segment.covers(number)), None)
 
 
 def _find_control_directory(

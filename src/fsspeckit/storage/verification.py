@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fsspeckit.storage.commit.log import Add, CommitRecord, Completion
-    from fsspeckit.storage.commit.segments import RecordNames
     from fsspeckit.storage.findings import VerifyFinding
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage.storage import RecordNames, Storage
 
 _MAX_ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.2

@@ -1,5 +1,10 @@
 """Folding: records of old commits become one file, so that a history costs no commit anything.
 
+The file is a *segment*: a line for each commit with its record and its mark, compressed with gzip.
+It is named after its first and its last commit, is never changed, and lies beside the records that
+are not folded yet. Files of its commits that are still there, or there again, are leftovers, and so
+are smaller segments of the same commits.
+
 A block of complete commits is folded in steps that may be interrupted, and repeated by anybody:
 
 1. the segment is created, whole or not at all: from now on it answers for its commits;
@@ -13,20 +18,27 @@ numbers and records never change, so all of them create the same segment.
 
 from __future__ import annotations
 
+import gzip
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError
-from fsspeckit.storage.commit.documents import checksum_of, decode_document
-from fsspeckit.storage.commit.log import DONE_FORMAT, FORMAT, list_records
-from fsspeckit.storage.commit.segments import encode_lines, read_numbers
+from fsspeckit.storage.commit.log import (
+    DONE_FORMAT,
+    FORMAT,
+    checksum_of,
+    decode_document,
+    list_records,
+    segment_numbers,
+)
 
 if TYPE_CHECKING:
-    from fsspeckit.storage.commit.segments import RecordNames, Segment
-    from fsspeckit.storage.storage import Storage
+    from collections.abc import Iterable
 
-_EVERY = 10
+    from fsspeckit.storage.storage import RecordNames, Segment, Storage
+
 _MAX_BLOCKS_PER_COMMIT = 8
 
 
@@ -41,14 +53,10 @@ class Folded:
     """The files that are gone, by their name in the control directory."""
 
 
-def fold_after_commit(storage: Storage, number: int, *, is_due: bool) -> None:
-    """Fold some records after a commit; what fails now is done after a later one.
-
-    ``is_due`` says whether the listing that the commit was based on has records to fold.
-    """
-    if is_due and number % _EVERY == 0:
-        with suppress(OSError, CorruptRecordError, ConcurrentModificationError):
-            fold_records(storage, _MAX_BLOCKS_PER_COMMIT)
+def fold_after_commit(storage: Storage) -> None:
+    """Fold some records after a commit; what fails now is done after a later one."""
+    with suppress(OSError, CorruptRecordError, ConcurrentModificationError):
+        fold_records(storage, _MAX_BLOCKS_PER_COMMIT)
 
 
 def fold_records(storage: Storage, max_blocks: int | None = None) -> Folded:
@@ -79,7 +87,7 @@ def _fold(storage: Storage, block: Segment) -> bool:
             (_checked(record, found[record], FORMAT), _checked(mark, found[mark], DONE_FORMAT))
             for record, mark in zip(records, marks, strict=True)
         ]
-        storage.backend.create(control.at("commits", block.name), encode_lines(pairs))
+        storage.backend.create(control.at("commits", block.name), _encode_lines(pairs))
     except (FileNotFoundError, FileExistsError, CorruptRecordError):
         return False
     return True
@@ -102,13 +110,13 @@ def _checked(path: str, data: bytes, kind: str) -> dict[str, object]:
 
 def _remove_leftovers(storage: Storage, names: RecordNames) -> list[str]:
     """Remove files whose content is in a segment, once that was read back."""
-    held: dict[str, Segment] = {}
+    folded: dict[str, Segment] = {}
     for name in names.leftovers:
         segment = names.segment_of(int(name[:10]))
         if segment is not None:
-            held[name] = segment
-    intact = {segment for segment in set(held.values()) if _is_intact(storage, segment)}
-    found = [name for name, segment in held.items() if segment in intact]
+            folded[name] = segment
+    intact = {segment for segment in set(folded.values()) if _is_intact(storage, segment)}
+    found = [name for name, segment in folded.items() if segment in intact]
     marks = [name for name in found if name.endswith(".done.json")]
     # Should the power fail between the two, no record may come back without its mark.
     for group in ([name for name in found if name not in set(marks)], marks):
@@ -122,7 +130,19 @@ def _is_intact(storage: Storage, segment: Segment) -> bool:
     """Whether a segment holds all its commits."""
     path = storage.control.at("commits", segment.name)
     try:
-        found = read_numbers(path, storage.backend.read(path))
+        found = segment_numbers(path, storage.backend.read(path))
     except (FileNotFoundError, CorruptRecordError):
         return False
     return found == list(range(segment.first, segment.last + 1))
+
+
+def _encode_lines(pairs: Iterable[tuple[dict[str, object], dict[str, object]]]) -> bytes:
+    """Encode records and their marks, which are documents with their own checksums.
+
+    The same pairs give the same bytes. Segments one after the other are a segment.
+    """
+    lines = (
+        json.dumps({"record": record, "done": done}, separators=(",", ":"), ensure_ascii=False)
+        for record, done in pairs
+    )
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)

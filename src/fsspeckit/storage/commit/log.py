@@ -10,7 +10,11 @@ transaction is committed; records that do not say it are looked past.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import time
+import zlib
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -23,18 +27,17 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     TransactionResetError,
 )
-from fsspeckit.storage.commit.documents import decode_document, encode_document
-from fsspeckit.storage.commit.segments import RecordNames, read_lines
 from fsspeckit.storage.listing import check_basename, check_relative
+from fsspeckit.storage.storage import RecordNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from fsspeckit.storage.commit.segments import Segment
     from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage.storage import Segment, Storage
 
 FORMAT, DONE_FORMAT = "fsspeckit-commit", "fsspeckit-commit-done"
+VERSION = 1
 _MAX_LISTINGS = 20
 """How often records are listed again that others fold meanwhile."""
 
@@ -458,15 +461,31 @@ def read_folded(storage: Storage, number: int) -> tuple[CommitRecord, Completion
 def read_segment(storage: Storage, segment: Segment) -> list[tuple[CommitRecord, Completion]]:
     """Read the records that a segment holds, the oldest first."""
     path = storage.control.at("commits", segment.name)
-    lines = read_lines(path, storage.backend.read(path), FORMAT, DONE_FORMAT)
+    pairs = _segment_documents(path, storage.backend.read(path))
     numbers = range(segment.first, segment.last + 1)
     try:
         return [
-            (_record_of(path, record, number), _completion_of(path, done))
-            for number, (record, done) in zip(numbers, lines, strict=True)
+            (
+                _record_of(path, check_document(path, record, FORMAT), number),
+                _completion_of(path, check_document(path, done, DONE_FORMAT)),
+            )
+            for number, (record, done) in zip(numbers, pairs, strict=True)
         ]
     except ValueError as error:
         raise CorruptRecordError.damaged(path, f"it has not {len(numbers)} records") from error
+
+
+def segment_numbers(path: str, data: bytes) -> list[int]:
+    """Return the commits that a segment holds; CorruptRecordError if it is damaged."""
+    return [int(record["number"]) for record, _ in _segment_documents(path, data)]
+
+
+def _segment_documents(path: str, data: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    try:
+        pairs = [json.loads(line) for line in gzip.decompress(data).splitlines()]
+        return [(pair["record"], pair["done"]) for pair in pairs]
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise CorruptRecordError.damaged(path, f"{type(error).__name__}: {error}") from error
 
 
 def read_records(
@@ -763,3 +782,38 @@ def _known_fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
+
+
+def encode_document(kind: str, content: dict[str, Any], *, indent: int | None = 2) -> bytes:
+    """Encode a versioned JSON document with a checksum over its content."""
+    document = {"format": kind, "version": VERSION, **content}
+    document["checksum"] = checksum_of(document)
+    return (json.dumps(document, indent=indent, ensure_ascii=False) + "\n").encode()
+
+
+def decode_document(path: str, data: bytes, kind: str) -> dict[str, Any]:
+    """Decode such a document; CorruptRecordError if it is damaged or from a newer version."""
+    try:
+        document: Any = json.loads(data)
+    except ValueError as error:  # also bytes that are not text
+        raise CorruptRecordError.damaged(path, f"it is not JSON ({error})") from error
+    return check_document(path, document, kind)
+
+
+def check_document(path: str, document: Any, kind: str) -> dict[str, Any]:
+    """Return a document without its checksum, which must fit its content."""
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise CorruptRecordError.damaged(path, f"it is not a {kind} document")
+    version = document.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise CorruptRecordError.newer(path, version, VERSION)
+    expected = document.pop("checksum", None)
+    if version != VERSION or expected != checksum_of(document):
+        raise CorruptRecordError.damaged(path, "its checksum does not fit its content")
+    return document
+
+
+def checksum_of(document: dict[str, Any]) -> str:
+    """Return the checksum of a document that has none yet."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
-from fsspeckit.storage.commit.documents import decode_document, encode_document
+from fsspeckit.storage.commit.log import decode_document, encode_document
 from fsspeckit.storage.commit.staging import find_staged
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import (

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 _MAX_RETRIES = 3
+_FOLDING_INTERVAL = 10
+"""After each commit of so many old records are folded, if there are enough."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,8 @@ class _CommitAttempt:
     def _fold(self, current: Snapshot, number: int) -> None:
         """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
         try:
-            fold_after_commit(self._storage, number, is_due=current.can_fold)
+            if current.can_fold and number % _FOLDING_INTERVAL == 0:
+                fold_after_commit(self._storage)
         except BaseException as interrupt:
             mark_committed(interrupt, number)
             raise

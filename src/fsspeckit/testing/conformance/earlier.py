@@ -45,7 +45,7 @@ class EarlierTests:
         assert state(target, 0, **narrow) == Counter(lines(pa.table({"id": [1, 2]})))
         assert target.store.tree() == before
         for commit in (3, -1):
-            with pytest.raises(InvalidArgumentError, match="the last one is 2"):
+            with pytest.raises(InvalidArgumentError, match="a number from 0 to 2"):
                 state(target, commit)
 
     def test_partition_columns_of_an_earlier_state_come_from_its_paths(
