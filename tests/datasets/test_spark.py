@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.testing.conformance import EngineTests
+from fsspeckit.testing.conformance import CareTests, MergeTests
 from fsspeckit.testing.conformance.crashes import some
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # A job takes as long as a hundred merges of the other engines: fewer examples, more of their kind.
 _SHARE = 0.4
-_GENERATED: Any = EngineTests.test_generated_merges_agree_with_the_model.hypothesis.inner_test  # type: ignore[attr-defined]
+_GENERATED: Any = MergeTests.test_generated_merges_agree_with_the_model.hypothesis.inner_test  # type: ignore[attr-defined]
 
 
-class SparkTests(EngineTests):
+class SparkTests(MergeTests):
     """What classic and Connect sessions share."""
 
     first_case_only = True
@@ -58,8 +58,11 @@ def by_tasks(spark: SparkSession, **limits: int) -> Callable[..., Any]:
     return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0, **limits))
 
 
-class TestSpark(SparkTests):
-    """A session of this process."""
+class TestSpark(SparkTests, CareTests):
+    """A session of this process.
+
+    The care of a dataset asks an engine few questions, so it is tested on one kind of session.
+    """
 
     @pytest.fixture
     def connect(self, spark: SparkSession) -> Callable[..., Any]:

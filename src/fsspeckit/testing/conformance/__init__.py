@@ -101,10 +101,10 @@ from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["EngineTests", "Store", "Target", "open_store"]
+__all__ = ["CareTests", "EngineTests", "MergeTests", "Store", "Target", "open_store"]
 
 
-class EngineTests(
+class MergeTests(
     StrategyTests,
     FullMergeTests,
     EdgeTests,
@@ -114,8 +114,6 @@ class EngineTests(
     DeleteWhenTests,
     OnlyNewerTests,
     PurgeTests,
-    DeduplicateTests,
-    RepartitionTests,
     FeedTests,
     VersionTests,
     FeedColumnTests,
@@ -142,18 +140,12 @@ class EngineTests(
     ReadTests,
     RewriteModeTests,
     TransactionTests,
-    VerifyTests,
     ObjectStoreTests,
-    CompactionTests,
-    GrowingTests,
     CrashTests,
     GeneratedTests,
     FeedSequenceTests,
-    SchemaChangeTests,
-    EvolveTests,
-    EarlierTests,
 ):
-    """Everything that holds on every engine; an engine's tests inherit it."""
+    """What holds for merges, writes, change feeds and reading on every engine."""
 
     engine_name: str
     """The engine's name, as it stands in the history of a dataset."""
@@ -185,3 +177,20 @@ class EngineTests(
         """A dataset in the store, and the engine to merge into it."""
         with connect(**store.options) as io:
             yield Target(io, store)
+
+
+class CareTests(
+    DeduplicateTests,
+    RepartitionTests,
+    VerifyTests,
+    CompactionTests,
+    GrowingTests,
+    SchemaChangeTests,
+    EvolveTests,
+    EarlierTests,
+):
+    """What holds for the care of a dataset on every engine: files and columns, not sources."""
+
+
+class EngineTests(MergeTests, CareTests):
+    """Everything that holds on every engine; an engine's tests inherit it."""
