@@ -342,7 +342,7 @@ class CompactionTests:
                     call(target.store.path, **options)
         assert target.store.tree() == before
 
-    def test_a_dataset_that_is_not_there(self, target: Target) -> None:
+    def test_nothing_to_compact_where_no_dataset_is(self, target: Target) -> None:
         with pytest.raises(errors.InvalidArgumentError, match="no data files"):
             target.io.compact(target.store.path)
 
