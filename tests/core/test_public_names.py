@@ -95,6 +95,8 @@ SIGNATURES: list[tuple[Any, dict[str, Any]]] = [
             "partition_change": "refuse",
             "schema_changes": "refuse",
             "transaction": None,
+            "target_file_bytes": None,
+            "auto_compact": False,
             "progress": None,
             "engine": "spark",
             "storage_options": None,
