@@ -480,6 +480,7 @@ class EvolveTests:
             ({"drop": ["id", "v"]}, "nothing would be left"),
             ({"rename": {"id": "v"}}, "another column has"),
             ({"rename": {"id": "p"}}, "another column has"),
+            ({"rename": {"v": "w"}, "drop": "v"}, "drop and rename both name 'v'"),
             ({"add": {"v": pa.int8()}}, "already"),
             ({"add": {"V": pa.int8()}}, "upper and lower case"),
             ({"add": ["n"]}, "mapping"),
