@@ -405,7 +405,7 @@ def _evolution(
 ) -> Evolution:
     schema = pa.schema([one.remove_metadata() for one in fields])
     check_storable(schema)
-    _check_names_differ(schema.names)
+    _check_names_differ([*known.partitions, *schema.names])
     return Evolution(schema, tuple(changes), dict(old_names or {}), known.partitions)
 
 

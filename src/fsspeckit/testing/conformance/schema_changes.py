@@ -483,6 +483,8 @@ class EvolveTests:
             ({"rename": {"v": "w"}, "drop": "v"}, "drop and rename both name 'v'"),
             ({"add": {"v": pa.int8()}}, "already"),
             ({"add": {"V": pa.int8()}}, "upper and lower case"),
+            ({"add": {"P": pa.int8()}}, "upper and lower case"),
+            ({"rename": {"v": "P"}}, "upper and lower case"),
             ({"add": ["n"]}, "mapping"),
             ({"widen": {"id": pa.float64()}}, "not every value"),
             ({"widen": {"id": pa.int8()}}, "not every value"),
