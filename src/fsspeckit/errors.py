@@ -124,6 +124,12 @@ class InvalidArgumentError(FsspeckitError, ValueError):
         )
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False: "no" and None must not count as one of them."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}.", argument=name)
+
+
 class NullKeyError(FsspeckitError, ValueError):
     """A key column of the source holds NULL and ``null_keys`` is ``"error"``."""
 
@@ -471,8 +477,8 @@ class NotRestorableError(FsspeckitError, RuntimeError):
             "set a longer one to keep more from now on."
         )
         error = cls(
-            f"the state of {path!r} after commit {number} is not there any more: {files}. Nothing "
-            f"was changed.\nHint: {hint}"
+            f"files of the state of {path!r} after commit {number} are {files}. Nothing was "
+            f"changed.\nHint: {hint}"
         )
         error.missing, error.changed = tuple(missing), tuple(changed)
         return error

@@ -228,3 +228,12 @@ def test_more_deleted_keys_than_the_limit_are_refused(tmp_path: Path, scd_type: 
     assert fsspeckit.history(path) == before
     assert not list(tmp_path.rglob(".staging_*"))
     assert delete(1, 2).source_count == 2
+
+
+def test_other_partitions_get_no_columns_by_an_overwrite(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    rows = pa.table({"id": [1, 2], "p": ["a", "b"]})
+    io = PyarrowDatasetIO()
+    io.write_dataset(rows, path, partition_by="p")
+    with pytest.raises(InvalidArgumentError, match=r"call evolve\(\) first"):
+        io.write_dataset(rows, path, mode="overwrite_partitions", schema_changes="add")

@@ -301,3 +301,10 @@ def test_a_plan_that_is_collected_in_a_thread_of_a_loop_is_released_by_another()
     assert released.get(timeout=10) != threading.get_ident()
     merge._release_in(os.getpid(), lambda: released.put(threading.get_ident()))
     assert released.get_nowait() == threading.get_ident()
+
+
+def test_a_plan_that_only_shows_says_what_to_call(io: DatasetIO, path: str) -> None:
+    plans: list[Any] = [io.plan_compact(path), io.plan_evolve(path, add={"n": pa.int8()})]
+    for plan in plans:
+        with pytest.raises(InvalidArgumentError, match=r"compact\(\) and evolve\(\) only show"):
+            io.execute(plan)

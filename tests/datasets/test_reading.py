@@ -84,6 +84,15 @@ def test_a_path_and_a_file_that_agree_are_read_as_stored(
     assert IO.read_dataset(str(data)).equals(table)
 
 
+@pytest.mark.parametrize("text", ["-0", "007", "+1", "True", "2026-02-30"])
+def test_a_text_that_only_resembles_another_type_stays_as_it_is(data: Path, text: str) -> None:
+    rows = pa.table({"id": [1], "p": [text]})
+    put(data, "a.parquet", rows)
+    IO.repartition(str(data), "p")
+    IO.repartition(str(data), [])
+    assert IO.read_dataset(str(data)).equals(rows)
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [

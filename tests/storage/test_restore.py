@@ -9,6 +9,7 @@ import shutil
 import uuid
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,6 +270,16 @@ def test_commits_that_there_are_not(root: str, number: Any) -> None:
     for act in (restore_storage, earlier_files):
         with pytest.raises(InvalidArgumentError, match="a number from 0 to 1"):
             act(storage, number)
+
+
+@pytest.mark.parametrize("dry_run", [None, "no", 0])
+def test_whether_something_is_changed_is_said_clearly(root: str, dry_run: Any) -> None:
+    run_commit(FLAT, root)
+    storage = open_storage(root)
+    acts = (undo_storage, partial(restore_storage, commit=0), clean_storage)
+    for act in acts:
+        with pytest.raises(InvalidArgumentError, match="dry_run must be True or False"):
+            act(storage, dry_run=dry_run)
 
 
 def test_nothing_to_undo(root: str) -> None:

@@ -405,7 +405,7 @@ def _evolution(
 ) -> Evolution:
     schema = pa.schema([one.remove_metadata() for one in fields])
     check_storable(schema)
-    _check_names_differ(schema.names)
+    _check_names_differ([*known.partitions, *schema.names])
     return Evolution(schema, tuple(changes), dict(old_names or {}), known.partitions)
 
 
@@ -489,6 +489,11 @@ class SchemaRequest:
         for argument, columns in (("drop", self.drop), ("rename", [*self.rename])):
             _refuse_partitions(argument, columns, partitions)
             self._check_exist(argument, columns, names)
+        if both := [name for name in self.rename if name in self.drop]:
+            raise InvalidArgumentError(
+                f"drop and rename both name {both[0]!r}.\nHint: keep it in one of them.",
+                argument="drop",
+            )
         kept = [name for name in names if name not in self.drop]
         new_names = {name: self.rename.get(name, name) for name in kept}
         self._check_renamed(kept, new_names, partitions)
@@ -617,10 +622,10 @@ def _refuse_partitions(argument: str, columns: Iterable[str], partitions: Collec
     if found := [name for name in columns if name in partitions]:
         raise InvalidArgumentError(
             f"{argument} {found[0]!r} is a partition column, and its values are in the paths of "
-            "the files.\nHint: to partition by other columns, write the dataset again with "
-            f"{Call('write_dataset')}.",
+            "the files.\nHint: to partition by other columns, use "
+            f"{Call('repartition')}.",
             argument=argument,
-            mentions=(Call("write_dataset"),),
+            mentions=(Call("repartition"),),
         )
 
 

@@ -33,7 +33,7 @@ from fsspeckit.datasets.pipeline.merge import (
     run_with_retries,
     snapshot_to_read,
 )
-from fsspeckit.datasets.pipeline.options import check_whole
+from fsspeckit.datasets.pipeline.options import check_progress, check_whole
 from fsspeckit.datasets.pipeline.target_checks import check_footers
 from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, size
 from fsspeckit.errors import (
@@ -115,6 +115,7 @@ class CompactOptions:
         """Make options of what a caller may pass."""
         check_whole("target_file_bytes", target_file_bytes, 1)
         check_whole("min_files", min_files, 2)
+        check_progress(progress)
         return cls(
             BinLimits(int(target_file_bytes), int(min_files)),
             None if partitions is None else _partitions(partitions),
@@ -129,10 +130,10 @@ class CompactOptions:
 
 
 def _names(what: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    names = () if given is None else tuple(as_names(given))
-    if names:
+    names: Any = () if given is None else as_names(given)
+    if names != ():
         check_names(what, names)
-    return names
+    return tuple(names)
 
 
 def _partitions(given: Any) -> tuple[dict[str, tuple[Any, ...]], ...]:

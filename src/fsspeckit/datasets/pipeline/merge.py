@@ -238,7 +238,8 @@ def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerg
         raise InvalidArgumentError(
             f"{type(plan).__name__} cannot be executed: it does not know its source.\n"
             "Hint: pass what plan_merge() returned, in the same process; a plan that was stored or "
-            "sent travels without its source."
+            "sent travels without its source. Plans of compact() and evolve() only show what these "
+            "calls would do."
         )
     if kept.is_released:
         raise InvalidArgumentError(

@@ -18,7 +18,13 @@ from fsspeckit.core.merge import (
 from fsspeckit.core.rewrite import BufferLimits, FileLimits, RowRules, basename_of
 from fsspeckit.core.schema_changes import SCHEMA_CHANGES
 from fsspeckit.datasets.pipeline.changes import DEFAULT_RETENTION, ChangeOptions
-from fsspeckit.errors import Argument, Call, InvalidArgumentError, RewriteLimitError
+from fsspeckit.errors import (
+    Argument,
+    Call,
+    InvalidArgumentError,
+    RewriteLimitError,
+    check_flag,
+)
 from fsspeckit.storage import Transaction
 
 if TYPE_CHECKING:
@@ -101,11 +107,6 @@ class FileOptions:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
@@ -398,12 +399,12 @@ class MergeOptions:
         if not self.selects:
             check_names("key_columns", self.key_columns)
         _check_schema(self.schema)
-        _check_progress(self.progress)
+        check_progress(self.progress)
         _check_transaction(self.transaction)
         if self.target_file_bytes is not None:
             check_whole("target_file_bytes", self.target_file_bytes, 1)
         for name in ("trust_partitions", "allow_empty", "purge", "auto_compact"):
-            _check_flag(name, getattr(self, name))
+            check_flag(name, getattr(self, name))
         if not isinstance(self.key_index, bool | None):
             raise InvalidArgumentError(
                 f"key_index must be True, False or None, got {self.key_index!r}."
@@ -562,13 +563,18 @@ class WriteOptions:
         if self.schema_changes not in SCHEMA_CHANGES:
             raise InvalidArgumentError.choice("schema_changes", self.schema_changes, SCHEMA_CHANGES)
         if self.schema_changes != "refuse" and self.mode != "append":
+            why = "the new files have the columns of the data anyway.\nHint: leave it out."
+            if self.mode != "overwrite":
+                why = (
+                    f"other partitions stay.\nHint: leave it out, and call {Call('evolve')} first."
+                )
             raise InvalidArgumentError(
-                f"schema_changes has no use with mode={self.mode!r}: the new files have the "
-                "columns of the data anyway.\nHint: leave it out.",
+                f"schema_changes has no use with mode={self.mode!r}: {why}",
                 argument="schema_changes",
+                mentions=(Call("evolve"),),
             )
         _check_schema(self.schema)
-        _check_progress(self.progress)
+        check_progress(self.progress)
         _check_transaction(self.transaction)
 
 
@@ -587,10 +593,9 @@ class RepartitionOptions:
     def __post_init__(self) -> None:
         if self.partition_columns:
             check_names("partition_by", self.partition_columns)
-        if not isinstance(self.dry_run, bool):
-            raise InvalidArgumentError(f"dry_run must be True or False, got {self.dry_run!r}.")
+        check_flag("dry_run", self.dry_run)
         _check_schema(self.schema)
-        _check_progress(self.progress)
+        check_progress(self.progress)
 
 
 def _check_schema(schema: object) -> None:
@@ -601,7 +606,8 @@ def _check_schema(schema: object) -> None:
         )
 
 
-def _check_progress(progress: object) -> None:
+def check_progress(progress: object) -> None:
+    """Refuse what can neither be called nor be asked for."""
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise InvalidArgumentError(
             f"progress must be True or a function of phase, done and total, got {progress!r}."

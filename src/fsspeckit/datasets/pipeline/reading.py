@@ -56,7 +56,7 @@ _MAX_ATTEMPTS = 5
 _READ_WORKERS = 4
 _RESERVED = frozenset(("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"))
 _SHAPES = (
-    (re.compile(r"-?(0|[1-9][0-9]{0,17})"), pa.int64()),
+    (re.compile(r"0|-?[1-9][0-9]{0,17}"), pa.int64()),
     (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), pa.date32()),
     (re.compile(r"true|false"), pa.bool_()),
 )

@@ -29,7 +29,12 @@ from fsspeckit.datasets.verification.files import (
 )
 from fsspeckit.datasets.verification.report import VerifyReport
 from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
-from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedLayoutError
+from fsspeckit.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnsupportedLayoutError,
+    check_flag,
+)
 from fsspeckit.storage import (
     Findings,
     PinnedFile,
@@ -75,6 +80,7 @@ def run_verify(
         check_names("key_columns", keys)
     if null_keys not in _NULLS:
         raise InvalidArgumentError.choice("null_keys", null_keys, _NULLS)
+    check_flag("checksums", checksums)
     storage.check_exists()
     with reporting(progress) as report, lazy_staging(storage) as stage:
         phases = Phases(report)

@@ -118,6 +118,8 @@ class VerifyTests:
             self._verify(target, ["nope"])
         with pytest.raises(InvalidArgumentError, match="null_keys"):
             self._verify(target, ["id"], null_keys="error")
+        with pytest.raises(InvalidArgumentError, match="checksums must be True or False"):
+            self._verify(target, ["id"], checksums="no")
         with pytest.raises(FileNotFoundError):
             target.io.verify(f"{target.store.path}-nowhere")
 
