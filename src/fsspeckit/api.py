@@ -128,7 +128,7 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             ``"widen"`` types that do not hold its values.
         transaction: Which batch of which application this is; skipped if it is committed already.
         target_file_bytes: Append new rows to files below this size that are rewritten anyway.
-        auto_compact: Compact the partitions that got new files, if they have many small ones.
+        auto_compact: Compact the partitions whose files change, if they have many small ones.
         progress: True for a bar on standard error, or a function of phase, done and total.
         engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``.
         storage_options: What fsspec needs to open the filesystem of the path.

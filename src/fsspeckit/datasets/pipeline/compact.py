@@ -584,11 +584,12 @@ def run_compact(
 def merge_and_compact(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
-    """Merge, and then compact the partitions that got new files."""
+    """Merge, and then compact the partitions whose files have changed."""
     result = run_merge(engine, storage, data, options)
     commit = result.metrics.get("commit", {})
     if commit.get("published"):
-        new = (storage.root.canonical(path) for path in result.inserted_files)
+        written = (*result.inserted_files, *result.rewritten_files)
+        new = (storage.root.canonical(path) for path in written)
         directories = frozenset(storage.root.relative(path).rpartition("/")[0] for path in new)
         with after_commit(commit["number"]):
             commit["notes"] += _compact_after(engine, storage, directories, options)

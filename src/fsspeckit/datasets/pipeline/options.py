@@ -268,7 +268,7 @@ class MergeOptions:
     """New rows go to rewritten files below this size; None for new files only."""
 
     auto_compact: bool = False
-    """Whether partitions with new files are compacted after the merge, if they need it."""
+    """Whether partitions with changed files are compacted after the merge, if they need it."""
 
     @classmethod
     def of(  # noqa: PLR0913 - the options of ``merge``

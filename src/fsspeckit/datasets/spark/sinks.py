@@ -329,7 +329,7 @@ class MergeSink(Sink):
     """Append new rows to files below this size that are rewritten anyway."""
 
     auto_compact: bool = False
-    """Compact partitions that got new files, once they have many small ones."""
+    """Compact partitions whose files a batch changed, once they have many small ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

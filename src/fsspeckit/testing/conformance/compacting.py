@@ -413,6 +413,15 @@ class GrowingTests:
         ]
         assert sum(target.rows(numbers().schema).values()) == 17
 
+    def test_files_are_compacted_though_new_rows_join_a_rewritten_one(self, target: Target) -> None:
+        for number in range(20):
+            target.write(f"{number:02}.parquet", numbers(number))
+        path, options = target.store.path, {"target_file_bytes": 10**6, "auto_compact": True}
+        result = target.io.merge(numbers(3, 99, v="new"), path, "upsert", ["id"], **options)
+        assert result.inserted_files == []
+        assert len(data_files(target.store.tree())) == 1
+        assert sum(target.rows(numbers().schema).values()) == 21
+
     def test_a_merge_counts_though_its_compaction_fails(
         self, target: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
