@@ -215,9 +215,9 @@ class DatasetIO:
                 version or a later one is committed, nothing is read or changed.
             target_file_bytes: New rows are appended to files that are rewritten anyway, as long as
                 these stay below this size. By default new rows go to new files.
-            auto_compact: After the merge, compact those partitions whose files it changed, and that
-                have at least 16 files of less than ``target_file_bytes`` (128 MiB) that fit together. What
-                fails then is a note in the result; the merge is committed.
+            auto_compact: After the merge, compact those partitions whose files it changed, if they
+                have at least 16 files of less than ``target_file_bytes`` (128 MiB) that fit
+                together. What fails then is a note in the result; the merge is committed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
