@@ -113,6 +113,11 @@ class InvalidArgumentError(FsspeckitError, ValueError):
         return cls(f"{name} must be one of {choices}, got {value!r}.", argument=name)
 
     @classmethod
+    def flag(cls, name: str, value: object) -> InvalidArgumentError:
+        """Return the error for a value that is neither True nor False, like "no" and None."""
+        return cls(f"{name} must be True or False, got {value!r}.", argument=name)
+
+    @classmethod
     def missing_columns(
         cls, argument: str, missing: Sequence[str], available: Sequence[str]
     ) -> InvalidArgumentError:
@@ -122,12 +127,6 @@ class InvalidArgumentError(FsspeckitError, ValueError):
             "Hint: column names are compared exactly, upper and lower case included.",
             argument=argument,
         )
-
-
-def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False: "no" and None must not count as one of them."""
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{name} must be True or False, got {value!r}.", argument=name)
 
 
 class NullKeyError(FsspeckitError, ValueError):

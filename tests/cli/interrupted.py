@@ -32,6 +32,7 @@ from fsspeckit.storage.fs import syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from fsspeckit.storage.fs.syscalls import Call
 
@@ -55,6 +56,16 @@ class Presser:
         yield
 
 
+def _press_in_command(number: int, frame: FrameType | None) -> None:
+    """Press Ctrl-C, unless the command has not begun yet or has ended."""
+    inner = frame
+    while frame is not None and frame.f_code is not fsspeckit.cli.main.__code__:
+        frame = frame.f_back
+    handler = signal.getsignal(signal.SIGINT)
+    if frame is not None and callable(handler):
+        handler(signal.SIGINT, inner)
+
+
 def _child(place: Path, presser: Presser, seconds: float, words: list[str]) -> None:
     code = 70
     try:
@@ -62,7 +73,7 @@ def _child(place: Path, presser: Presser, seconds: float, words: list[str]) -> N
         sys.stdout = open("out", "w")  # noqa: SIM115
         sys.stderr = open("err", "w")  # noqa: SIM115
         sys.argv = ["fsspeckit", *words]
-        signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGALRM, _press_in_command)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         with syscalls.observed(presser):
             fsspeckit.cli.main()

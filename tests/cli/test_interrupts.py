@@ -131,6 +131,31 @@ def test_an_interrupt_before_a_command_works(
     assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
 
 
+class Broken:
+    """Something that a Ctrl-C interrupts while a class is created."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("opened", ["open_engine", "inspect_dataset"])
+def test_an_interrupt_while_a_class_is_created(
+    run: Run, dataset: Path, source: Path, monkeypatch: pytest.MonkeyPatch, opened: str
+) -> None:
+    """Up to Python 3.11, that is a RuntimeError caused by the interrupt."""
+
+    def stopped(*arguments: object, **options: object) -> None:
+        type("Created", (), {"member": Broken()})
+
+    if opened == "open_engine":
+        monkeypatch.setattr("fsspeckit.cli.runner.Job._open_engine", stopped)
+        ran = run("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
+    else:
+        monkeypatch.setattr("fsspeckit.datasets.inspection.inspect_dataset", stopped)
+        ran = run("inspect", dataset)
+    assert (ran.code, ran.err) == (1, "interrupted: nothing was changed\n")
+
+
 STARTING = """
 import signal, sys
 from fsspeckit.cli import main

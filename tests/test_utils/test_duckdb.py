@@ -178,7 +178,7 @@ class TestModes:
     def test_other_modes_are_refused(
         self, handler: DuckDBParquetHandler, dataset: Path, mode: Any
     ) -> None:
-        message = f"mode must be one of 'append', 'overwrite', got {mode!r}"
+        message = f"mode must be one of 'append', 'overwrite', 'overwrite_partitions', got {mode!r}"
         with pytest.raises(ValueError, match=message):
             handler.write_parquet_dataset(rows(1), str(dataset), mode=mode)
         assert not dataset.exists()

@@ -17,7 +17,7 @@ from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, re
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
 from fsspeckit.cli.commands.restore import clean, restore, undo
 from fsspeckit.cli.commands.rows import deduplicate, repartition
-from fsspeckit.cli.errors import FAILED, report
+from fsspeckit.cli.errors import FAILED, is_caused_by_interrupt, report
 
 __all__ = ["COMMANDS", "app"]
 
@@ -60,7 +60,9 @@ class Commands(TyperGroup):
         """Run a command; those that change a dataset handle Ctrl-C themselves."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
+            if not is_caused_by_interrupt(error):
+                raise
             sys.stderr.write("interrupted: nothing was changed\n")
             raise typer.Exit(FAILED) from None
 

@@ -37,6 +37,7 @@ __all__ = [
     "Interrupts",
     "advice_in_cli_terms",
     "explain",
+    "is_caused_by_interrupt",
     "report",
     "report_on_interrupt",
     "to_cli_terms",
@@ -317,9 +318,19 @@ def _is_interrupt(error: BaseException, interrupts: Interrupts) -> bool:
     DuckDB raises a RuntimeError for it, and py4j an error of its own if that happens just after it
     has connected.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if is_caused_by_interrupt(error):
         return True
     return interrupts.was_raised and not isinstance(error, CommitPendingError)
+
+
+def is_caused_by_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is a KeyboardInterrupt, or was raised in place of one.
+
+    Python itself raises a RuntimeError if an interrupt comes while a class is created.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt | FsspeckitError):
+        error = error.__cause__
+    return isinstance(error, KeyboardInterrupt)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, size
-from fsspeckit.errors import check_flag
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.folding import fold_records
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import RecordedState, list_records, read_record
@@ -169,7 +169,8 @@ def clean_storage(storage: Storage, *, dry_run: bool = True) -> CleanReport:
 
     Also a dry run holds the lock: nobody is in the middle of a commit while it looks.
     """
-    check_flag("dry_run", dry_run)
+    if not isinstance(dry_run, bool):
+        raise InvalidArgumentError.flag("dry_run", dry_run)
     if not storage.backend.names(storage.control.path):
         return CleanReport(storage.root.display_path, (), 0, dry_run=dry_run)
     with hold_lock(storage) as lock:

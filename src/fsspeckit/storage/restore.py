@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import Card, Displayed, FileGroup, Listing
-from fsspeckit.errors import InvalidArgumentError, check_flag
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.log import (
     CommitFacts,
     RecordedState,
@@ -229,7 +229,8 @@ def restore(
 
 def undo_storage(storage: Storage, *, dry_run: bool = False) -> RestoreResult:
     """Take back the last commit of an open storage that changed files."""
-    check_flag("dry_run", dry_run)
+    if not isinstance(dry_run, bool):
+        raise InvalidArgumentError.flag("dry_run", dry_run)
     now = _now(storage, dry_run=dry_run)
     number = _last_change(storage, now.number)
     if number is None:
@@ -241,7 +242,8 @@ def undo_storage(storage: Storage, *, dry_run: bool = False) -> RestoreResult:
 
 def restore_storage(storage: Storage, commit: Any, *, dry_run: bool = False) -> RestoreResult:
     """Bring back the state of an open storage after a commit."""
-    check_flag("dry_run", dry_run)
+    if not isinstance(dry_run, bool):
+        raise InvalidArgumentError.flag("dry_run", dry_run)
     now = _now(storage, dry_run=dry_run)
     return _run(storage, now, check_commit_number(storage, commit, now.number), "restore")
 

@@ -23,7 +23,6 @@ from fsspeckit.errors import (
     Call,
     InvalidArgumentError,
     RewriteLimitError,
-    check_flag,
 )
 from fsspeckit.storage import Transaction
 
@@ -404,7 +403,7 @@ class MergeOptions:
         if self.target_file_bytes is not None:
             check_whole("target_file_bytes", self.target_file_bytes, 1)
         for name in ("trust_partitions", "allow_empty", "purge", "auto_compact"):
-            check_flag(name, getattr(self, name))
+            _check_flag(name, getattr(self, name))
         if not isinstance(self.key_index, bool | None):
             raise InvalidArgumentError(
                 f"key_index must be True, False or None, got {self.key_index!r}."
@@ -593,9 +592,14 @@ class RepartitionOptions:
     def __post_init__(self) -> None:
         if self.partition_columns:
             check_names("partition_by", self.partition_columns)
-        check_flag("dry_run", self.dry_run)
+        _check_flag("dry_run", self.dry_run)
         _check_schema(self.schema)
         check_progress(self.progress)
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidArgumentError.flag(name, value)
 
 
 def _check_schema(schema: object) -> None:

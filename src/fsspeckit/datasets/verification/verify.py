@@ -33,7 +33,6 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
     UnsupportedLayoutError,
-    check_flag,
 )
 from fsspeckit.storage import (
     Findings,
@@ -80,7 +79,8 @@ def run_verify(
         check_names("key_columns", keys)
     if null_keys not in _NULLS:
         raise InvalidArgumentError.choice("null_keys", null_keys, _NULLS)
-    check_flag("checksums", checksums)
+    if not isinstance(checksums, bool):
+        raise InvalidArgumentError.flag("checksums", checksums)
     storage.check_exists()
     with reporting(progress) as report, lazy_staging(storage) as stage:
         phases = Phases(report)
