@@ -143,8 +143,22 @@ class Lives:
             pass
         last = self._start(replace(self._job, ends=True))
         assert last.wait(1800) == 0, self._last_words()
+        self._end_survivors()
         self.figures["files"] = len(self._day.files)
         self.figures["batches"] = _last_number(self._job.checkpoint / "commits") + 1
+
+    def _end_survivors(self) -> None:
+        """End what a life has left running, so that recovery may remove what it had opened.
+
+        A worker of a Connect server is a client of it. If the server is killed, it asks for
+        minutes whether the server is there again, and its staging directory is its own meanwhile.
+        """
+        running = set() if self._server is None else set(tree(self._server.pid))
+        survivors = [one for one in self._seen - running if one.is_alive()]
+        self.figures["survivors"] = len(survivors)
+        for one in survivors:
+            one.send(signal.SIGKILL)
+        wait_until(lambda: not any(one.is_alive() for one in survivors), 60)
 
     def _live(self, kill: Kill, arrivals: Iterator[Path], random: Random) -> None:
         """Start the query, let some files land, and kill it."""

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from fsspeckit import errors
 from fsspeckit.core.keys import family
-from fsspeckit.storage import recover
+from fsspeckit.storage import history, open_storage, recover
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.planning import KEPT
@@ -321,6 +321,9 @@ _ROWS = st.lists(
 _SOME_ROWS = _ROWS.filter(bool)
 _TARGET_SIZES = st.sampled_from([2_000, 1_000_000])
 
+_State = tuple[list["Row"], list[str] | None, bool]
+"""Rows, partition columns, and whether there is an extra column."""
+
 _FAIL_AT = st.none() | st.integers(0, 70)
 
 
@@ -341,6 +344,11 @@ class DatasetMachine(RuleBasedStateMachine):
         self._rows: list[Row] | None = None
         self._crashed = False
         self._guests = 0
+        self._has_extra = False
+        """Whether there is a column ``extra``, which is NULL in every row."""
+
+        self._states: dict[int, _State] = {}
+        """By commit: what the dataset held after it."""
 
     @initialize(kind=st.sampled_from(_KINDS), partitioned=st.booleans())
     def open(self, kind: str, partitioned: bool) -> None:
@@ -365,7 +373,7 @@ class DatasetMachine(RuleBasedStateMachine):
 
         def act() -> None:
             self._target.io.write_dataset(
-                table, self._store.path, mode=mode, partition_by=self._parts
+                self._extended(table), self._store.path, mode=mode, partition_by=self._parts
             )
 
         self._act(act, [*kept, *table.to_pylist()], fail_at)
@@ -383,13 +391,15 @@ class DatasetMachine(RuleBasedStateMachine):
         expected = merge_rows(
             self._rows, table.to_pylist(), strategy, ["id"], allow_empty=True
         ).rows
-        if fail_at is None and not self._crashed:
+        if fail_at is None and not self._crashed and not self._has_extra:
             self._target.merge(table, strategy, **options)
             self._rows = list(expected)
+            self._remember()
             return
 
         def act() -> None:
-            self._target.io.merge(table, self._store.path, strategy, ["id"], **options)
+            source = self._extended(table)
+            self._target.io.merge(source, self._store.path, strategy, ["id"], **options)
 
         self._act(act, list(expected), fail_at)
 
@@ -429,18 +439,79 @@ class DatasetMachine(RuleBasedStateMachine):
                 self._store.path, wanted, schema=_PARTITION if self._parts else None
             )
 
-        if fail_at is None:
-            act()
-            self._parts, self._crashed = wanted, False
-            return
-        if committed(Failing(fail_at), act):
+        if self._acts(act, fail_at):
             self._parts = wanted
-        self._crashed = True
+            self._remember()
+
+    @precondition(lambda self: self._rows)
+    @rule(reorders=st.booleans(), fail_at=_FAIL_AT)
+    def evolve(self, reorders: bool, fail_at: int | None) -> None:
+        """Change the columns: add or drop one, or put them into another order."""
+        change: dict[str, Any] = {"add": {"extra": pa.int64()}}
+        if reorders:
+            change = {"order": ["v"]}
+        elif self._has_extra:
+            change = {"drop": "extra"}
+
+        def act() -> None:
+            self._target.io.evolve(self._store.path, **change)
+
+        if self._acts(act, fail_at):
+            self._has_extra ^= not reorders
+            self._remember()
+
+    @rule(fail_at=_FAIL_AT)
+    def undo(self, fail_at: int | None) -> None:
+        """Take back the last commit; files that other programs have added stay."""
+        if self._rows is None:
+            return
+        self.recover()
+        last = self._last_commit()
+        state = self._states.get(last - 1)
+        if last not in self._states or state is None:
+            return
+
+        def act() -> None:
+            assert self._target.io.undo(self._store.path).undone == (last,)
+
+        self._goes_back(act, state, fail_at)
+
+    @rule(back=st.integers(0, 3), fail_at=_FAIL_AT)
+    def restore(self, back: int, fail_at: int | None) -> None:
+        """Bring back the state after an earlier commit."""
+        if self._rows is None:
+            return
+        self.recover()
+        number = self._last_commit() - back
+        if number not in self._states:
+            return
+        self._goes_back(
+            lambda: self._target.io.restore(self._store.path, number),
+            self._states[number],
+            fail_at,
+        )
+
+    def _goes_back(self, act: Callable[[], Any], state: _State, fail_at: int | None) -> None:
+        try:
+            done = self._acts(act, fail_at)
+        except errors.NotRestorableError:
+            storage = open_storage(self._store.path, **self._store.opening)
+            assert not storage.capabilities.trash
+            return
+        if done:
+            self._rows, self._parts, self._has_extra = state
+            self._remember()
+
+    @rule(fail_at=_FAIL_AT)
+    def clean(self, fail_at: int | None) -> None:
+        """Remove what nobody needs; earlier states stay as long as they are kept."""
+        if self._rows is not None:
+            self._acts(lambda: self._target.io.clean(self._store.path, dry_run=False), fail_at)
 
     @rule(rows=_SOME_ROWS)
     def another_program_adds_a_file(self, rows: list[dict[str, int]]) -> None:
         """Write a file without any of our code."""
-        table = _table(rows[:1])
+        table = self._extended(_table(rows[:1]))
         self._guests += 1
         name = f"guest-{self._guests}.parquet"
         if self._parts:
@@ -448,7 +519,9 @@ class DatasetMachine(RuleBasedStateMachine):
             self._store.write(name, table.drop_columns(["p"]))
         else:
             self._store.write(name, table)
-        self._rows = [*(self._rows or []), *table.to_pylist()]
+        self._rows = [*(self._rows or []), *table.select(_SCHEMA.names).to_pylist()]
+        self._states.clear()
+        self._remember()
 
     @rule()
     def recover(self) -> None:
@@ -458,13 +531,34 @@ class DatasetMachine(RuleBasedStateMachine):
         self._crashed = False
 
     def _act(self, act: Callable[[], None], expected: list[Row], fail_at: int | None) -> None:
+        if self._acts(act, fail_at):
+            self._rows = expected
+            self._remember()
+
+    def _acts(self, act: Callable[[], Any], fail_at: int | None) -> bool:
+        """Act, on a disk that fails at a call if there is one; whether it was committed."""
         if fail_at is None:
             act()
-            self._rows, self._crashed = expected, False
-            return
-        if committed(Failing(fail_at), act):
-            self._rows = expected
+            self._crashed = False
+            return True
         self._crashed = True
+        return committed(Failing(fail_at), act)
+
+    def _extended(self, table: pa.Table) -> pa.Table:
+        """Rows with all columns of the dataset."""
+        if not self._has_extra:
+            return table
+        return table.append_column("extra", pa.nulls(table.num_rows, pa.int64()))
+
+    def _last_commit(self) -> int:
+        entries = history(self._store.path, **self._store.opening)
+        return entries[-1].number if entries else 0
+
+    def _remember(self) -> None:
+        """Remember the state after the last commit."""
+        if self._rows is not None:
+            state = (list(self._rows), self._parts, self._has_extra)
+            self._states[self._last_commit()] = state
 
     @invariant()
     def holds_its_rows(self) -> None:
