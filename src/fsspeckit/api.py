@@ -238,6 +238,8 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
     max_rewrite_fraction: float | None = None,
     max_rewrite_bytes: int | None = None,
     transaction: Transaction | None = None,
+    target_file_bytes: int | None = None,
+    auto_compact: bool = False,
     progress: Progress | bool | None = None,
     engine: str = "spark",
     storage_options: Mapping[str, Any] | None = None,
@@ -280,6 +282,8 @@ def apply_changes(  # noqa: PLR0913 - one signature for every engine
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
 

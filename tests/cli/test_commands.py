@@ -54,6 +54,26 @@ def test_merge_as_json(done: Run, dataset: Path, source: Path) -> None:
     assert again["commit"] is None
 
 
+def test_new_rows_join_a_small_file(done: Run, dataset: Path) -> None:
+    pq.write_table(rows(101, 888, v="new"), "both.parquet")
+    done("merge", "both.parquet", dataset, "-k", "id", *PYARROW, "--target-size", "1MiB")
+    assert len(list(dataset.glob("*.parquet"))) == 3
+    assert content(dataset)[888]["v"] == "new"
+
+
+@pytest.mark.parametrize(
+    "command", [("merge",), ("apply", "--sequence-by", "id")], ids=["merge", "apply"]
+)
+def test_small_files_are_kept_few(done: Run, dataset: Path, command: tuple[str, ...]) -> None:
+    words = ("--key", "id", *PYARROW)
+    for number in range(13):
+        pq.write_table(rows(1000 + number), "new.parquet")
+        ran = done(*command, "new.parquet", dataset, *words, "--auto-compact")
+    assert "compacted" in ran.out
+    assert len(list(dataset.glob("*.parquet"))) == 1
+    assert {1000, 1012} <= content(dataset).keys()
+
+
 def test_merge_that_changes_nothing(done: Run, dataset: Path) -> None:
     pq.write_table(rows(1), "same.parquet")
     ran = done("merge", "same.parquet", dataset, "-k", "id", *PYARROW)

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.untraced]
 # Each dataset is merged into by several strategies: making it up takes longer than a merge.
 STRATEGIES_EACH = 3
 # Some of the generated merges are refused, which is compared, too, but is no merge.
-IN_PROCESS, MERGED_IN_PROCESS = 220, 500
+IN_PROCESS, MERGED_IN_PROCESS = 120, 260
 ON_SPARK, MERGED_ON_SPARK = 27, 60
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.testing.conformance import CareTests, MergeTests
+from fsspeckit.testing.conformance import CareTests, MergeTests, RowTests
 from fsspeckit.testing.conformance.crashes import some
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SHARE = 0.4
 _GENERATED: Any = MergeTests.test_generated_merges_agree_with_the_model.hypothesis.inner_test  # type: ignore[attr-defined]
 
 
-class SparkTests(MergeTests):
+class SparkTests(RowTests):
     """What classic and Connect sessions share."""
 
     first_case_only = True
@@ -58,7 +58,7 @@ def by_tasks(spark: SparkSession, **limits: int) -> Callable[..., Any]:
     return partial(SparkDatasetIO, spark, limits=SparkLimits(driver_max_source_bytes=0, **limits))
 
 
-class TestSpark(SparkTests, CareTests):
+class TestSpark(SparkTests, MergeTests, CareTests):
     """A session of this process.
 
     The care of a dataset asks an engine few questions, so it is tested on one kind of session.
@@ -69,7 +69,7 @@ class TestSpark(SparkTests, CareTests):
         return by_tasks(spark, driver_max_duplicate_rows=0)
 
 
-class TestSparkDriver(SparkTests):
+class TestSparkDriver(SparkTests, MergeTests):
     """Limits as they are: nearly every merge of the suite is small enough for the driver."""
 
     @pytest.fixture
@@ -80,7 +80,10 @@ class TestSparkDriver(SparkTests):
 
 
 class TestSparkConnect(SparkTests):
-    """A session of a server."""
+    """A session of a server.
+
+    It evaluates rows like any other; files, plans and commits are not its business.
+    """
 
     @pytest.fixture
     def connect(self, spark_connect: SparkSession) -> Callable[..., Any]:

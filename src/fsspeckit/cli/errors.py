@@ -67,6 +67,7 @@ _STORE_HINT = "check the URL and the storage options, and that the store can be 
 
 _OPTIONS = {
     "apply_as_deletes": "--apply-as-deletes",
+    "auto_compact": "--auto-compact",
     "bloom_columns": "--bloom",
     "column_list": "--column",
     "commit": "--commit",
@@ -89,6 +90,7 @@ _OPTIONS = {
     "row_group_size": "--row-group-size",
     "sequence_by": "--sequence-by",
     "stored_as_scd_type": "--scd-type",
+    "target_file_bytes": "--target-size",
     "tombstone_retention": "--tombstone-retention",
     "transaction": "--transaction",
     "where": "--where",

@@ -592,6 +592,21 @@ TargetSize = Annotated[
         help="Size that files should have, for example 128MiB; larger ones are left alone.",
     ),
 ]
+TargetFileSize = Annotated[
+    Any,
+    typer.Option(
+        "--target-size",
+        metavar="SIZE",
+        parser=parse_size,
+        help="Append new rows to files below this size that are rewritten anyway.",
+    ),
+]
+AutoCompact = Annotated[
+    bool,
+    typer.Option(
+        "--auto-compact", help="Compact the partitions that change, if they have many small files."
+    ),
+]
 MinFiles = Annotated[
     int,
     typer.Option(

@@ -633,14 +633,22 @@ def _types(argument: str, given: Any) -> dict[str, pa.DataType]:
     if given is None:
         return {}
     if isinstance(given, pa.Schema):
-        return dict(zip(given.names, given.types, strict=True))
+        given = dict(zip(given.names, given.types, strict=True))
     is_right = isinstance(given, Mapping) and all(
-        isinstance(name, str) and isinstance(kind, pa.DataType) for name, kind in given.items()
+        isinstance(name, str) and name and isinstance(kind, pa.DataType)
+        for name, kind in given.items()
     )
     if not is_right:
         raise InvalidArgumentError(
             f"{argument} must be a mapping of column names to Arrow types, got {given!r}.\n"
             f'Hint: pass {argument}={{"price": pyarrow.float64()}}.',
+            argument=argument,
+        )
+    if untyped := [name for name, kind in given.items() if pa.types.is_null(kind)]:
+        raise InvalidArgumentError(
+            f"{argument} gives {untyped[0]!r} the type null, which holds no values.\n"
+            f"Hint: pass the type that its values will have: {argument}={{{untyped[0]!r}: "
+            "pyarrow.string()}.",
             argument=argument,
         )
     return dict(given)

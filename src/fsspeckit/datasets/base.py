@@ -20,6 +20,7 @@ from fsspeckit.datasets.pipeline import (
     RepartitionOptions,
     WriteOptions,
     check_write_or_merge,
+    compact_after,
     locate_paths,
     merge_and_compact,
     plan_compact,
@@ -272,8 +273,7 @@ class DatasetIO:
 
     def _merge(self, data: Any, path: str, filesystem: Any, options: MergeOptions) -> MergeResult:
         storage, source = self._open(data, path, filesystem)
-        run = merge_and_compact if options.auto_compact else run_merge
-        return run(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def delete(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -395,6 +395,8 @@ class DatasetIO:
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Apply a feed of changes, in whatever order and batches they arrive.
@@ -435,6 +437,8 @@ class DatasetIO:
             max_rewrite_fraction: Refuse to rewrite more than this share of the target's bytes.
             max_rewrite_bytes: Refuse to rewrite files of more bytes than this.
             transaction: Which batch of which application this is; it is applied once.
+            target_file_bytes: As for :meth:`merge`: new rows may go into smaller files.
+            auto_compact: As for :meth:`merge`: compact partitions that have many small files.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -483,11 +487,13 @@ class DatasetIO:
             max_rewrite_fraction=max_rewrite_fraction,
             max_rewrite_bytes=max_rewrite_bytes,
             transaction=transaction,
+            target_file_bytes=target_file_bytes,
+            auto_compact=auto_compact,
             progress=progress,
         )
         changes, options = self._with_own_conditions(changes, options)
         storage, data = self._open(changes, path, filesystem)
-        return run_merge(self._engine, storage, data, options)
+        return merge_and_compact(self._engine, storage, data, options)
 
     @parameters_of(apply_changes)
     def plan_apply_changes(
@@ -624,7 +630,7 @@ class DatasetIO:
             InvalidArgumentError: If the plan cannot be executed, or not by this engine.
             CommitPendingError: If the merge is committed but could not be completed.
         """
-        return run_plan(self._engine, plan, progress)
+        return run_plan(self._engine, plan, progress, then=compact_after)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -1228,8 +1234,7 @@ class DatasetIO:
             return run_write(self._engine, storage, source, options)
         data, options = self._with_own_conditions(data, options)
         storage, source = self._open(data, path)
-        run = merge_and_compact if options.auto_compact else run_merge
-        return run(self._engine, storage, source, options)
+        return merge_and_compact(self._engine, storage, source, options)
 
     def _with_own_control_dir(self) -> Self:
         """Return the same for another dataset, which has a control directory of its own."""

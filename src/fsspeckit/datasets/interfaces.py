@@ -216,6 +216,8 @@ class DatasetHandler(Protocol):
         max_rewrite_fraction: float | None = None,
         max_rewrite_bytes: int | None = None,
         transaction: Transaction | None = None,
+        target_file_bytes: int | None = None,
+        auto_compact: bool = False,
         progress: Progress | bool | None = None,
     ) -> MergeResult:
         """Apply a feed of changes; the rows are those of the feed in the order of its sequence.

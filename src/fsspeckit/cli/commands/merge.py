@@ -59,6 +59,8 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     partition_change: o.PartitionChangeOption = PartitionChange.REFUSE,
     schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
     transaction: o.TransactionOption = None,
+    target_size: o.TargetFileSize = None,
+    auto_compact: o.AutoCompact = False,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -92,8 +94,9 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "transaction": transaction,
     }
     if dry_run:
-        return _plan(job, strategy, key, shared)
+        return _plan(job, strategy, key, {**shared, "target_file_bytes": target_size})
     files = file_options(compression, max_rows_per_file, row_group_size, bloom)
+    files |= {"target_file_bytes": target_size, "auto_compact": auto_compact}
     return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
@@ -110,6 +113,7 @@ def _signature_of_plan() -> inspect.Signature:
     """Return the options of ``merge`` without those that only matter if it writes."""
     whole = inspect.signature(merge, eval_str=True)
     unused = {"dry_run", "compression", "max_rows_per_file", "row_group_size", "bloom", "key_index"}
+    unused.add("auto_compact")
     return whole.replace(parameters=[p for p in whole.parameters.values() if p.name not in unused])
 
 
@@ -194,6 +198,8 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
     transaction: o.TransactionOption = None,
+    target_size: o.TargetFileSize = None,
+    auto_compact: o.AutoCompact = False,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -224,6 +230,8 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
         "transaction": transaction,
+        "target_file_bytes": target_size,
+        "auto_compact": auto_compact,
         **file_options(compression, max_rows_per_file, row_group_size, bloom),
     }
     _apply(job, dry_run, (target, key, sequence_by), options)

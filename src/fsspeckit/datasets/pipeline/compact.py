@@ -287,7 +287,7 @@ class CompactResult(Displayed):
         copied, encoded = size(self.bytes_copied), size(self.bytes_encoded)
         work = (f"{copied} copied, {encoded} encoded",) if self.bins else ()
         commits = self.metrics.get("commits", [])
-        notes = [note for one in commits for note in one["notes"]]
+        notes = [*self.metrics.get("notes", ()), *(n for one in commits for n in one["notes"])]
         return Card(
             title,
             _groups(self.bins, self.files_before),
@@ -390,10 +390,12 @@ def _draft(
     bins = pack_bins(target, numbers, options.limits, options.sort_by)
     overlap: tuple[Overlap, Overlap] | None = None
     notes: tuple[str, ...] = ()
+    if options.partitions is not None and not numbers and allowed is None:
+        notes = (f"no file is in the partitions {list(options.partitions)!r}",)
     if options.sort_by:
         partitions = by_directory(target, numbers)
         overlap = overlap_of(partitions, bins, options.sort_by[0])
-        notes = _sort_notes(bins, options)
+        notes += _sort_notes(bins, options)
     return _Draft(target, tuple(numbers), tuple(bins), overlap, notes)
 
 
@@ -584,19 +586,26 @@ def run_compact(
 def merge_and_compact(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
-    """Merge, and then compact the partitions whose files have changed."""
+    """Merge, and then compact if the options ask for it."""
     result = run_merge(engine, storage, data, options)
+    compact_after(engine, storage, result, options)
+    return result
+
+
+def compact_after(
+    engine: Engine[Any, Any, Any], storage: Storage, result: MergeResult, options: MergeOptions
+) -> None:
+    """Compact the partitions whose files a merge has changed, if its options ask for it."""
     commit = result.metrics.get("commit", {})
-    if commit.get("published"):
+    if options.auto_compact and commit.get("published"):
         written = (*result.inserted_files, *result.rewritten_files)
         new = (storage.root.canonical(path) for path in written)
         directories = frozenset(storage.root.relative(path).rpartition("/")[0] for path in new)
         with after_commit(commit["number"]):
-            commit["notes"] += _compact_after(engine, storage, directories, options)
-    return result
+            commit["notes"] += _compact_directories(engine, storage, directories, options)
 
 
-def _compact_after(
+def _compact_directories(
     engine: Engine[Any, Any, Any],
     storage: Storage,
     directories: frozenset[str],
@@ -803,6 +812,7 @@ class _Compaction:
                 "passes": passes,
                 "seconds": dict(self._phases.seconds),
                 "commits": self._commits,
+                "notes": list(self._first.notes),
             },
         )
 

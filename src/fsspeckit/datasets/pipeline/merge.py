@@ -119,9 +119,15 @@ def plan_merge(
 
 
 def run_plan(
-    engine: Engine[Any, Any, Any], plan: MergePlan, progress: Progress | bool | None
+    engine: Engine[Any, Any, Any],
+    plan: MergePlan,
+    progress: Progress | bool | None,
+    then: Callable[[Engine[Any, Any, Any], Storage, MergeResult, MergeOptions], None],
 ) -> MergeResult:
-    """Execute a plan on the files it was made for, or change nothing."""
+    """Execute a plan on the files it was made for, or change nothing.
+
+    ``then`` is called after the merge, with its result.
+    """
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
     with reporting(progress) as report:
@@ -130,6 +136,7 @@ def run_plan(
         merge.source, merge.feed = kept.source, kept.feed
         result = _run_reviewed(merge, kept, plan)
     kept.release()
+    then(engine, kept.storage, result, kept.options)
     return result
 
 

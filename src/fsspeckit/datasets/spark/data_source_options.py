@@ -189,8 +189,6 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
         "duplicate_keys": (_as_text, "`error`, the default; `first` and `last` need `order_by`."),
         "trust_partitions": (_as_truth, "Whether keys never change their partition."),
         "allow_empty": (_as_truth, "Whether `full_merge` may delete every row."),
-        "target_file_bytes": (_as_whole, "Rewritten files below this size get new rows."),
-        "auto_compact": (_as_truth, "Whether many small files of a partition become one."),
     },
     "change feed": {
         "keys": (_as_names, "The key columns; another name for `key_columns`."),
@@ -206,6 +204,8 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
         "key_index": (_as_truth, "Whether to keep an index of the keys."),
         "max_rewrite_fraction": (_as_number, "The share of the bytes that may be rewritten."),
         "max_rewrite_bytes": (_as_whole, "How many bytes may be rewritten."),
+        "target_file_bytes": (_as_whole, "Rewritten files below this size get new rows."),
+        "auto_compact": (_as_truth, "Whether many small files of a partition become one."),
     },
     "overwrite": {
         "partition_overwrite_mode": (

@@ -127,6 +127,12 @@ class Sink:
     max_rewrite_bytes: int | None = None
     """Refuse to rewrite files of more bytes than this."""
 
+    target_file_bytes: int | None = None
+    """Append new rows to files below this size that are rewritten anyway."""
+
+    auto_compact: bool = False
+    """Compact partitions whose files a batch changed, once they have many small ones."""
+
     filesystem: Any = None
     """An fsspec or pyarrow filesystem for the paths; None to find it from each path."""
 
@@ -324,12 +330,6 @@ class MergeSink(Sink):
 
     trust_partitions: bool = False
     """Do not look for keys in partitions that the batch has no rows for."""
-
-    target_file_bytes: int | None = None
-    """Append new rows to files below this size that are rewritten anyway."""
-
-    auto_compact: bool = False
-    """Compact partitions whose files a batch changed, once they have many small ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

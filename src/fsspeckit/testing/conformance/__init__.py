@@ -101,10 +101,18 @@ from fsspeckit.testing.conformance.writing import ReadTests, WriteTests  # noqa:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CareTests", "EngineTests", "MergeTests", "Store", "Target", "open_store"]
+__all__ = [
+    "CareTests",
+    "EngineTests",
+    "MergeTests",
+    "RowTests",
+    "Store",
+    "Target",
+    "open_store",
+]
 
 
-class MergeTests(
+class RowTests(
     StrategyTests,
     FullMergeTests,
     EdgeTests,
@@ -113,13 +121,11 @@ class MergeTests(
     DeleteWhereTests,
     DeleteWhenTests,
     OnlyNewerTests,
-    PurgeTests,
     FeedTests,
     VersionTests,
     FeedColumnTests,
     FeedCommitTests,
     FeedRefusalTests,
-    ConcurrencyTests,
     KeyTypeTests,
     NullKeyTests,
     DuplicateKeyTests,
@@ -128,24 +134,14 @@ class MergeTests(
     NestedTests,
     ColumnNameTests,
     PartitionTests,
-    GuardTests,
     MoveTests,
-    PlanningTests,
-    WriterTests,
-    FileShapeTests,
-    HandsOffTests,
-    UnreadableTests,
-    LookTests,
     WriteTests,
     ReadTests,
-    RewriteModeTests,
     TransactionTests,
-    ObjectStoreTests,
-    CrashTests,
     GeneratedTests,
     FeedSequenceTests,
 ):
-    """What holds for merges, writes, change feeds and reading on every engine."""
+    """What holds for rows on every engine: which there are, and of which types."""
 
     engine_name: str
     """The engine's name, as it stands in the history of a dataset."""
@@ -177,6 +173,24 @@ class MergeTests(
         """A dataset in the store, and the engine to merge into it."""
         with connect(**store.options) as io:
             yield Target(io, store)
+
+
+class MergeTests(
+    RowTests,
+    PurgeTests,
+    ConcurrencyTests,
+    GuardTests,
+    PlanningTests,
+    WriterTests,
+    FileShapeTests,
+    HandsOffTests,
+    UnreadableTests,
+    LookTests,
+    RewriteModeTests,
+    ObjectStoreTests,
+    CrashTests,
+):
+    """What holds for merges, writes, change feeds and reading on every engine."""
 
 
 class CareTests(

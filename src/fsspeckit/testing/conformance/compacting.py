@@ -422,6 +422,25 @@ class GrowingTests:
         assert len(data_files(target.store.tree())) == 1
         assert sum(target.rows(numbers().schema).values()) == 21
 
+    def test_a_change_feed_and_a_plan_compact_small_files(self, target: Target) -> None:
+        for number in range(15):
+            target.write(f"{number:02}.parquet", numbers(number))
+        path = target.store.path
+        result = target.io.apply_changes(numbers(99), path, "id", "id", auto_compact=True)
+        assert "compacted 16 files into 1" in str(result)
+        for number in range(15):
+            target.write(f"{number:02}.parquet", numbers(200 + number))
+        plan = target.io.plan_merge(numbers(300), path, "upsert", ["id"], auto_compact=True)
+        assert "compacted" in str(target.io.execute(plan))
+        assert len(data_files(target.store.tree())) == 1
+        assert sum(target.rows(numbers().schema).values()) == 32
+
+    def test_a_partition_that_has_no_files_is_named(self, target: Target) -> None:
+        rows = pa.table({"id": [1, 2], "p": ["x", "y"]})
+        target.io.write_dataset(rows, target.store.path, partition_by="p")
+        result = target.io.compact(target.store.path, partitions={"p": "z"})
+        assert "no file is in the partitions" in str(result)
+
     def test_a_merge_counts_though_its_compaction_fails(
         self, target: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:

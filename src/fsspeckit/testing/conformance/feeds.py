@@ -29,8 +29,12 @@ from fsspeckit.errors import (
 )
 from fsspeckit.storage import Transaction, history
 from fsspeckit.testing.conformance.merging import EVERY_STORE
-from fsspeckit.testing.conformance.objects import EVERY_OBJECT_STORE
-from fsspeckit.testing.conformance.stores import bucket_store, data_files, object_store
+from fsspeckit.testing.conformance.stores import (
+    bucket_store,
+    data_files,
+    long_object_stores,
+    object_store,
+)
 from fsspeckit.testing.conformance.target import Target, lines
 from fsspeckit.testing.feed_model import END, START, ModelFeed
 
@@ -670,7 +674,8 @@ class FeedCommitTests:
         assert target.store.tree() == before
         feed.call(events("3+2"), max_rewrite_bytes=1)
 
-    @EVERY_OBJECT_STORE
+    @pytest.mark.parametrize("kind", long_object_stores())
+    @pytest.mark.slow
     @BOTH_TYPES
     def test_a_feed_into_a_bucket(
         self, connect: Callable[..., Any], kind: str, scd_type: int

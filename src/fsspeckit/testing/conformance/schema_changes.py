@@ -486,6 +486,8 @@ class EvolveTests:
             ({"add": {"P": pa.int8()}}, "upper and lower case"),
             ({"rename": {"v": "P"}}, "upper and lower case"),
             ({"add": ["n"]}, "mapping"),
+            ({"add": {"": pa.int8()}}, "mapping of column names"),
+            ({"add": {"n": pa.null()}}, "gives 'n' the type null"),
             ({"widen": {"id": pa.float64()}}, "not every value"),
             ({"widen": {"id": pa.int8()}}, "not every value"),
             ({"widen": {"v": pa.binary()}}, "not every value"),
