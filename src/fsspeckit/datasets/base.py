@@ -22,7 +22,6 @@ from fsspeckit.datasets.pipeline import (
     check_write_or_merge,
     compact_after,
     locate_paths,
-    merge_and_compact,
     plan_compact,
     plan_evolve,
     plan_merge,
@@ -273,7 +272,13 @@ class DatasetIO:
 
     def _merge(self, data: Any, path: str, filesystem: Any, options: MergeOptions) -> MergeResult:
         storage, source = self._open(data, path, filesystem)
-        return merge_and_compact(self._engine, storage, source, options)
+        return self._run_merge(storage, source, options)
+
+    def _run_merge(self, storage: Storage, source: Any, options: MergeOptions) -> MergeResult:
+        result = run_merge(self._engine, storage, source, options)
+        if options.auto_compact:
+            compact_after(self._engine, storage, result, options)
+        return result
 
     def delete(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -493,7 +498,7 @@ class DatasetIO:
         )
         changes, options = self._with_own_conditions(changes, options)
         storage, data = self._open(changes, path, filesystem)
-        return merge_and_compact(self._engine, storage, data, options)
+        return self._run_merge(storage, data, options)
 
     @parameters_of(apply_changes)
     def plan_apply_changes(
@@ -630,7 +635,7 @@ class DatasetIO:
             InvalidArgumentError: If the plan cannot be executed, or not by this engine.
             CommitPendingError: If the merge is committed but could not be completed.
         """
-        return run_plan(self._engine, plan, progress, then=compact_after)
+        return run_plan(self._engine, plan, progress, compact_after)
 
     def write_dataset(  # noqa: PLR0913 - one signature for every engine
         self,
@@ -1234,7 +1239,7 @@ class DatasetIO:
             return run_write(self._engine, storage, source, options)
         data, options = self._with_own_conditions(data, options)
         storage, source = self._open(data, path)
-        return merge_and_compact(self._engine, storage, source, options)
+        return self._run_merge(storage, source, options)
 
     def _with_own_control_dir(self) -> Self:
         """Return the same for another dataset, which has a control directory of its own."""

@@ -11,7 +11,6 @@ from fsspeckit.datasets.pipeline.compact import (
     CompactResult,
     GivenUpBin,
     compact_after,
-    merge_and_compact,
     plan_compact,
     run_compact,
 )
@@ -105,7 +104,6 @@ __all__ = [
     "get_planned_merge",
     "lazy_staging",
     "locate_paths",
-    "merge_and_compact",
     "open_source",
     "parquet_dataset",
     "partition_schema",

@@ -29,7 +29,6 @@ from fsspeckit.datasets.pipeline.merge import (
     complete,
     lazy_staging,
     reporting,
-    run_merge,
     run_with_retries,
     snapshot_to_read,
 )
@@ -583,21 +582,12 @@ def run_compact(
         return _Compaction(engine, storage, options, report).run()
 
 
-def merge_and_compact(
-    engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
-) -> MergeResult:
-    """Merge, and then compact if the options ask for it."""
-    result = run_merge(engine, storage, data, options)
-    compact_after(engine, storage, result, options)
-    return result
-
-
 def compact_after(
     engine: Engine[Any, Any, Any], storage: Storage, result: MergeResult, options: MergeOptions
 ) -> None:
-    """Compact the partitions whose files a merge has changed, if its options ask for it."""
+    """Compact the partitions whose files a merge has changed."""
     commit = result.metrics.get("commit", {})
-    if options.auto_compact and commit.get("published"):
+    if commit.get("published"):
         written = (*result.inserted_files, *result.rewritten_files)
         new = (storage.root.canonical(path) for path in written)
         directories = frozenset(storage.root.relative(path).rpartition("/")[0] for path in new)

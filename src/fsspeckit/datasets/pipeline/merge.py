@@ -122,11 +122,11 @@ def run_plan(
     engine: Engine[Any, Any, Any],
     plan: MergePlan,
     progress: Progress | bool | None,
-    then: Callable[[Engine[Any, Any, Any], Storage, MergeResult, MergeOptions], None],
+    compact_after: Callable[[Engine[Any, Any, Any], Storage, MergeResult, MergeOptions], None],
 ) -> MergeResult:
     """Execute a plan on the files it was made for, or change nothing.
 
-    ``then`` is called after the merge, with its result.
+    ``compact_after`` is called with the result if the plan is one with ``auto_compact``.
     """
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
@@ -136,7 +136,8 @@ def run_plan(
         merge.source, merge.feed = kept.source, kept.feed
         result = _run_reviewed(merge, kept, plan)
     kept.release()
-    then(engine, kept.storage, result, kept.options)
+    if kept.options.auto_compact:
+        compact_after(engine, kept.storage, result, kept.options)
     return result
 
 
