@@ -75,9 +75,9 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     session = open_session(as_json, quiet, storage_option, config)
     keys = tuple(key) if strategy is MergeStrategy.DELETE else ()
-    columns = (source_format, delimiter, infer_types, keys, delete_when)
+    adds = schema_changes is not SchemaChange.REFUSE
+    columns = (source_format, delimiter, infer_types, keys, delete_when, None, adds)
     job = Job(session, sources, target, engine, control_dir, lock_timeout, *columns)
-    job = replace(job, adds_columns=schema_changes is not SchemaChange.REFUSE)
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
@@ -87,17 +87,14 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
-        "delete_when": delete_when,
-        "only_newer": only_newer,
-        "partition_change": partition_change.value,
-        "schema_changes": schema_changes.value,
         "transaction": transaction,
-    }
+        "target_file_bytes": target_size,
+    } | _change_options(delete_when, only_newer, partition_change, schema_changes)
     if dry_run:
-        return _plan(job, strategy, key, {**shared, "target_file_bytes": target_size})
-    files = file_options(compression, max_rows_per_file, row_group_size, bloom)
-    files |= {"target_file_bytes": target_size, "auto_compact": auto_compact}
-    return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
+        return _plan(job, strategy, key, shared)
+    shared |= file_options(compression, max_rows_per_file, row_group_size, bloom)
+    shared |= {"auto_compact": auto_compact, "key_index": key_index}
+    return _merge(job, strategy, key, shared)
 
 
 def plan(**options: Any) -> None:
@@ -129,6 +126,21 @@ def file_options(
         "max_rows_per_file": max_rows_per_file,
         "row_group_size": row_group_size,
         "bloom_columns": bloom or None,
+    }
+
+
+def _change_options(
+    delete_when: str | None,
+    only_newer: str | None,
+    partition_change: PartitionChange,
+    schema_changes: SchemaChange,
+) -> dict[str, Any]:
+    """Return what may become of rows and columns, as the library names it."""
+    return {
+        "delete_when": delete_when,
+        "only_newer": only_newer,
+        "partition_change": partition_change.value,
+        "schema_changes": schema_changes.value,
     }
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fsspeckit import errors
 from fsspeckit.core.schema_changes import stored_type
 from fsspeckit.storage import history, recover
+from fsspeckit.testing.columns_model import ColumnsModel, evolutions_of, tables_of
 from fsspeckit.testing.conformance.crashes import Failing, committed, some
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.stores import data_files, hive, open_store
@@ -576,92 +577,19 @@ class EvolveTests:
         with ExitStack() as stack:
             store = stack.enter_context(open_store("exchange"))
             target = Target(stack.enter_context(connect(**store.options)), store)
-            model = _Model()
-            target.io.write_dataset(model.draw(data), store.path, max_rows_per_file=2)
-            model.take()
+            model = ColumnsModel()
+            first = data.draw(tables_of(model))
+            target.io.write_dataset(first, store.path, max_rows_per_file=2)
+            model.upsert(first)
             for _ in range(data.draw(st.integers(1, 4), label="steps")):
                 if data.draw(st.booleans(), label="evolve"):
-                    target.io.evolve(store.path, **model.evolve(data))
+                    change = data.draw(evolutions_of(model))
+                    target.io.evolve(store.path, **change)
+                    model.evolve(**change)
                 else:
-                    source = model.draw(data, more=True)
+                    source = data.draw(tables_of(model, more=True))
                     target.io.merge(source, store.path, "upsert", ["id"], schema_changes="widen")
-                    model.take()
+                    model.upsert(source)
                 schema = one_schema(target)
                 assert _stored(schema).equals(model.schema())
                 assert target.rows(schema) == _as([*model.rows.values()], schema)
-
-
-_STEPS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
-_NAMES = ("a", "b", "c", "d", "e")
-
-
-class _Model:
-    """Columns of integers and rows by key, as an evolution must leave them."""
-
-    def __init__(self) -> None:
-        self.types: dict[str, pa.DataType] = {"id": pa.int64(), "a": pa.int8()}
-        self.rows: dict[int, Row] = {}
-        self._given: Sequence[Row] = []
-
-    def schema(self) -> pa.Schema:
-        return pa.schema(list(self.types.items()))
-
-    def draw(self, data: st.DataObject, *, more: bool = False) -> pa.Table:
-        """Rows with all columns, and perhaps new ones and wider types."""
-        types = dict(self.types)
-        for name in _NAMES if more else ():
-            kind = data.draw(st.none() | st.sampled_from(_STEPS), label=name)
-            if kind is not None:
-                types[name] = kind
-        keys = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True))
-        rows = []
-        for key in keys:
-            row: dict[str, Any] = {"id": key}
-            for name in [name for name in types if name != "id"]:
-                top = 2 ** (types[name].bit_width - 1) - 1
-                row[name] = data.draw(st.none() | st.sampled_from([0, top, -top]))
-            rows.append(row)
-        self._given = rows
-        for name, kind in types.items():
-            old = self.types.get(name, kind)
-            self.types[name] = max(old, kind, key=lambda one: one.bit_width)
-        return pa.Table.from_pylist(rows, pa.schema(list(types.items())))
-
-    def take(self) -> None:
-        """The rows that were drawn last are merged."""
-        self.rows |= {row["id"]: row for row in self._given}
-
-    def evolve(self, data: st.DataObject) -> dict[str, Any]:
-        """Draw an evolution, and do it."""
-        names = [name for name in self.types if name != "id"]
-        free = [name for name in _NAMES if name not in self.types]
-        kinds = ["add"] * bool(free) + ["rename"] * bool(free and names) + ["order"]
-        kinds += ["drop", "widen"] * bool(names)
-        kind = data.draw(st.sampled_from(kinds), label="kind")
-        if kind == "order":
-            order = data.draw(st.permutations([*self.types]))
-            self.types = {name: self.types[name] for name in order}
-            return {"order": order}
-        name = data.draw(st.sampled_from(free if kind == "add" else names), label="column")
-        if kind == "add":
-            self.types[name] = data.draw(st.sampled_from(_STEPS))
-            return {"add": {name: self.types[name]}}
-        if kind == "widen":
-            wider = [one for one in _STEPS if one.bit_width >= self.types[name].bit_width]
-            self.types[name] = data.draw(st.sampled_from(wider))
-            return {"widen": {name: self.types[name]}}
-        if kind == "drop":
-            del self.types[name]
-            self.rows = {
-                key: {n: value for n, value in row.items() if n != name}
-                for key, row in self.rows.items()
-            }
-            return {"drop": name}
-        new = data.draw(st.sampled_from(free), label="new name")
-        swap = {name: new}
-        self.types = {swap.get(n, n): kind for n, kind in self.types.items()}
-        self.rows = {
-            key: {swap.get(n, n): value for n, value in row.items()}
-            for key, row in self.rows.items()
-        }
-        return {"rename": swap}
