@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit import errors
+from fsspeckit.core.keys import as_names
 from fsspeckit.core.schema_changes import stored_type
 from fsspeckit.storage import history, recover
 from fsspeckit.testing.conformance.crashes import Failing, committed, some
@@ -381,6 +382,10 @@ EVOLUTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "drop": ({"drop": ["v", "r"]}, ["id", "x"]),
     "rename": ({"rename": {"v": "w", "r": "s"}}, ["id", "w", "x", "s"]),
     "swap names": ({"rename": {"v": "x", "x": "v"}}, ["id", "x", "v", "r"]),
+    "add a column with a name that another had": (
+        {"rename": {"v": "w"}, "drop": "x", "add": {"v": pa.string(), "x": pa.float32()}},
+        ["id", "w", "r", "v", "x"],
+    ),
     "order": ({"order": ["r", "x"]}, ["r", "x", "id", "v"]),
     "required": ({"nullable": {"id": False}}, ["id", "v", "x", "r"]),
     "all at once": (
@@ -399,8 +404,9 @@ EVOLUTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def _renamed(rows: pa.Table, asked: Mapping[str, Any]) -> list[Row]:
-    names = asked.get("rename", {})
-    return [{names.get(n, n): value for n, value in row.items()} for row in rows.to_pylist()]
+    names, gone = asked.get("rename", {}), as_names(asked.get("drop", ()))
+    kept = rows.drop_columns([name for name in gone if name in rows.column_names])
+    return [{names.get(n, n): value for n, value in row.items()} for row in kept.to_pylist()]
 
 
 class EvolveTests:
@@ -534,6 +540,15 @@ class EvolveTests:
         assert any("key index" in note for note in notes) == ("drop" in asked)
         new = pa.table({"key": [2], "v": ["B"]}) if key == "key" else pa.table({"v": ["b"]})
         assert target.io.merge(new, path, "upsert", [key]).updated == 1
+
+    def test_the_key_index_does_not_outlive_its_column(self, target: Target) -> None:
+        path = target.store.path
+        rows = pa.table({"id": [1, 2], "v": [8, 9]})
+        target.io.merge(rows, path, "upsert", ["id"], key_index=True)
+        notes = target.io.evolve(path, drop="id", rename={"v": "id"}).metrics["commit"]["notes"]
+        assert any("key index" in note for note in notes)
+        result = target.io.merge(pa.table({"id": [9, 10]}), path, "upsert", ["id"])
+        assert (result.updated, result.inserted) == (1, 1)
 
     @pytest.mark.parametrize("kind", ["exchange", "plain"])
     def test_an_evolution_that_dies_at_any_call(
