@@ -665,7 +665,7 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
     names: tuple[str, ...] = as_names(given)
-    if names:
+    if names != ():
         check_names(argument, names)
     return names
 

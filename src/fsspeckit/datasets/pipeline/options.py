@@ -590,8 +590,14 @@ class RepartitionOptions:
     progress: Progress | bool | None = None
 
     def __post_init__(self) -> None:
-        if self.partition_columns:
-            check_names("partition_by", self.partition_columns)
+        given: Any = self.partition_columns
+        if given is None:
+            raise InvalidArgumentError(
+                "partition_by must name columns, got None.\nHint: pass [] for no partitions.",
+                argument="partition_by",
+            )
+        if given != ():
+            check_names("partition_by", given)
         _check_flag("dry_run", self.dry_run)
         _check_schema(self.schema)
         check_progress(self.progress)

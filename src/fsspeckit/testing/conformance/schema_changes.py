@@ -492,6 +492,7 @@ class EvolveTests:
             ({"add": {"P": pa.int8()}}, "upper and lower case"),
             ({"rename": {"v": "P"}}, "upper and lower case"),
             ({"add": ["n"]}, "mapping"),
+            ({"drop": 0}, "drop must"),
             ({"add": {"": pa.int8()}}, "mapping of column names"),
             ({"add": {"n": pa.null()}}, "gives 'n' the type null"),
             ({"widen": {"id": pa.float64()}}, "not every value"),
