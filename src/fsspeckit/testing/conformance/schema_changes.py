@@ -20,7 +20,7 @@ from fsspeckit import errors
 from fsspeckit.core.keys import as_names
 from fsspeckit.core.schema_changes import stored_type
 from fsspeckit.storage import history, recover
-from fsspeckit.testing.conformance.crashes import Failing, committed, some
+from fsspeckit.testing.conformance.crashes import EVERY_DISK, Failing, committed, some
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.stores import data_files, hive, open_store
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
@@ -551,7 +551,7 @@ class EvolveTests:
         result = target.io.merge(pa.table({"id": [9, 10]}), path, "upsert", ["id"])
         assert (result.updated, result.inserted) == (1, 1)
 
-    @pytest.mark.parametrize("kind", ["exchange", "plain"])
+    @EVERY_DISK
     def test_an_evolution_that_dies_at_any_call(
         self, connect: Callable[..., Any], kind: str
     ) -> None:
