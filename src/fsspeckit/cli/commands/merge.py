@@ -81,16 +81,13 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
-        "duplicate_keys": duplicates.value,
-        "null_keys": nulls.value,
+        **_policies(duplicates, nulls, partition_change, schema_changes),
         "trust_partitions": trust_partitions,
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
         "delete_when": delete_when,
         "only_newer": only_newer,
-        "partition_change": partition_change.value,
-        "schema_changes": schema_changes.value,
         "transaction": transaction,
     }
     if dry_run:
@@ -129,6 +126,21 @@ def file_options(
         "max_rows_per_file": max_rows_per_file,
         "row_group_size": row_group_size,
         "bloom_columns": bloom or None,
+    }
+
+
+def _policies(
+    duplicates: Duplicates,
+    nulls: Nulls,
+    partition_change: PartitionChange,
+    schema_changes: SchemaChange,
+) -> dict[str, str]:
+    """Return what is refused and what is done, as the library names it."""
+    return {
+        "duplicate_keys": duplicates.value,
+        "null_keys": nulls.value,
+        "partition_change": partition_change.value,
+        "schema_changes": schema_changes.value,
     }
 
 
@@ -345,6 +357,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
     schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
+    max_rewrite_fraction: o.MaxRewriteFraction = None,
+    max_rewrite_bytes: o.MaxRewriteBytes = None,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -370,6 +384,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             partition_by=partition_by or None,
             **file_options(compression, max_rows_per_file, row_group_size, bloom),
             schema_changes=schema_changes.value,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
             transaction=transaction,
             progress=opened.progress,
         ),

@@ -297,6 +297,16 @@ class SchemaChangeTests:
         target.refuses(errors.RewriteLimitError, more, **guards)
         target.refuses(errors.RewriteLimitError, more, "insert", **guards)
 
+    def test_an_append_has_guard_rails_too(self, target: Target) -> None:
+        three_files(target)
+        before, source = target.store.tree(), numbers(9).append_column("n", pa.array([1]))
+        for limit in ({"max_rewrite_fraction": 0.5}, {"max_rewrite_bytes": 10}):
+            with pytest.raises(errors.RewriteLimitError, match="the append may rewrite"):
+                target.io.write_dataset(source, target.store.path, schema_changes="add", **limit)
+            assert target.store.tree() == before
+            target.io.write_dataset(numbers(9), target.store.path, mode="append", **limit)
+            before = target.store.tree()
+
     def test_the_history_says_what_changed(self, target: Target) -> None:
         three_files(target)
         more = numbers(2).append_column("n", pa.array([1]))
