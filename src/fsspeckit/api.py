@@ -376,6 +376,8 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
     row_group_size: int | None = 500_000,
     bloom_columns: str | Sequence[str] | None = None,
     schema_changes: SchemaChanges = "refuse",
+    max_rewrite_fraction: float | None = None,
+    max_rewrite_bytes: int | None = None,
     transaction: Transaction | None = None,
     progress: Progress | bool | None = None,
     engine: str = "spark",
@@ -406,6 +408,8 @@ def write_dataset(  # noqa: PLR0913 - one signature for every engine
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
             schema_changes=schema_changes,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
             transaction=transaction,
             progress=progress,
         )

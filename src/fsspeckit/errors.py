@@ -229,12 +229,14 @@ class RewriteLimitError(FsspeckitError, ValueError):
         what, fewer = {
             "delete": ("deletion", "delete fewer rows at a time"),
             "apply_changes": ("change feed", "apply fewer changes at a time"),
+            "append": ("append", "append rows that have the columns of the dataset"),
             "evolve": ("evolution", "evolve the dataset when there is time for all of its files"),
         }.get(strategy, ("merge", "merge fewer keys at a time"))
+        look = "" if strategy == "append" else "look at the plan; then "
         return cls(
             f"the {what} may rewrite {needed} in {files:,} file(s), but {name} allows {limit}. "
             "Nothing was changed.\n"
-            f"Hint: look at the plan; then raise {name}, or {fewer}."
+            f"Hint: {look}raise {name}, or {fewer}."
         )
 
 

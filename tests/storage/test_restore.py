@@ -52,9 +52,11 @@ from fsspeckit.storage import (
     open_storage,
     pending_numbers,
     recover_storage,
+    restore,
     restore_storage,
     staging,
     take_snapshot,
+    undo,
     undo_storage,
 )
 from fsspeckit.storage.fs import syscalls
@@ -142,6 +144,16 @@ def test_a_restore_over_several_commits(root: str) -> None:
     assert [entry.restores for entry in history_of(storage)[-2:]] == [2, 4]
     assert str(history_of(storage)[-2]).startswith("commit 5 at ")
     assert "restore to commit 2;" in str(history_of(storage)[-2])
+
+
+def test_what_the_writers_keep_longer_is_kept(root: str) -> None:
+    keeps = Retention(commits=10)
+    storage = replace(open_storage(root), retention=keeps)
+    for version in ("a", "b", "c", "d"):
+        rewrite(root, version, extra=1, retention=keeps)
+    undo(root, retention=keeps)
+    restore(root, 3, retention=keeps)
+    assert rows_of(storage, earlier_files(storage, 1))
 
 
 def test_a_dry_run_changes_nothing(root: str) -> None:

@@ -94,12 +94,16 @@ class Evolution:
     partitions: frozenset[str] = frozenset()
     """Partition columns, which are stored only in files that have them already."""
 
+    new: frozenset[str] = frozenset()
+    """Columns that begin as NULL, even where a file has one of that name: it is dropped, or gets
+    another name."""
+
     def columns_of(self, stored: pa.Schema) -> list[FileColumn]:
         """Return the columns of a file, which has these columns now."""
         found = []
         for wanted in self.schema:
             old = self.old_names.get(wanted.name, wanted.name)
-            if old in stored.names:
+            if wanted.name not in self.new and old in stored.names:
                 own = stored.field(old)
                 same = own.nullable == wanted.nullable and are_stored_alike(own.type, wanted.type)
                 # What Arrow knows of it beyond Parquet stays as each file has it.
@@ -402,11 +406,13 @@ def _evolution(
     fields: Sequence[pa.Field],
     changes: Iterable[ColumnChange],
     old_names: Mapping[str, str] | None = None,
+    new: Iterable[str] = (),
 ) -> Evolution:
     schema = pa.schema([one.remove_metadata() for one in fields])
     check_storable(schema)
     _check_names_differ([*known.partitions, *schema.names])
-    return Evolution(schema, tuple(changes), dict(old_names or {}), known.partitions)
+    names = dict(old_names or {})
+    return Evolution(schema, tuple(changes), names, known.partitions, frozenset(new))
 
 
 def _check_names_differ(names: Sequence[str]) -> None:
@@ -516,7 +522,8 @@ class SchemaRequest:
             )
         drift = [one for one in known.drift if one.column not in self.drop]
         old_names = {new: old for old, new in renamed}
-        return _evolution(known, [*wanted.values()], [*drift, *made], old_names)
+        new = [name for name in wanted if name not in fields]
+        return _evolution(known, [*wanted.values()], [*drift, *made], old_names, new)
 
     def _wanted(
         self, fields: Mapping[str, pa.Field], partitions: Collection[str]
@@ -658,7 +665,7 @@ def _names(argument: str, given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
     names: tuple[str, ...] = as_names(given)
-    if names:
+    if names != ():
         check_names(argument, names)
     return names
 

@@ -651,6 +651,8 @@ class DatasetIO:
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
         schema_changes: SchemaChanges = "refuse",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:
@@ -673,6 +675,9 @@ class DatasetIO:
             row_group_size: No row group gets more rows; None for 500,000.
             bloom_columns: The columns that get bloom filters.
             schema_changes: As for :meth:`merge`; only to append.
+            max_rewrite_fraction: Refuse to rewrite more than this share of the dataset's bytes for
+                ``schema_changes``.
+            max_rewrite_bytes: Refuse to rewrite files of more bytes than this for them.
             transaction: As for :meth:`merge`.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
@@ -699,6 +704,8 @@ class DatasetIO:
             row_group_size=row_group_size,
             bloom_columns=bloom_columns,
             schema_changes=schema_changes,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
             schema=schema,
             transaction=transaction,
             progress=progress,

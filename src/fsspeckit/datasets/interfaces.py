@@ -291,6 +291,8 @@ class DatasetHandler(Protocol):
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
         schema_changes: SchemaChanges = "refuse",
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         transaction: Transaction | None = None,
         progress: Progress | bool | None = None,
     ) -> WriteDatasetResult:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.earlier import EarlierState, KeptFile
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.snapshot import Snapshot
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage.storage import Retention, Storage
 
 _FIRST_STEP = 20
 """How many of the last commits are read first to find the one that changed files."""
@@ -139,6 +139,7 @@ def undo(
     *,
     control_dir: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
+    retention: Retention | None = None,
     lock_timeout: float = 30.0,
 ) -> RestoreResult:
     """Take back the last commit that changed files, by a new commit.
@@ -151,6 +152,7 @@ def undo(
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
         dry_run: Whether to change nothing, and only say what would be done.
+        retention: How long replaced files are kept, as the writers say; None for the default.
         lock_timeout: How many seconds to wait for another writer.
 
     Returns:
@@ -175,7 +177,12 @@ def undo(
         [{'id': 5, 'v': 'right'}]
     """
     storage = open_storage(
-        path, filesystem, storage_options, control_dir=control_dir, lock_timeout=lock_timeout
+        path,
+        filesystem,
+        storage_options,
+        control_dir=control_dir,
+        lock_timeout=lock_timeout,
+        retention=retention,
     )
     storage.check_exists()
     return undo_storage(storage, dry_run=dry_run)
@@ -189,6 +196,7 @@ def restore(
     *,
     control_dir: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
+    retention: Retention | None = None,
     lock_timeout: float = 30.0,
 ) -> RestoreResult:
     """Bring back the state of a dataset after a commit, by a new commit.
@@ -200,6 +208,7 @@ def restore(
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
         dry_run: Whether to change nothing, and only say what would be done.
+        retention: How long replaced files are kept, as the writers say; None for the default.
         lock_timeout: How many seconds to wait for another writer.
 
     Returns:
@@ -221,7 +230,12 @@ def restore(
         (2, 3)
     """
     storage = open_storage(
-        path, filesystem, storage_options, control_dir=control_dir, lock_timeout=lock_timeout
+        path,
+        filesystem,
+        storage_options,
+        control_dir=control_dir,
+        lock_timeout=lock_timeout,
+        retention=retention,
     )
     storage.check_exists()
     return restore_storage(storage, commit, dry_run=dry_run)

@@ -75,26 +75,26 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     session = open_session(as_json, quiet, storage_option, config)
     keys = tuple(key) if strategy is MergeStrategy.DELETE else ()
-    adds = schema_changes is not SchemaChange.REFUSE
-    columns = (source_format, delimiter, infer_types, keys, delete_when, None, adds)
+    columns = (source_format, delimiter, infer_types, keys, delete_when)
     job = Job(session, sources, target, engine, control_dir, lock_timeout, *columns)
+    job = replace(job, adds_columns=schema_changes is not SchemaChange.REFUSE)
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
-        "duplicate_keys": duplicates.value,
-        "null_keys": nulls.value,
+        **_policies(duplicates, nulls, partition_change, schema_changes),
         "trust_partitions": trust_partitions,
         "allow_empty": allow_empty,
         "max_rewrite_fraction": max_rewrite_fraction,
         "max_rewrite_bytes": max_rewrite_bytes,
+        "delete_when": delete_when,
+        "only_newer": only_newer,
         "transaction": transaction,
-        "target_file_bytes": target_size,
-    } | _change_options(delete_when, only_newer, partition_change, schema_changes)
+    }
     if dry_run:
-        return _plan(job, strategy, key, shared)
-    shared |= file_options(compression, max_rows_per_file, row_group_size, bloom)
-    shared |= {"auto_compact": auto_compact, "key_index": key_index}
-    return _merge(job, strategy, key, shared)
+        return _plan(job, strategy, key, {**shared, "target_file_bytes": target_size})
+    files = file_options(compression, max_rows_per_file, row_group_size, bloom)
+    files |= {"target_file_bytes": target_size, "auto_compact": auto_compact}
+    return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
 
 
 def plan(**options: Any) -> None:
@@ -129,16 +129,16 @@ def file_options(
     }
 
 
-def _change_options(
-    delete_when: str | None,
-    only_newer: str | None,
+def _policies(
+    duplicates: Duplicates,
+    nulls: Nulls,
     partition_change: PartitionChange,
     schema_changes: SchemaChange,
-) -> dict[str, Any]:
-    """Return what may become of rows and columns, as the library names it."""
+) -> dict[str, str]:
+    """Return what is refused and what is done, as the library names it."""
     return {
-        "delete_when": delete_when,
-        "only_newer": only_newer,
+        "duplicate_keys": duplicates.value,
+        "null_keys": nulls.value,
         "partition_change": partition_change.value,
         "schema_changes": schema_changes.value,
     }
@@ -357,6 +357,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
     row_group_size: o.RowGroupSize = 500_000,
     bloom: o.Bloom = None,
     schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
+    max_rewrite_fraction: o.MaxRewriteFraction = None,
+    max_rewrite_bytes: o.MaxRewriteBytes = None,
     transaction: o.TransactionOption = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
@@ -382,6 +384,8 @@ def write(  # noqa: PLR0913, PLR0917 - the options of the command
             partition_by=partition_by or None,
             **file_options(compression, max_rows_per_file, row_group_size, bloom),
             schema_changes=schema_changes.value,
+            max_rewrite_fraction=max_rewrite_fraction,
+            max_rewrite_bytes=max_rewrite_bytes,
             transaction=transaction,
             progress=opened.progress,
         ),

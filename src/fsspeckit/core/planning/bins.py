@@ -212,7 +212,8 @@ class Ranges:
     def middle(self) -> NDArray[np.float64]:
         """About the middle of each range, among the numbers of the others."""
         values = (self.scale[self.low] + self.scale[self.high]) / 2
-        return np.interp(values, self.scale, np.arange(len(self.scale)))
+        found = np.interp(values, self.scale, np.arange(len(self.scale)))
+        return np.clip(found, self.low, self.high)
 
     @property
     def file_low(self) -> NDArray[np.int64]:

@@ -292,7 +292,10 @@ class _Evolve:
         new_names = {before: after for after, before in self._evolution.old_names.items()}
         names = [new_names.get(name, name) for name in old.names]
         parts = {part.name: part for part in self._target.partition_columns}
-        if any(name not in self._evolution.schema.names and name not in parts for name in names):
+        known = {*self._evolution.schema.names, *parts}
+        # Of a dropped column another one may have the name now.
+        dropped = {*self._options.request.drop}.intersection(old.names)
+        if dropped or not known.issuperset(names):
             self._index = StoredKeyIndex(self._storage, wanted=False)
             self._notes = [f"the key index of {old.names!r} was removed with its column."]
             return

@@ -532,8 +532,11 @@ class WriteOptions:
     schema_changes: SchemaChanges = "refuse"
     """What the data may change about the columns of the dataset."""
 
+    limits: RewriteLimits = field(default_factory=RewriteLimits)
+    """How much of the dataset may be rewritten for that."""
+
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - what a caller may pass
         cls,
         *,
         mode: WriteMode,
@@ -543,13 +546,17 @@ class WriteOptions:
         max_rows_per_file: int | None = 5_000_000,
         row_group_size: int | None = 500_000,
         bloom_columns: str | Sequence[str] | None = None,
+        max_rewrite_fraction: float | None = None,
+        max_rewrite_bytes: int | None = None,
         **fields: Any,
     ) -> Self:
         """Make options of what a caller may pass to ``write_dataset``; ``fields`` stay as given."""
         files = FileOptions.of(
             compression, max_rows_per_file, row_group_size, bloom_columns, basename_template
         )
-        return cls(mode, resolve_partition_columns(None, partition_by), files, **fields)
+        limits = RewriteLimits(max_rewrite_fraction, max_rewrite_bytes)
+        parts = resolve_partition_columns(None, partition_by)
+        return cls(mode, parts, files, limits=limits, **fields)
 
     @property
     def name(self) -> str:
@@ -590,8 +597,14 @@ class RepartitionOptions:
     progress: Progress | bool | None = None
 
     def __post_init__(self) -> None:
-        if self.partition_columns:
-            check_names("partition_by", self.partition_columns)
+        given: Any = self.partition_columns
+        if given is None:
+            raise InvalidArgumentError(
+                "partition_by must name columns, got None.\nHint: pass [] for no partitions.",
+                argument="partition_by",
+            )
+        if given != ():
+            check_names("partition_by", given)
         _check_flag("dry_run", self.dry_run)
         _check_schema(self.schema)
         check_progress(self.progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.core.planning import (
     detect_partition_columns,
     partition_keys,
+    plan_evolution,
     read_footers,
     read_target,
 )
@@ -254,6 +255,8 @@ class _Write:
             if self._evolution is None:
                 check_fits(schema, target)
                 return target
+            plan = plan_evolution(target, self._evolution, snapshot)
+            options.limits.check(replace(plan, strategy=options.mode))
             return evolved_target(target, self._evolution)
 
     def _evolve(self) -> None:

@@ -202,8 +202,6 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
     "merge, change feed": {
         "partition_change": (_as_text, "`refuse`, the default, or `move` the row."),
         "key_index": (_as_truth, "Whether to keep an index of the keys."),
-        "max_rewrite_fraction": (_as_number, "The share of the bytes that may be rewritten."),
-        "max_rewrite_bytes": (_as_whole, "How many bytes may be rewritten."),
         "target_file_bytes": (_as_whole, "Rewritten files below this size get new rows."),
         "auto_compact": (_as_truth, "Whether many small files of a partition become one."),
     },
@@ -215,6 +213,8 @@ _OF_CALLS: dict[Use, dict[str, tuple[Callable[[str, str], Any], str]]] = {
     },
     "append, merge, change feed": {
         "schema_changes": (_as_text, "`refuse`, the default, `add` columns, or `widen` types too."),
+        "max_rewrite_fraction": (_as_number, "The share of the bytes that may be rewritten."),
+        "max_rewrite_bytes": (_as_whole, "How many bytes may be rewritten."),
     },
     "append, overwrite": {
         "basename_template": (_as_text, "What the names of new files are made of."),

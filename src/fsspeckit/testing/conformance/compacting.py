@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import errors
+from fsspeckit.core.planning import Overlap
 from fsspeckit.storage import history
 from fsspeckit.testing.conformance.stores import data_files, every_store, hive
 from fsspeckit.testing.conformance.target import as_table, lines, numbers
@@ -238,6 +239,12 @@ class CompactionTests:
         before = sorted(_stored(target, table.schema))
         assert _compact(target, sort_by=["k", "n"]).files_after == 1
         assert sorted(_stored(target, table.schema)) == before
+
+    def test_a_row_is_in_its_own_file_at_least(self, target: Target) -> None:
+        for number in (1, 5, 100):
+            target.io.write_dataset(numbers(number), target.store.path)
+        plan = target.io.plan_compact(target.store.path, sort_by="id")
+        assert plan.overlap_before == plan.overlap_after == Overlap(1.0, 1.0)
 
     def test_bloom_filters_are_added(self, target: Target) -> None:
         target.write("a.parquet", _rows(0, _LARGE))

@@ -55,6 +55,8 @@ __all__ = ["CrashTests", "GeneratedTests"]
 
 # A crash at every call takes a minute on an object store.
 EVERY_KIND = pytest.mark.parametrize("kind", every_store() if TORTURE else STORES)
+EVERY_DISK = pytest.mark.parametrize("kind", every_store() if TORTURE else STORES[:2])
+ONE_DISK = pytest.mark.parametrize("kind", every_store() if TORTURE else STORES[:1])
 _KINDS = (*STORES, *OBJECT_STORES) if TORTURE else STORES
 
 
@@ -147,7 +149,7 @@ class CrashTests:
             connect, kind, lambda target: target.io.compact(target.store.path), rows, rows
         )
 
-    @pytest.mark.parametrize("kind", STORES[:2])
+    @EVERY_DISK
     @pytest.mark.parametrize("call", ["deduplicate", "repartition"])
     def test_a_change_of_all_rows_that_dies_at_any_call(
         self, connect: Callable[..., Any], kind: str, call: str
@@ -160,6 +162,54 @@ class CrashTests:
         old = lines(numbers(*range(1, 8)))
         self._die_everywhere(connect, kind, act, old, old[-1:] if call == "deduplicate" else old)
 
+    @ONE_DISK
+    @pytest.mark.parametrize("call", ["undo", "restore"])
+    def test_a_way_back_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str, call: str
+    ) -> None:
+        def prepare(target: Target) -> None:
+            for number in (8, 9):
+                target.io.write_dataset(numbers(number), target.store.path)
+
+        def act(target: Target) -> Any:
+            io, path = target.io, target.store.path
+            return io.undo(path) if call == "undo" else io.restore(path, 0)
+
+        old = lines(numbers(*range(1, 10)))
+        new = old[:8] if call == "undo" else old[:7]
+        self._die_everywhere(connect, kind, act, old, new, prepare)
+
+    @ONE_DISK
+    def test_an_overwrite_of_partitions_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str
+    ) -> None:
+        def prepare(target: Target) -> None:
+            target.io.repartition(target.store.path, "v")
+            target.io.write_dataset(numbers(8, v="kept"), target.store.path)
+
+        def act(target: Target) -> Any:
+            source = numbers(9, v="old")
+            return target.io.write_dataset(source, target.store.path, mode="overwrite_partitions")
+
+        kept, rows = lines(numbers(8, v="kept")), numbers(*range(1, 8))
+        old, new = lines(rows) + kept, lines(numbers(9, v="old")) + kept
+        self._die_everywhere(connect, kind, act, old, new, prepare)
+
+    @ONE_DISK
+    def test_a_merge_with_new_columns_that_dies_at_any_call(
+        self, connect: Callable[..., Any], kind: str
+    ) -> None:
+        source = numbers(2, 8, v="new")
+        rows = numbers(*range(1, 8)).to_pylist()
+        new = merge_rows(rows, source.to_pylist(), "upsert", ["id"]).rows
+        source = source.append_column("n", pa.array([1, 2]))
+        options: Any = {"schema_changes": "add", "target_file_bytes": 10**6}
+
+        def act(target: Target) -> Any:
+            return target.io.merge(source, target.store.path, "upsert", ["id"], **options)
+
+        self._die_everywhere(connect, kind, act, lines(rows), lines(new))
+
     def _die_everywhere(
         self,
         connect: Callable[..., Any],
@@ -167,12 +217,13 @@ class CrashTests:
         act: Callable[[Target], Any],
         old: tuple[str, ...],
         new: tuple[str, ...],
+        prepare: Callable[[Target], object] = lambda _: None,
     ) -> None:
         outcomes = Counter[bool]()
-        calls = self._die(connect, kind, act, 10**9, old, new, outcomes)
+        calls = self._die(connect, kind, act, 10**9, old, new, outcomes, prepare)
         step = max(1, int(calls / (16 * float(os.environ.get("FSSPECKIT_EXAMPLES", "1")))))
         for at in range(0, calls, step):
-            self._die(connect, kind, act, at, old, new, outcomes)
+            self._die(connect, kind, act, at, old, new, outcomes, prepare)
         assert outcomes[True] > 1
         assert outcomes[False] > 1
 
@@ -185,10 +236,12 @@ class CrashTests:
         old: tuple[str, ...],
         new: tuple[str, ...],
         outcomes: Counter[bool],
+        prepare: Callable[[Target], object],
     ) -> int:
         with ExitStack() as stack:
             target = self._open(stack, connect, kind)
             three_files(target)
+            prepare(target)
             failing = Failing(at)
             done = committed(failing, lambda: act(target))
             outcomes[done] += 1

@@ -135,6 +135,7 @@ class RepartitionTests:
             (["v", "v"], {}, "each column once"),
             (["id", "v"], {}, "every column"),
             (7, {}, "partition_by must"),
+            (None, {}, r"pass \[\] for no partitions"),
             (["v"], {"schema": pa.schema([("v", pa.string())])}, "only the directories have"),
             (["v"], {"max_rows_per_file": 0}, "max_rows_per_file"),
         ],

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit import errors
+from fsspeckit.core.keys import as_names
 from fsspeckit.core.schema_changes import stored_type
 from fsspeckit.storage import history, recover
 from fsspeckit.testing.columns_model import ColumnsModel, evolutions_of, tables_of
-from fsspeckit.testing.conformance.crashes import Failing, committed, some
+from fsspeckit.testing.conformance.crashes import EVERY_DISK, Failing, committed, some
 from fsspeckit.testing.conformance.merging import three_files
 from fsspeckit.testing.conformance.stores import data_files, hive, open_store
 from fsspeckit.testing.conformance.target import Target, as_table, lines, numbers
@@ -297,6 +298,16 @@ class SchemaChangeTests:
         target.refuses(errors.RewriteLimitError, more, **guards)
         target.refuses(errors.RewriteLimitError, more, "insert", **guards)
 
+    def test_an_append_has_guard_rails_too(self, target: Target) -> None:
+        three_files(target)
+        before, source = target.store.tree(), numbers(9).append_column("n", pa.array([1]))
+        for limit in ({"max_rewrite_fraction": 0.5}, {"max_rewrite_bytes": 10}):
+            with pytest.raises(errors.RewriteLimitError, match="the append may rewrite"):
+                target.io.write_dataset(source, target.store.path, schema_changes="add", **limit)
+            assert target.store.tree() == before
+            target.io.write_dataset(numbers(9), target.store.path, mode="append", **limit)
+            before = target.store.tree()
+
     def test_the_history_says_what_changed(self, target: Target) -> None:
         three_files(target)
         more = numbers(2).append_column("n", pa.array([1]))
@@ -382,6 +393,10 @@ EVOLUTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "drop": ({"drop": ["v", "r"]}, ["id", "x"]),
     "rename": ({"rename": {"v": "w", "r": "s"}}, ["id", "w", "x", "s"]),
     "swap names": ({"rename": {"v": "x", "x": "v"}}, ["id", "x", "v", "r"]),
+    "add a column with a name that another had": (
+        {"rename": {"v": "w"}, "drop": "x", "add": {"v": pa.string(), "x": pa.float32()}},
+        ["id", "w", "r", "v", "x"],
+    ),
     "order": ({"order": ["r", "x"]}, ["r", "x", "id", "v"]),
     "required": ({"nullable": {"id": False}}, ["id", "v", "x", "r"]),
     "all at once": (
@@ -400,8 +415,9 @@ EVOLUTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def _renamed(rows: pa.Table, asked: Mapping[str, Any]) -> list[Row]:
-    names = asked.get("rename", {})
-    return [{names.get(n, n): value for n, value in row.items()} for row in rows.to_pylist()]
+    names, gone = asked.get("rename", {}), as_names(asked.get("drop", ()))
+    kept = rows.drop_columns([name for name in gone if name in rows.column_names])
+    return [{names.get(n, n): value for n, value in row.items()} for row in kept.to_pylist()]
 
 
 class EvolveTests:
@@ -487,6 +503,7 @@ class EvolveTests:
             ({"add": {"P": pa.int8()}}, "upper and lower case"),
             ({"rename": {"v": "P"}}, "upper and lower case"),
             ({"add": ["n"]}, "mapping"),
+            ({"drop": 0}, "drop must"),
             ({"add": {"": pa.int8()}}, "mapping of column names"),
             ({"add": {"n": pa.null()}}, "gives 'n' the type null"),
             ({"widen": {"id": pa.float64()}}, "not every value"),
@@ -536,7 +553,16 @@ class EvolveTests:
         new = pa.table({"key": [2], "v": ["B"]}) if key == "key" else pa.table({"v": ["b"]})
         assert target.io.merge(new, path, "upsert", [key]).updated == 1
 
-    @pytest.mark.parametrize("kind", ["exchange", "plain"])
+    def test_the_key_index_does_not_outlive_its_column(self, target: Target) -> None:
+        path = target.store.path
+        rows = pa.table({"id": [1, 2], "v": [8, 9]})
+        target.io.merge(rows, path, "upsert", ["id"], key_index=True)
+        notes = target.io.evolve(path, drop="id", rename={"v": "id"}).metrics["commit"]["notes"]
+        assert any("key index" in note for note in notes)
+        result = target.io.merge(pa.table({"id": [9, 10]}), path, "upsert", ["id"])
+        assert (result.updated, result.inserted) == (1, 1)
+
+    @EVERY_DISK
     def test_an_evolution_that_dies_at_any_call(
         self, connect: Callable[..., Any], kind: str
     ) -> None:
