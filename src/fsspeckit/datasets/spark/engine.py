@@ -200,7 +200,9 @@ class SparkEngine:
             check_same_columns(given.names, schema.names, "schema")
         wanted = given if schema is None else schema
         task = StageBatches(stage().storage.root, stage().path, given, wanted)
-        found = self._jobs.map_partitions("stage the source for", stage, frame, task, tasks)
+        # Spark looks the columns up by their names, and takes a dot for a field of a struct.
+        rows = frame.toDF(*(f"c{number}" for number in range(len(given))))
+        found = self._jobs.map_partitions("stage the source for", stage, rows, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
 
