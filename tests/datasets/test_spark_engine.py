@@ -234,6 +234,14 @@ class TestFrames:
         result = io.merge(frame, path, "upsert", ["id"], duplicate_keys=policy, order_by=["v"])
         assert result.updated == 1
 
+    @pytest.mark.parametrize("column", ["parse_json('1')", "array(struct(parse_json('1') AS x))"])
+    def test_a_type_that_parquet_does_not_have_is_refused(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, column: str
+    ) -> None:
+        frame = spark.sql(f"SELECT 1 AS id, {column} AS odd")
+        with pytest.raises(errors.SchemaMismatchError, match=r"'odd' .* variant.*\nHint: convert"):
+            io.merge(frame, str(tmp_path / "x"), "upsert", ["id"])
+
     def test_columns_that_occur_twice_are_refused(
         self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
     ) -> None:

@@ -92,7 +92,7 @@ from fsspeckit.datasets.spark.rewriting import (
     file_windows,
     rewriter_for,
 )
-from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
+from fsspeckit.datasets.spark.session import all_nullable, arrow_schema, check_types
 from fsspeckit.datasets.spark.source import (
     SourceRows,
     SparkSource,
@@ -194,6 +194,7 @@ class SparkEngine:
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None, tasks: PhaseTasks
     ) -> SparkSource:
+        check_types(frame.schema, "variant", "geometry", "geography")
         given = arrow_schema(all_nullable(frame.schema))
         check_unique_names(given.names)
         if schema is not None:
