@@ -53,6 +53,19 @@ def test_spark_reads_the_specification(done: Run, tmp_path: Path, name: str) -> 
     assert (tmp_path / name / "README.md").read_text("utf-8").startswith(f"# {name}\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("a b", "a%20b"), ("100%", "100%25"), ("Ünï-code_1.x~", None)],
+)
+def test_a_path_that_spark_escapes_is_named(
+    done: Run, tmp_path: Path, name: str, written: str | None
+) -> None:
+    done("init", "pipeline", name)
+    text = (tmp_path / name / "spark-pipeline.yml").read_text("utf-8")
+    assert ("Spark escapes the path" in text) == (written is not None)
+    assert written is None or f'# "{tmp_path / written}/pipeline-storage"' in text
+
+
 def test_nothing_is_left_to_fill_in(done: Run, tmp_path: Path) -> None:
     done("init", "pipeline", "feed")
     assert [name for name, text in tree(tmp_path / "feed").items() if b"{{" in text] == []

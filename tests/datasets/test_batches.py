@@ -19,7 +19,12 @@ from fsspeckit.core.expectations import QUARANTINE_COLUMNS, parse_expectations
 from fsspeckit.datasets.batches import BatchTarget, check_arrow, commit_batch
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.registry import open_engine
-from fsspeckit.errors import ExpectationError, InvalidArgumentError, TransactionResetError
+from fsspeckit.errors import (
+    ExpectationError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TransactionResetError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,13 +62,14 @@ class Feed:
 
     def __init__(self, io: DatasetIO, root: Path, run: str | None = "query") -> None:
         self.io, self.run = io, run
+        self.arguments = UPSERT
         self.path, self.quarantine = str(root / "orders"), str(root / "bad")
 
     def target(self, expect: Mapping[str, Any] | None = None) -> BatchTarget:
         expectations = parse_expectations(expect)
         is_used = any(each.action == "quarantine" for each in expectations)
         quarantine = self.quarantine if is_used else None
-        return BatchTarget(self.path, "merge", UPSERT, expectations, quarantine)
+        return BatchTarget(self.path, "merge", self.arguments, expectations, quarantine)
 
     def commit(
         self, batch: int, rows: Any = ROWS, expect: Mapping[str, Any] | None = None
@@ -196,6 +202,20 @@ def test_datasets_do_not_share_a_quarantine(arrow_feed: Feed, tmp_path: Path) ->
     with pytest.raises(InvalidArgumentError, match="a quarantine of its own"):
         arrow_feed.commit(0, expect=EXPECT)
     assert not Path(arrow_feed.path).exists()
+
+
+def test_columns_of_the_quarantine_change_as_those_of_the_dataset(feed: Feed) -> None:
+    both, more = {"all": ("v > 99", "quarantine")}, pa.table({"id": [5], "v": [1], "w": ["x"]})
+    feed.commit(0, expect=both)
+    with pytest.raises(SchemaMismatchError) as caught:
+        feed.commit(1, more, both)
+    assert feed.quarantine in caught.value.__notes__[0]
+    feed.arguments = {**UPSERT, "schema_changes": "add"}
+    feed.commit(1, more, both)
+    assert [(row["id"], row["w"]) for row in feed.rows(feed.quarantine)[-2:]] == [
+        (3, None),
+        (5, "x"),
+    ]
 
 
 def test_the_quarantine_has_a_control_directory_of_its_own(tmp_path: Path) -> None:

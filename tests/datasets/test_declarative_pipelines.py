@@ -151,6 +151,8 @@ def test_a_generated_project_runs(tmp_path: Path, spark_connect_url: str) -> Non
     landed = _examples(project)
     project.run("--remote", spark_connect_url)
     project.check(landed)
+    written = tmp_path / "my%20project" / "pipeline-storage"
+    assert written.is_dir()  # Spark escapes the space, as a comment in spark-pipeline.yml says
     assert [row["order_id"] for row in applied_rows(landed)] == [1, 3, 5]  # as its README says
     assert [row["order_id"] for row in bad_rows(landed)] == [4]
     day = make_day(files=8, orders=60, seed=20, existing=[{**landed[0], "order_id": 99}])

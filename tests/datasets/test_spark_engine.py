@@ -234,11 +234,34 @@ class TestFrames:
         result = io.merge(frame, path, "upsert", ["id"], duplicate_keys=policy, order_by=["v"])
         assert result.updated == 1
 
+    @pytest.mark.parametrize("column", ["parse_json('1')", "array(struct(parse_json('1') AS x))"])
+    def test_a_type_that_parquet_does_not_have_is_refused(
+        self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path, column: str
+    ) -> None:
+        frame = spark.sql(f"SELECT 1 AS id, {column} AS odd")
+        with pytest.raises(errors.SchemaMismatchError, match=r"'odd' .* variant.*\nHint: convert"):
+            io.merge(frame, str(tmp_path / "x"), "upsert", ["id"])
+
     def test_columns_that_occur_twice_are_refused(
         self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path
     ) -> None:
         with pytest.raises(ValueError, match="occur twice"):
             io.merge(spark.sql("SELECT 1 AS a, 2 AS a"), str(tmp_path / "x"), "upsert", ["a"])
+
+    @pytest.mark.parametrize("session", ["spark", "spark_connect"])
+    def test_names_of_columns_may_have_any_character(
+        self, request: pytest.FixtureRequest, tmp_path: Path, session: str
+    ) -> None:
+        from fsspeckit.datasets.spark import SparkDatasetIO
+
+        spark = request.getfixturevalue(session)
+        names = ["a.b", "tick`ed", "s", ".s.x", "sp ace", "*"]
+        frame = spark.range(1, 3).selectExpr("id", "2L", "struct(3L AS x)", "4L", "5L", "6L")
+        values = {"a.b": [1, 2], "tick`ed": [2, 2], "s": [{"x": 3}] * 2}
+        expected = pa.table({**values, ".s.x": [4, 4], "sp ace": [5, 5], "*": [6, 6]})
+        for _ in range(2):
+            SparkDatasetIO(spark).merge(frame.toDF(*names), str(tmp_path / "x"), "upsert", "a.b")
+        assert pq.read_table(tmp_path / "x").to_pylist() == expected.to_pylist()
 
     def test_a_schema_casts_a_frame(
         self, io: SparkDatasetIO, spark: SparkSession, tmp_path: Path

@@ -241,6 +241,22 @@ class TestMergeSink:
         with pytest.raises(Exception, match=r"was applied to .* by this run already"):
             any_stream.run(both)
 
+    def test_a_query_that_is_started_again_may_have_the_same_group_of_jobs(
+        self, stream: Stream
+    ) -> None:
+        sink = MergeSink(stream.path, "id")
+
+        def in_group(batch: DataFrame, batch_id: int) -> None:
+            stream.session.sparkContext.setJobGroup("orders", "what the pages of Spark show")
+            sink(batch, batch_id)
+
+        stream.land(FILES[0])
+        stream.run(in_group)
+        stream.forget_last_batch()
+        stream.run(in_group)
+        assert sink.last_result is not None
+        assert sink.last_result.skipped
+
     def test_two_sinks_with_names_apply_both(self, stream: Stream) -> None:
         upserts = MergeSink(stream.path, "id", app="upserts")
         deletes = MergeSink(stream.path, "id", "delete", app="deletes")

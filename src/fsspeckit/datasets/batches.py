@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -30,7 +31,12 @@ from fsspeckit.core.expectations import (
 from fsspeckit.core.merge import MergeResult
 from fsspeckit.datasets.pipeline import MergeOptions, WriteOptions
 from fsspeckit.display import Card, Displayed, counted, size
-from fsspeckit.errors import Argument, InvalidArgumentError, TransactionResetError
+from fsspeckit.errors import (
+    Argument,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TransactionResetError,
+)
 from fsspeckit.storage import find_transaction, list_snapshot, without_credentials
 
 if TYPE_CHECKING:
@@ -384,18 +390,32 @@ def _quarantine(
             beside.delete(None, target.quarantine, where=_rows_of(skipped.transaction))
         transaction = None
     if checked.quarantined is not None:
-        options = WriteOptions.of(mode="append", transaction=transaction, purpose=purpose)
-        beside._run(checked.quarantined, target.quarantine, options)
+        options = WriteOptions.of(
+            mode="append",
+            transaction=transaction,
+            purpose=purpose,
+            schema_changes=target.arguments.get("schema_changes", "refuse"),
+        )
+        with _about_quarantine(target.quarantine):
+            beside._run(checked.quarantined, target.quarantine, options)
+
+
+@contextmanager
+def _about_quarantine(path: str) -> Iterator[None]:
+    """Say of an error that it is about the quarantine, and not about the dataset."""
+    try:
+        yield
+    except (SchemaMismatchError, TransactionResetError) as error:
+        error.add_note(f"This is about the quarantine {without_credentials(path)!r}.")
+        raise
 
 
 def _find_in_quarantine(
     storage: Storage, target: BatchTarget, transaction: Transaction | None
 ) -> Skipped | None:
-    try:
+    assert target.quarantine is not None
+    with _about_quarantine(target.quarantine):
         return find_transaction(storage, transaction)
-    except TransactionResetError as error:
-        error.add_note(f"This is about the quarantine {target.quarantine!r}.")
-        raise
 
 
 def _rows_of(transaction: Transaction) -> str:

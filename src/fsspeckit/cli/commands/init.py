@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.runner import open_session
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 __all__ = ["NewProject", "init", "write_project"]
+
+_UNESCAPED = "/!$&'()*+,;=:@~"
+"""What Java leaves alone in the path of a URI, beside letters and digits."""
+
+_ESCAPED = """\
+# Spark escapes the path: its checkpoints are in
+# {path}
+# beside the project. Remove them with it, or a new project of this name goes on from there.
+"""
 
 _SUFFIX = ".template"
 """Of the files in the package, so that no tool takes them for modules of it."""
@@ -99,11 +109,22 @@ def _walk(templates: Traversable, directory: Path) -> Iterator[tuple[Traversable
 
 def _filled(text: str, directory: Path) -> str:
     # Not as_uri(): Hadoop takes a percent sign of a path for what it is. JSON is YAML, too.
+    storage = f"{directory}/pipeline-storage"
+    written = "".join(_escaped_by_spark(char) for char in storage)
+    note = (
+        "" if written == storage else _ESCAPED.format(path=json.dumps(written, ensure_ascii=False))
+    )
     values = {
+        "note": note,
         "title": directory.name,
         "name": json.dumps(directory.name, ensure_ascii=False),
-        "storage": json.dumps(f"file://{directory}/pipeline-storage", ensure_ascii=False),
+        "storage": json.dumps(f"file://{storage}", ensure_ascii=False),
     }
     for name, value in values.items():
         text = text.replace(f"{{{{ {name} }}}}", value)
     return text
+
+
+def _escaped_by_spark(char: str) -> str:
+    """Return a character of the storage as Spark writes it into the name of a directory."""
+    return char if not char.isascii() else quote(char, safe=_UNESCAPED)

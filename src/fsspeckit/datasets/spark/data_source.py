@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import ArrayType, MapType, StructType
 
 from fsspeckit.core.arrow_compat import check_storable, open_data_file
 from fsspeckit.core.conditions import Condition
@@ -30,16 +29,16 @@ from fsspeckit.datasets.batches import check_arrow, commit_batch
 from fsspeckit.datasets.pipeline import SourcePath, check_unique_names
 from fsspeckit.datasets.spark.data_source_options import DataSourceOptions
 from fsspeckit.datasets.spark.gates import FrameGate
-from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
+from fsspeckit.datasets.spark.session import all_nullable, arrow_schema, check_types
 from fsspeckit.datasets.spark.source import fit_batch, write_batches
-from fsspeckit.errors import FsspeckitError, InvalidArgumentError, SchemaMismatchError
+from fsspeckit.errors import FsspeckitError, InvalidArgumentError
 from fsspeckit.storage import IncomingBatch, Transaction, arrow_filesystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import StructType
 
     from fsspeckit.datasets.batches import CheckedBatch
     from fsspeckit.storage import Root
@@ -57,14 +56,6 @@ __all__ = [
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _LOCAL_REMOTE = "SPARK_LOCAL_REMOTE"
-_UNKNOWN_TYPES = {
-    "variant": "to_json(column) or a cast",
-    "interval": "a number of months, days or seconds",
-    "geometry": "ST_AsBinary(column)",
-    "geography": "ST_AsBinary(column)",
-}
-"""Types of Spark that plain Parquet does not have, with what to convert them to."""
-
 logger = logging.getLogger("fsspeckit")
 
 
@@ -335,40 +326,11 @@ def storable_schema(schema: StructType) -> pa.Schema:
         SchemaMismatchError: If a column has a type that plain Parquet does not have.
         InvalidArgumentError: If a name occurs twice.
     """
-    for column in schema.fields:
-        _check_type(column.name, column.dataType)
+    check_types(schema, "variant", "interval", "geometry", "geography")
     found = arrow_schema(schema)
     check_unique_names(found.names)
     check_storable(found)
     return found
-
-
-def _check_type(name: str, kind: DataType) -> None:
-    text = kind.simpleString()
-    for unknown, instead in _UNKNOWN_TYPES.items():
-        if unknown in text.partition("<")[0]:
-            raise SchemaMismatchError(
-                f"column {name!r} is of Spark's type {text}, which plain Parquet does not have.\n"
-                f"Hint: convert it first, for example to {instead}."
-            )
-    for inner in _inner_types(kind):
-        _check_type(name, inner)
-    try:
-        arrow_schema(StructType().add(name, kind))
-    except PySparkException as error:
-        raise SchemaMismatchError(
-            f"column {name!r} is of Spark's type {text}, which cannot be converted to Arrow.\n"
-            "Hint: convert it first, for example to a string."
-        ) from error
-
-
-def _inner_types(kind: Any) -> list[DataType]:
-    """Return the types inside of a struct, an array or a map."""
-    if isinstance(kind, StructType):
-        return [column.dataType for column in kind.fields]
-    if isinstance(kind, ArrayType):
-        return [kind.elementType]
-    return [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
 
 
 def refuse_reading(options: DataSourceOptions) -> InvalidArgumentError:

@@ -92,7 +92,7 @@ from fsspeckit.datasets.spark.rewriting import (
     file_windows,
     rewriter_for,
 )
-from fsspeckit.datasets.spark.session import all_nullable, arrow_schema
+from fsspeckit.datasets.spark.session import all_nullable, arrow_schema, check_types
 from fsspeckit.datasets.spark.source import (
     SourceRows,
     SparkSource,
@@ -194,13 +194,16 @@ class SparkEngine:
     def _take_frame(
         self, frame: DataFrame, stage: OpenStage, schema: pa.Schema | None, tasks: PhaseTasks
     ) -> SparkSource:
+        check_types(frame.schema, "variant", "geometry", "geography")
         given = arrow_schema(all_nullable(frame.schema))
         check_unique_names(given.names)
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")
         wanted = given if schema is None else schema
         task = StageBatches(stage().storage.root, stage().path, given, wanted)
-        found = self._jobs.map_partitions("stage the source for", stage, frame, task, tasks)
+        # Spark looks the columns up by their names, and takes a dot for a field of a struct.
+        rows = frame.toDF(*(f"c{number}" for number in range(len(given))))
+        found = self._jobs.map_partitions("stage the source for", stage, rows, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
 

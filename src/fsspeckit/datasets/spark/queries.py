@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -30,7 +31,10 @@ _QUERY_ID = "sql.streaming.queryId"
 """The property of a thread that Spark keeps the id in."""
 
 _RUN_ID = "spark.jobGroup.id"
-"""The property that has the id of the run: what a query runs is one group of jobs."""
+"""The property that has the id of the run: what a query runs is one group of jobs, unless the
+function of the user names a group of its own."""
+
+_ID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 _SERVER_URL = "SPARK_CONNECT_LOCAL_URL"
 """What is in the environment of a process that runs functions of streams for a server."""
@@ -102,6 +106,9 @@ def find_run(batch: DataFrame) -> str | None:
     if is_connect(batch.sparkSession):
         return None
     run: str | None = batch.sparkSession.sparkContext.getLocalProperty(_RUN_ID)
+    if run is None or not _ID.match(run):
+        # A group of the user's own may be that of the next run, too, which has another thread.
+        return f"{run} in thread {threading.get_ident()}"
     return run
 
 

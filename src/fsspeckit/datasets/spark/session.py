@@ -46,12 +46,14 @@ from fsspeckit.errors import (
     EngineNotInstalledError,
     FsspeckitError,
     InvalidArgumentError,
+    SchemaMismatchError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, Row
+    from pyspark.sql.types import DataType
 
     from fsspeckit.datasets.engine import OpenStage
     from fsspeckit.datasets.spark.progress import PhaseTasks
@@ -66,11 +68,20 @@ __all__ = [
     "arrow_schema",
     "carrying_errors",
     "check_shared",
+    "check_types",
     "deserialize_error",
     "make_task",
     "messages",
     "open_session",
 ]
+
+_INSTEAD = {
+    "variant": "to_json(column) or a cast",
+    "interval": "a number of months, days or seconds",
+    "geometry": "ST_AsBinary(column)",
+    "geography": "ST_AsBinary(column)",
+}
+"""Types of Spark that plain Parquet does not have, with what to convert them to."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """How a URL begins; a drive of Windows has one letter."""
@@ -496,6 +507,47 @@ _IN_UTC = (
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema in which tasks get the rows of a data frame, instants in UTC."""
     return to_arrow_schema(schema, **_IN_UTC)
+
+
+def check_types(schema: StructType, *unknown: str) -> None:
+    """Refuse columns of a data frame that cannot be stored as what they are.
+
+    Args:
+        schema: The columns.
+        unknown: The types of Spark that plain Parquet does not have.
+
+    Raises:
+        SchemaMismatchError: Naming the first such column, and what to convert it to.
+    """
+    for column in schema.fields:
+        _check_type(column.name, column.dataType, unknown)
+
+
+def _check_type(name: str, kind: DataType, unknown: Sequence[str]) -> None:
+    text = kind.simpleString()
+    if found := [each for each in unknown if each in text.partition("<")[0]]:
+        raise SchemaMismatchError(
+            f"column {name!r} is of Spark's type {text}, which plain Parquet does not have.\n"
+            f"Hint: convert it first, for example to {_INSTEAD[found[0]]}."
+        )
+    for inner in _inner_types(kind):
+        _check_type(name, inner, unknown)
+    try:
+        arrow_schema(StructType().add(name, kind))
+    except PySparkException as error:
+        raise SchemaMismatchError(
+            f"column {name!r} is of Spark's type {text}, which cannot be converted to Arrow.\n"
+            "Hint: convert it first, for example to a string."
+        ) from error
+
+
+def _inner_types(kind: Any) -> list[DataType]:
+    """Return the types inside of a struct, an array or a map."""
+    if isinstance(kind, StructType):
+        return [column.dataType for column in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [kind.elementType]
+    return [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
 
 
 @dataclass(frozen=True)
