@@ -8,24 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from tests.storage.checks import read_consistently
-from tests.storage.scenario import FLAT, parquet_bytes, put, stage_change
+from tests.storage.scenario import FLAT, IN_PLACE, parquet_bytes, put, stage_change
 
-from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 from fsspeckit.storage import (
     FileChanges,
     commit,
     history,
     history_of,
     list_files,
+    open_root,
     open_storage,
     recover_storage,
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.storage import staging_names
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
     KEY,
@@ -39,6 +43,7 @@ from fsspeckit.testing.object_stores import (
 )
 
 if TYPE_CHECKING:
+    from tests.storage.scenario import Scenario, State
     from werkzeug.wrappers import Request, Response
 
     from fsspeckit.storage import Storage
@@ -203,10 +208,10 @@ def test_an_object_that_may_not_be_read_is_not_absent(plain: Moto, there: Storag
     with plain.following(
         failing("HeadObject", 403, "AccessDenied"), failing("GetObject", 403, "AccessDenied")
     ):
-        for question in (there.backend.stat, there.backend.read, there.backend.discard):
-            with pytest.raises(PermissionError, match="s3:GetObject") as caught:
-                question(path)
-            assert f"s3://{path}" in str(caught.value)
+        with pytest.raises(PermissionError, match="s3:GetObject") as caught:
+            there.backend.read(path)
+        assert f"s3://{path}" in str(caught.value)
+        assert there.backend.stat(path) is not None
         assert there.backend.stat(there.path("b.parquet")) is None
         with pytest.raises(FileNotFoundError, match=r"b\.parquet"):
             there.backend.read(there.path("b.parquet"))
@@ -223,9 +228,9 @@ class GcsWords(MemoryFileSystem):  # type: ignore[misc]
 
 
 def test_a_refusal_in_words_only_is_a_refusal() -> None:
-    storage = open_storage("/lake/data", GcsWords())
+    root = open_root("/lake/data", GcsWords())
     with pytest.raises(PermissionError, match=r"permission storage\.objects\.list on"):
-        list_files(storage.root)
+        list_files(root)
 
 
 def test_an_object_that_may_not_be_deleted(plain: Moto, there: Storage) -> None:
@@ -234,6 +239,88 @@ def test_an_object_that_may_not_be_deleted(plain: Moto, there: Storage) -> None:
         pytest.raises(PermissionError, match="s3:DeleteObject"),
     ):
         there.backend.discard(there.path("a.parquet"))
+
+
+def test_objects_that_may_not_be_deleted_together(plain: Moto, there: Storage) -> None:
+    paths = [there.path(f"{name}.parquet") for name in "abc"]
+    for path in paths:
+        there.root.filesystem.pipe_file(path, b"x")
+    with (
+        plain.following(without_bulk_deletes, failing("DeleteObject", 403, "AccessDenied")),
+        pytest.raises(PermissionError, match="s3:DeleteObject"),
+    ):
+        there.backend.discard_all(paths)
+    assert len(there.backend.stat_all(paths)) == 3
+    with plain.following(without_bulk_deletes):
+        there.backend.discard_all(paths)
+    assert there.backend.stat_all(paths) == {}
+
+
+def without_bulk_deletes(request: Request, answer: Answer) -> Response:
+    """Answer as a store does that has no request for it, or refuses each object in it."""
+    if "delete" in request.args:
+        return refusal(501, "NotImplemented", "A header or query is not implemented")
+    return answer()
+
+
+CHANGES = ("PutObject", "CopyObject", "DeleteObject", "DeleteObjects")
+
+
+def refusing_from(number: int, *, after: bool) -> tuple[Rule, list[str]]:
+    """Refuse all changes from one on, before or after they had their effect; also what it saw."""
+    seen: list[str] = []
+
+    def rule(request: Request, answer: Answer) -> Response:
+        if (action := asked_by(request).action) not in CHANGES:
+            return answer()
+        seen.append(action)
+        if len(seen) <= number:
+            return answer()
+        if after and len(seen) == number + 1:
+            answer()
+        return refusal(403, "ExpiredToken", "injected")
+
+    return rule, seen
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("scenario", [FLAT, IN_PLACE], ids=lambda scenario: scenario.name)
+def test_credentials_that_expire_at_any_change(
+    plain: Moto, scenario: Scenario, after: bool
+) -> None:
+    for number in range(100):
+        storage = opened(plain, plain.make_bucket())
+        for name, start in scenario.files.items():
+            storage.root.filesystem.pipe_file(storage.path(name), parquet_bytes(start, "old"))
+        rule, seen = refusing_from(number, after=after)
+        expected = scenario.old()
+        with plain.following(rule):
+            try:
+                snapshot = take_snapshot(storage)
+                with staging(storage) as stage:
+                    commit(storage, snapshot, stage, stage_change(scenario, storage, stage))
+                expected = scenario.new()
+            except CommitPendingError:
+                expected = scenario.new()
+            except PermissionError:
+                pass
+        assert read_consistently(storage) == expected
+        recover_storage(storage)
+        assert plain_rows(storage) == expected
+        assert staging_names(storage.backend.names(storage.control.path)) == []
+        if len(seen) <= number:
+            return
+    raise AssertionError("it never ended without a refusal")
+
+
+def plain_rows(storage: Storage) -> State:
+    """The rows of all files that a plain listing shows."""
+    rows: State = []
+    for file in list_files(storage.root).files:
+        data = pq.read_table(pa.BufferReader(storage.backend.read(file.path)))
+        rows += zip(data["id"].to_pylist(), data["version"].to_pylist(), strict=True)
+    return sorted(rows)
 
 
 def test_the_guide_shows_the_policy_that_the_tests_use() -> None:

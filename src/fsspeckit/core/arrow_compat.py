@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from fsspeckit.storage import Root
+    from fsspeckit.storage import DataFile, Root
 
     Numbers = NDArray[np.int64]
 
@@ -297,6 +297,7 @@ def open_data_file(
     int96_unit: str = "us",
     metadata: pq.FileMetaData | None = None,
     indexed: Sequence[str] = (),
+    known: DataFile | None = None,
 ) -> Iterator[pq.ParquetFile]:
     """Open a data file for reading.
 
@@ -309,6 +310,7 @@ def open_data_file(
         int96_unit: The unit of INT96 timestamps.
         metadata: Its footer, if it was read before.
         indexed: Columns of strings that are read as Arrow dictionaries.
+        known: The file as a listing has described it: then its store is not asked for that again.
 
     Raises:
         UnreadableFileError: If it is not Parquet.
@@ -320,7 +322,7 @@ def open_data_file(
         source: Any = path
         if not root.is_local:
             # fsspec's own cache would read ahead, into columns that are not needed.
-            source = stack.enter_context(open_input(root, path, cache_type="none"))
+            source = stack.enter_context(open_input(root, path, known, cache_type="none"))
         with naming_damage(root, path):
             # Read, not mapped: a mapped file would stay in this process's memory page by page.
             file = stack.enter_context(pq.ParquetFile(source, memory_map=False, **options))

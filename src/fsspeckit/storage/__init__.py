@@ -35,6 +35,7 @@ from fsspeckit.storage.earlier import earlier_files
 from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
 from fsspeckit.storage.fs.attributes import Capabilities
 from fsspeckit.storage.fs.backends import open_backend
+from fsspeckit.storage.fs.local_copies import OnDisk, on_local_disk
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
     naming_failure,
@@ -104,6 +105,7 @@ __all__ = [
     "History",
     "HistoryEntry",
     "IncomingBatch",
+    "OnDisk",
     "PinnedFile",
     "PublishMode",
     "RecoveredCommit",
@@ -147,6 +149,7 @@ __all__ = [
     "list_files",
     "list_snapshot",
     "naming_failure",
+    "on_local_disk",
     "open_backend",
     "open_input",
     "open_root",

@@ -18,7 +18,7 @@ from fsspeckit.storage.listing import Listing, list_files, list_selected
 if TYPE_CHECKING:
     from fsspeckit.storage.commit.log import CommitRecord
     from fsspeckit.storage.listing import DataFile, FileSelection
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage.storage import RecordNames, Storage
 
 _MAX_LISTINGS = 100
 _MAX_READ_ATTEMPTS = 20
@@ -64,6 +64,9 @@ class Snapshot:
     can_fold: bool = False
     """Whether so many records were listed that some may be folded."""
 
+    control_names: tuple[str, ...] | None = None
+    """What is in the control directory; None if it was not listed."""
+
     @cached_property
     def by_path(self) -> dict[str, DataFile]:
         """The data files by their path below the root."""
@@ -87,12 +90,19 @@ class Snapshot:
 
 
 def list_snapshot(
-    storage: Storage, selection: FileSelection | None = None
+    storage: Storage,
+    selection: FileSelection | None = None,
+    *,
+    records: RecordNames | None = None,
 ) -> tuple[Snapshot, list[int]]:
-    """List a dataset while no commit is recorded; also return the commits not complete."""
+    """List a dataset while no commit is recorded; also return the commits not complete.
+
+    ``records`` are those that the caller has just listed.
+    """
     root = storage.root
     for _ in range(_MAX_LISTINGS):
-        before = pending_numbers(storage)
+        known = list_records(storage) if records is None else records
+        before, records = (known.last, known.pending), None
         listing = list_files(root) if selection is None else list_selected(root, selection)
         names = list_records(storage)
         if (names.last, names.pending) == before:

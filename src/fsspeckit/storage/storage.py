@@ -56,6 +56,7 @@ OWNER_FILE = "owner.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
 INCOMING = "incoming"
+TRASH = "trash"
 _STAGING = re.compile(r"^\.(staging|opening)_[0-9a-f]{32}(~\d+)?$")
 _TREES = re.compile(r"^\.(shadow|old|dropped)_(\d{10})_[0-9a-f]{32}$")
 _SEGMENT = re.compile(r"^(\d{10})_(\d{10})\.jsonl\.gz$")
@@ -125,7 +126,7 @@ class ControlDirectory:
     @property
     def trash(self) -> str:
         """The directory of replaced files, with a directory for each commit."""
-        return self.at("trash")
+        return self.at(TRASH)
 
     def trashed(self, number: int, relative: str) -> str:
         """Return where a replaced file goes: under its name, hashed where that is too long."""
@@ -538,15 +539,22 @@ class Storage:
 
     def prepare(self) -> tuple[str, ...]:
         """Create the control directory; returns notes for the caller."""
+        if self.capabilities.directories:
+            self._make_control_directory()
+        if self.default_control is not None:
+            note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
+            return () if note is None else (note,)
+        return self._mount_notes()
+
+    def _make_control_directory(self) -> None:
         with self.writing_control("preparing to write"):
             if not self.backend.names(self.control.path):
                 self.backend.make_directories(self.control.commits)
                 self.backend.sync_directory(self.control.path)
                 self.backend.sync_directory(self.control.path.rpartition("/")[0])
             self.backend.make_directories(self.control.commits)
-        if self.default_control is not None:
-            note = _leave_pointer(self.root, self.backend, self.control, self.default_control)
-            return () if note is None else (note,)
+
+    def _mount_notes(self) -> tuple[str, ...]:
         if not self.root.is_local or self.root.path not in mount_points():
             return ()
         return (

@@ -10,6 +10,7 @@ MinIO is a program in Go. ``make minio`` builds it once, into a cache outside of
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import os
 import re
@@ -64,7 +65,7 @@ class Asked:
     """Its bucket; empty if it has none."""
 
     key: str
-    """Its key, or the prefix of a listing."""
+    """Its key, the first of several, or the prefix of a listing."""
 
 
 @dataclass
@@ -251,7 +252,16 @@ def asked_by(request: Request) -> Asked:
     if request.method == "GET":
         found = [name for question, name in _QUESTIONS.items() if question in request.args]
         return Asked((found or ["ListObjectsV2"])[0], bucket, request.args.get("prefix", ""))
+    if "delete" in request.args:
+        return Asked("DeleteObjects", bucket, _keys_in(request)[0])
     return Asked(_BUCKET_ACTIONS.get(request.method, request.method), bucket, "")
+
+
+def _keys_in(request: Request) -> list[str]:
+    """The keys of a request that deletes many objects; moto can read it afterwards."""
+    body = request.get_data()
+    request.environ["wsgi.input"] = io.BytesIO(body)
+    return re.findall(r"<Key>([^<]*)</Key>", body.decode())
 
 
 _LISTED_TIME = re.compile(r"(<Key>([^<]*)</Key>\s*<LastModified>[^<]*?)\.000Z")
@@ -287,8 +297,12 @@ def limited_to(*prefixes: str) -> Rule:
 
     def rule(request: Request, answer: Answer) -> Response:
         asked = asked_by(request)
-        allowed = asked.action == "ListObjectsV2" or bool(asked.key)
-        if not allowed or not asked.key.startswith(prefixes):
+        if asked.action == "DeleteObjects":
+            keys = _keys_in(request)
+        else:
+            allowed = asked.action == "ListObjectsV2" or bool(asked.key)
+            keys = [asked.key if allowed else ""]
+        if not all(key.startswith(prefixes) for key in keys):
             return refusal(403, "AccessDenied", "Access Denied")
         response = answer()
         if response.status_code == 404 and asked.action in ("HeadObject", "GetObject"):

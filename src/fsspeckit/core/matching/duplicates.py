@@ -217,7 +217,7 @@ def _read_nanoseconds(
 ) -> Iterator[list[pa.ChunkedArray]]:
     """Yield what microseconds do not say of the INT96 columns of each row group."""
     footer = target.footers[number]
-    with open_data_file(target.root, footer.file.path, int96_unit="ns") as file:
+    with open_data_file(target.root, footer.file.path, int96_unit="ns", known=footer.file) as file:
         found = int96_columns(file.schema_arrow, physical_types(file.schema))
         wanted = [name for name in names if name in found]
         for group in row_groups:

@@ -86,7 +86,7 @@ def scan_keys(
     int96 = [c for c in columns if c.name in stored and footer.leaves[c.name].physical == "INT96"]
     if constants or not root.is_local:
         prefilter = None
-    with open_data_file(root, footer.file.path) as file:
+    with open_data_file(root, footer.file.path, known=footer.file) as file:
         for number in row_groups:
             rows = footer.row_groups[number].rows
             if prefilter is not None and rows >= _MIN_PREFILTER_ROWS:
@@ -132,7 +132,7 @@ def _instants(
 ) -> dict[str, pa.ChunkedArray]:
     """Return the INT96 key columns of a row group, nanoseconds included."""
     names = [column.name for column in columns]
-    with open_data_file(root, footer.file.path, int96_unit="ns") as file:
+    with open_data_file(root, footer.file.path, int96_unit="ns", known=footer.file) as file:
         fine = file.read_row_group(number, columns=names)
     return {c.name: int96_keys(coarse.column(c.name), fine.column(c.name), c.type) for c in columns}
 
@@ -366,7 +366,10 @@ def read_columns(
         for name in names
         if name not in stored and name in target.partitions
     }
-    with open_data_file(target.root, path) as file, naming_damage(target.root, path):
+    with (
+        open_data_file(target.root, path, known=footer.file) as file,
+        naming_damage(target.root, path),
+    ):
         for group in row_groups:
             # pyarrow also reads a column called "id.x" for "id": a dot is a path to it.
             table = file.read_row_group(group, columns=stored).select(stored)
@@ -390,7 +393,10 @@ def read_positions(target: Target, number: int, positions: Rows, schema: pa.Sche
     groups = np.searchsorted(starts, positions, side="right") - 1
     parts = [stored.empty_table()]
     path = footer.file.path
-    with open_data_file(target.root, path) as file, naming_damage(target.root, path):
+    with (
+        open_data_file(target.root, path, known=footer.file) as file,
+        naming_damage(target.root, path),
+    ):
         if int96 := int96_columns(file.schema_arrow, physical_types(file.schema)):
             raise SchemaMismatchError(
                 f"{target.root.to_user_path(path)!r} stores {sorted(int96)[0]!r} as INT96, which "

@@ -308,7 +308,10 @@ def _stores_only(root: Root, footer: FileFooter, part: KeyColumn, expected: pa.S
         if same.null_count == 0:
             return bool(pc.all(same, min_count=0).as_py())
     path = footer.file.path
-    with open_data_file(root, path) as file, naming_damage(root, path):
+    with (
+        open_data_file(root, path, known=footer.file) as file,
+        naming_damage(root, path),
+    ):
         # pyarrow also reads a column called "p.x" for "p": a dot is a path to it.
         column = file.read(columns=[part.name]).column(part.name)
     stored = part.canonical(column)

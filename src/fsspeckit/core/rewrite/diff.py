@@ -9,7 +9,7 @@ column without a change is left alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.matching import FilePartition
     from fsspeckit.core.parquet import WriterProperties
     from fsspeckit.core.schema_changes import Evolution
-    from fsspeckit.storage import Root
+    from fsspeckit.storage import Root, StagedFile
 
     Positions = NDArray[np.int64]
     Flags = NDArray[np.bool_]
@@ -216,6 +216,9 @@ class Rewritten:
     path: str | None = None
     """The new file, if it is not at the destination: a task that is run twice writes two."""
 
+    bytes: int | None = None
+    """The size of the new file, if its footer was checked before it was uploaded."""
+
     method: Method = "kept"
     """How the new file was written."""
 
@@ -255,6 +258,11 @@ class Rewritten:
     def is_removed(self) -> bool:
         """Whether the file loses all its rows, so that there is no new one."""
         return self.method == "removed"
+
+    def staged_as(self, file: StagedFile) -> StagedFile:
+        """Return a staged file with what is known of it now."""
+        is_checked = self.bytes is not None
+        return replace(file, path=self.path or file.path, size=self.bytes, parquet=not is_checked)
 
     def to_metrics(self) -> dict[str, Any]:
         """Its entry in the metrics of a merge."""

@@ -26,12 +26,14 @@ from fsspeckit.core.parquet import (
 )
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten
 from fsspeckit.core.rewrite.rewriter import (
+    checked_bytes,
     open_file,
     open_writer,
     read_file_properties,
     try_open_spliceable,
 )
 from fsspeckit.errors import SchemaMismatchError
+from fsspeckit.storage import on_local_disk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +64,14 @@ def evolve_file(root: Root, path: str, evolution: Evolution, destination: str) -
         UnreadableFileError: If the footer is damaged.
         ConcurrentModificationError: If somebody changes the file meanwhile.
     """
+    with on_local_disk(root, [path], destination) as disk:
+        done = _evolve_on_disk(disk.root, disk.paths[0], evolution, disk.destination)
+        if done.is_new and not root.is_local:
+            done = replace(done, bytes=checked_bytes(disk, done.rows))
+    return done
+
+
+def _evolve_on_disk(root: Root, path: str, evolution: Evolution, destination: str) -> Rewritten:
     with try_open_spliceable(root, path) as source:
         with open_data_file(root, path) as file:
             properties = read_file_properties(root, path, file)

@@ -52,9 +52,10 @@ from fsspeckit.core.parquet import (
     writer_styles,
 )
 from fsspeckit.core.rewrite.diff import dictionaries_in, stored_rows
-from fsspeckit.core.rewrite.rewriter import open_writer, read_file_properties
+from fsspeckit.core.rewrite.rewriter import checked_bytes, open_writer, read_file_properties
 from fsspeckit.core.schema_conform import check_same_columns, resolve_null_types
 from fsspeckit.errors import SchemaMismatchError
+from fsspeckit.storage import on_local_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,6 +155,22 @@ def join_files(
         UnreadableFileError: If a file is damaged.
         FileNotFoundError: If a file is gone.
     """
+    with on_local_disk(root, paths, staged.path) as disk:
+        here = replace(staged, path=disk.destination)
+        joined = _join_on_disk(disk.root, disk.paths, here, blooms, limits)
+        if not root.is_local:
+            size = checked_bytes(disk, joined.rows)
+            staged = replace(staged, size=size, parquet=False)
+    return replace(joined, staged=staged)
+
+
+def _join_on_disk(
+    root: Root,
+    paths: Sequence[str],
+    staged: StagedFile,
+    blooms: Sequence[str],
+    limits: JoinLimits,
+) -> Joined:
     parts = [_read_part(root, path) for path in paths]
     model = _model_of(parts)
     _check_meaning(parts)

@@ -58,7 +58,7 @@ from fsspeckit.core.rewrite.diff import (
 from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage import read_range
+from fsspeckit.storage import on_local_disk, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         Run,
         SpliceLimits,
     )
-    from fsspeckit.storage import Root
+    from fsspeckit.storage import DataFile, OnDisk, Root
 
 # A row group that lost rows is joined with the next one that did while one of them is smaller than
 # a quarter of the largest, or of a minimum of rows: many small deletions would otherwise leave many
@@ -381,13 +381,44 @@ def rewrite(
     replacement: Replacement,
     rows: RowSource,
     destination: str,
+    *,
+    known: DataFile | None = None,
     **options: Any,
 ) -> Rewritten:
     """Write a file with some rows replaced or deleted, and with other columns if the rules say so.
 
     See `rewrite_rows` for the arguments. Where columns change, a file that has them, and the old
-    rows, is written beside the destination first.
+    rows, is written beside the destination first. ``known`` is the file as a listing has described
+    it: what was read of it to find keys is then not read again.
     """
+    if root.is_local:
+        return _rewrite_on_disk(root, path, replacement, rows, destination, **options)
+    files = None if known is None else {path: known}
+    with on_local_disk(root, [path], destination, files) as disk:
+        done = _rewrite_on_disk(
+            disk.root, disk.paths[0], replacement, rows, disk.destination, **options
+        )
+        if done.is_new:
+            done = replace(done, bytes=checked_bytes(disk, done.rows))
+    return done
+
+
+def checked_bytes(disk: OnDisk, rows: int) -> int:
+    """Return the size of a new file on a local disk, after a look at its footer."""
+    found = pq.read_metadata(disk.destination).num_rows
+    if found != rows or disk.new_bytes is None:
+        raise UnreadableFileError(f"a new file has {found:,} rows instead of {rows:,}.")
+    return disk.new_bytes
+
+
+def _rewrite_on_disk(
+    root: Root,
+    path: str,
+    replacement: Replacement,
+    rows: RowSource,
+    destination: str,
+    **options: Any,
+) -> Rewritten:
     evolution = replacement.rules.evolution
     if evolution is None:
         return rewrite_rows(root, path, replacement, rows, destination, **options)

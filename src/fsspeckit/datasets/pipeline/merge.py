@@ -395,18 +395,24 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self._attempt.target, gone, self._started, number
             )
 
-    def _open_index(self, target: Target) -> StoredKeyIndex | None:
+    def _open_index(self, snapshot: Snapshot, target: Target) -> StoredKeyIndex | None:
         """Return the key index of the dataset, if there is one or one is asked for."""
         wanted = self._options.key_index
         if wanted is None:
             try:
-                if self._storage.backend.stat(self._storage.control.key_index) is None:
+                if not self._has_key_index(snapshot):
                     return None
             except OSError:
                 return None
         index = StoredKeyIndex(self._storage, wanted)
         index.load(target.key_columns)
         return index
+
+    def _has_key_index(self, snapshot: Snapshot) -> bool:
+        path = self._storage.control.key_index
+        if snapshot.control_names is not None:
+            return path.rpartition("/")[2] in snapshot.control_names
+        return self._storage.backend.stat(path) is not None
 
     def _again(self, snapshot: Snapshot, difference: Difference) -> FileChanges:
         if self._reviewed is not None:
@@ -441,7 +447,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             evolution = self._plan_evolution(target)
             if evolution is not None:
                 target = evolved_target(target, evolution)
-            self._index = self._open_index(target)
+            self._index = self._open_index(snapshot, target)
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.name
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
@@ -612,8 +618,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         )
         for path, done in attempt.rewrites.items():
             if done.is_new:
-                file = replace(staged[path], path=done.path or staged[path].path)
-                attempt.rewritten[path] = (file, done.rows)
+                attempt.rewritten[path] = (done.staged_as(staged[path]), done.rows)
             elif done.is_removed:
                 attempt.removed.append(path)
 
@@ -951,7 +956,8 @@ class RetryPolicy:
 
 def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
     """Return a staged file with the rows and bytes that it must have when it is published."""
-    return replace(file, rows=rows, size=root.filesystem.size(file.path))
+    size = root.filesystem.size(file.path) if file.size is None else file.size
+    return replace(file, rows=rows, size=size)
 
 
 @contextmanager

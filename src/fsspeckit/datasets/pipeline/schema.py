@@ -75,7 +75,7 @@ def evolve_files(
     items = [(footer.file.path, footer.file.size) for footer in wanted]
     done = engine.map_items("rewrite", task, items, stage, progress)
     found = {path: result for (path, _), result in zip(items, done, strict=True)}
-    return {path: (file, new) for path, (file, new) in found.items() if new.is_new}
+    return {path: (new.staged_as(file), new) for path, (file, new) in found.items() if new.is_new}
 
 
 def recorded_schema(evolution: Evolution) -> dict[str, Any]:

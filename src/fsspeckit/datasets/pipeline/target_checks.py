@@ -335,7 +335,7 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
 def _example_layout(root: Root, target: Target) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
-        with open_data_file(root, footer.file.path) as file:
+        with open_data_file(root, footer.file.path, known=footer.file) as file:
             layout = read_file_properties(root, footer.file.path, file)
             if target.evolution is not None:
                 columns = target.evolution.columns_of(layout.meaning())

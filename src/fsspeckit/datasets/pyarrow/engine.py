@@ -322,12 +322,13 @@ class ArrowEngine:
     ) -> dict[str, Rewritten]:
         """Rewrite files side by side, as many as memory allows."""
         footers = [footer for footer in target.footers if footer.file.path in files]
+        known = {footer.file.path: footer.file for footer in footers}
         columns = stored_columns(target, footers, rules.stored(source.schema.names))
         partitions = FilePartition.by_path(target) if rules.moves else {}
 
         def rewrite_file(path: str) -> Rewritten:
-            known = matches.positions.files.get(path, _NOTHING)
-            found = replace(known, rules=rules, partition=partitions.get(path))
+            positions = matches.positions.files.get(path, _NOTHING)
+            found = replace(positions, rules=rules, partition=partitions.get(path))
             return rewrite(
                 target.root,
                 path,
@@ -338,6 +339,7 @@ class ArrowEngine:
                 key_columns=[column.name for column in target.key_columns],
                 types=target.types,
                 threads=max(1, _REWRITE_WORKERS // workers),
+                known=known[path],
             )
 
         largest = max((group.bytes for f in footers for group in f.row_groups), default=0)

@@ -335,7 +335,12 @@ def timestamp() -> str:
 
 def list_records(storage: Storage) -> RecordNames:
     """List the records of all commits, by name."""
-    names = RecordNames.of(storage.backend.names(storage.control.commits))
+    return records_among(storage, storage.backend.names(storage.control.commits))
+
+
+def records_among(storage: Storage, listed: list[str]) -> RecordNames:
+    """Sort the names of records as they were just listed."""
+    names = RecordNames.of(listed)
     # A listing takes its time. Files of a record that is folded meanwhile go one after the other,
     # its mark last: so a record without a mark is pending only if it is still there.
     gone = {

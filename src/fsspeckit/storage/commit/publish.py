@@ -48,9 +48,10 @@ from fsspeckit.storage.listing import parents_of
 from fsspeckit.storage.storage import MANIFEST_FILE, TREE, new_tree_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fsspeckit.storage.commit.log import Add, CommitRecord, Remove
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
 _MAX_ATTEMPTS = 3
@@ -67,7 +68,7 @@ def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str
     if found is None:
         return None
     if not remove.is_still(found):
-        return f"{remove.path!r} was changed by another program after it was read; it was kept."
+        return _changed_meanwhile(remove)
     drop_checksum(storage, path)
     target = storage.control.trashed(number, remove.path)
     if not _keeps_trash(storage) or not _move_to_trash(storage, path, target):
@@ -211,13 +212,20 @@ _UNMAPPED_USER = 65534
 
 
 def publish_plain(
-    storage: Storage, record: CommitRecord, staging_dirs: Sequence[str], deleted: set[str]
+    storage: Storage,
+    record: CommitRecord,
+    staging_dirs: Sequence[str],
+    deleted: set[str],
+    before: Mapping[str, DataFile] | None = None,
 ) -> list[str]:
     """Publish a commit file by file, and return notes; may be repeated after an interruption.
 
     New files that another program has deleted since they were published are added to ``deleted``.
     LostFileError if a new file is neither staged nor published; nothing was removed then.
+    ``before`` are the data files by path right before the first attempt.
     """
+    if not storage.capabilities.directories:
+        return _publish_objects(storage, record, staging_dirs, deleted, before)
     replaced = {remove.path: remove for remove in record.removes}
     added = set(record.added)
     notes = []
@@ -238,6 +246,47 @@ def publish_plain(
     drop_empty_directories(storage, storage.root.path, record.removed)
     _sync_directories_of(storage, record.removed)
     return notes
+
+
+def _publish_objects(
+    storage: Storage,
+    record: CommitRecord,
+    staging_dirs: Sequence[str],
+    deleted: set[str],
+    before: Mapping[str, DataFile] | None,
+) -> list[str]:
+    """Do the same on an object store, many objects at a time: each of them is a few requests."""
+    backend = storage.backend
+    replaced = {remove.path: remove for remove in record.removes}
+    staged = (path for place in staging_dirs if record.adds for path in backend.files_in(place))
+    places = {path.rpartition("/")[2]: path for path in staged}
+    if before is None:
+        there = backend.stat_all([storage.path(path) for path in record.added])
+    else:
+        there = {storage.path(path): before[path] for path in record.added if path in before}
+    moves: dict[str, str] = {}
+    notes = []
+    for add in record.adds:
+        final, old = storage.path(add.final), replaced.get(add.final)
+        found, waiting = there.get(final), places.get(add.staged)
+        is_ours = found is not None and (old is None or not old.is_still(found))
+        if waiting is not None:
+            if is_ours and old is None and found is not None and found.size != add.size:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), final)
+            moves[waiting] = final
+        elif not is_ours:
+            notes.append(_missing_add(storage, record, add))
+            deleted.add(add.final)
+    backend.move_all(moves)
+    leaving = {storage.path(path): r for path, r in replaced.items() if path not in record.added}
+    there = backend.stat_all(list(leaving))
+    changed = [path for path, found in there.items() if not leaving[path].is_still(found)]
+    backend.discard_all([path for path in there if path not in changed])
+    return [*notes, *(_changed_meanwhile(leaving[path]) for path in changed)]
+
+
+def _changed_meanwhile(remove: Remove) -> str:
+    return f"{remove.path!r} was changed by another program after it was read; it was kept."
 
 
 def _publish_add(storage: Storage, number: int, add: Add, staged: str, *, replace: bool) -> None:

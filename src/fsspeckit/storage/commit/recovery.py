@@ -28,6 +28,7 @@ from fsspeckit.storage.commit.log import (
     pending_numbers,
     read_completion,
     read_record,
+    records_among,
     seconds_since,
 )
 from fsspeckit.storage.commit.publish import (
@@ -63,6 +64,7 @@ from fsspeckit.storage.listing import entries_below, list_files
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
     INCOMING,
+    TRASH,
     open_storage,
     renamed_staging,
     staging_names,
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.lock import ProcessState, WriterLock
     from fsspeckit.storage.commit.log import Add, CommitRecord, Published, Remove
     from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.storage import Storage
+    from fsspeckit.storage.storage import RecordNames, Storage
 
 
 def check_published(
@@ -182,7 +184,8 @@ def publish(
             publication.published = "exchange"
             publication.notes += SwapCleanup(storage, record, swap).run()
     if publication.published == "plain":
-        publication.notes += publish_plain(storage, record, staging_dirs, deleted)
+        there = None if before is None else before.by_path
+        publication.notes += publish_plain(storage, record, staging_dirs, deleted, there)
     notes = check_published(storage, record, before, deleted)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
@@ -266,7 +269,8 @@ def complete(
             remove_old_tree(storage, name)
     for place in renamed_staging(staging_names(names), record.staging):
         storage.backend.discard_tree(storage.control.at(place))
-    purge_trash(storage, record.number)
+    if TRASH in names:
+        purge_trash(storage, record.number)
     if record.changes_tombstones and not completion.abandoned:
         sweep_tombstones(storage, record)
     return completion
@@ -388,24 +392,35 @@ def recover(
 
 def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset; takes the lock only if there is something to do."""
-    if not _has_leftovers(storage) and not pending_numbers(storage)[1]:
-        return RecoveryReport(storage.root.display_path)
+    return _recover(storage, abandon=abandon)[0]
+
+
+def _recover(
+    storage: Storage, *, abandon: bool = False
+) -> tuple[RecoveryReport, ControlEntries | None]:
+    """Recover a dataset; also return its control directory, if nothing had to be done."""
+    entries = ControlEntries.of(storage)
+    if not entries.has_leftovers(storage) and not entries.records.pending:
+        return RecoveryReport(storage.root.display_path), entries
     with hold_lock(storage) as lock:
-        return recover_locked(storage, lock, abandon=abandon)
+        return recover_locked(storage, lock, abandon=abandon), None
 
 
 def take_snapshot(storage: Storage) -> Snapshot:
     """Take a snapshot of a dataset, after recovering what an earlier writer left."""
     notes: list[str] = []
     while True:
+        report, entries = _recover(storage)
         notes += [
             f"commit {commit.number} was interrupted and is complete now: {note}"
-            for commit in recover_storage(storage).completed
+            for commit in report.completed
             for note in commit.notes
         ]
-        snapshot, pending = list_snapshot(storage)
+        records, names = (None, None) if entries is None else (entries.records, entries.names)
+        snapshot, pending = list_snapshot(storage, records=records)
         if not pending:
-            return replace(snapshot, notes=tuple(notes))
+            listed = None if names is None else tuple(names)
+            return replace(snapshot, notes=tuple(notes), control_names=listed)
 
 
 def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
@@ -416,8 +431,14 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     it or double its rows. So nothing may be pending when the listing is taken.
     """
     while True:
-        recover_locked(storage, lock)
-        snapshot, pending = list_snapshot(storage)
+        entries = ControlEntries.of(storage)
+        records = None
+        if entries.records.pending:
+            recover_locked(storage, lock)
+        else:
+            _sweep(storage, lock, entries)
+            records = entries.records
+        snapshot, pending = list_snapshot(storage, records=records)
         if not pending:
             return snapshot
 
@@ -425,7 +446,8 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
 def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
     """Recover a dataset whose lock this process holds."""
     completed = []
-    for number in pending_numbers(storage)[1]:
+    entries = ControlEntries.of(storage)
+    for number in entries.records.pending:
         try:
             record = read_record(storage, number)
         except CorruptRecordError as damage:
@@ -437,7 +459,9 @@ def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False)
             completed.append(_roll_forward(storage, record, lock, abandon))
         else:
             completed.extend(_complete_without_lock(storage, record, lock, abandon))
-    discarded, in_use = _sweep(storage, lock)
+    if completed:
+        entries = ControlEntries.of(storage)
+    discarded, in_use = _sweep(storage, lock, entries)
     path = storage.root.display_path
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
 
@@ -627,26 +651,42 @@ def _publish_again(storage: Storage, record: CommitRecord, lock: WriterLock) -> 
     return publication
 
 
-def _has_leftovers(storage: Storage) -> bool:
-    """Whether the control directory holds something that belongs to nobody."""
-    names = storage.backend.names(storage.control.path)
-    return (
-        bool(tree_names(names))
-        or any(owner_state(storage, name) == "gone" for name in staging_names(names))
-        or bool(temporaries(storage))
-        or (INCOMING in names and bool(find_abandoned(storage)))
-    )
+@dataclass(frozen=True)
+class ControlEntries:
+    """What a listing of the control directory has shown."""
+
+    names: list[str]
+    records: RecordNames
+    temporaries: list[str]
+    """The names of records that are being written, or were when their writer died."""
+
+    @classmethod
+    def of(cls, storage: Storage) -> ControlEntries:
+        """List the control directory, and the records in it."""
+        names, listed = storage.backend.names_with(storage.control.path, "commits")
+        temporaries = [name for name in listed if name.startswith(TEMPORARY_PREFIX)]
+        return cls(names, records_among(storage, listed), temporaries)
+
+    def has_leftovers(self, storage: Storage) -> bool:
+        """Whether the control directory holds something that belongs to nobody."""
+        return (
+            bool(tree_names(self.names))
+            or any(owner_state(storage, name) == "gone" for name in staging_names(self.names))
+            or bool(self.temporaries)
+            or (INCOMING in self.names and bool(find_abandoned(storage)))
+        )
 
 
 def temporaries(storage: Storage) -> list[str]:
     """Return the names of records that are being written, or were when their writer died."""
-    names = storage.backend.names(storage.control.commits)
-    return [name for name in names if name.startswith(TEMPORARY_PREFIX)]
+    return ControlEntries.of(storage).temporaries
 
 
-def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
+def _sweep(
+    storage: Storage, lock: WriterLock, entries: ControlEntries
+) -> tuple[list[str], list[str]]:
     """Remove leftovers; under a lock all commits are complete by now."""
-    names = storage.backend.names(storage.control.path)
+    names = entries.names
     discarded: list[str] = []
     in_use: list[str] = []
     for name, kind, number in tree_names(names):
@@ -657,7 +697,7 @@ def _sweep(storage: Storage, lock: WriterLock) -> tuple[list[str], list[str]]:
         if swept is not None:
             (discarded if swept else in_use).append(name)
     if lock.exclusive:  # only the holder of the lock writes records
-        for name in temporaries(storage):
+        for name in entries.temporaries:
             storage.backend.discard(storage.control.at("commits", name))
             discarded.append(f"commits/{name}")
     if INCOMING in names:

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from fsspeckit.storage.commit.lock import (
 from fsspeckit.storage.commit.log import Add
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
+from fsspeckit.storage.fs.reads import open_input
 from fsspeckit.storage.listing import check_data_name, check_relative, parents_of, unique_basename
 from fsspeckit.storage.storage import OWNER_FILE, STAGED_SUFFIX, renamed_staging
 
@@ -66,7 +67,7 @@ class StagedFile:
     """The file below the root whose permissions it takes, instead of its directory's."""
 
     parquet: bool = True
-    """Whether it must be a readable Parquet file."""
+    """Whether its footer is read before it is published; its writer may have done so already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +151,32 @@ class Stage:
             UnreadableFileError: If one is not what its writer said.
             FileNotFoundError: If one is not there.
         """
-        adds = tuple(self._prepare_file(file) for file in files)
+        for file in files:
+            directory, _, name = file.path.rpartition("/")
+            if directory != self.path or not name:
+                raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
+            check_relative(file.final, what="data file")
+        is_known = not any(file.parquet or file.size is None for file in files)
+        if not self.storage.root.is_local and is_known:
+            # Their writers have looked at them, and `check` does so right before the commit.
+            return tuple(map(_as_written, files))
+        there = self.storage.backend.stat_all([file.path for file in files])
+        adds = tuple(self._prepare_file(file, there.get(file.path)) for file in files)
         self.storage.backend.sync_directory(self.path)
         return adds
 
     def check(self, adds: Sequence[Add]) -> None:
         """Raise FileNotFoundError if a prepared file is gone, right before the commit."""
+        paths = {add.staged: f"{self.path}/{add.staged}" for add in adds}
+        there = self.storage.backend.stat_all(list(paths.values()))
         for add in adds:
-            found = self.storage.backend.stat(f"{self.path}/{add.staged}")
+            found = there.get(paths[add.staged])
             if found is None or found.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
 
-    def _prepare_file(self, file: StagedFile) -> Add:
-        directory, _, name = file.path.rpartition("/")
-        if directory != self.path or not name:
-            raise InvalidArgumentError(f"{file.path!r} is not in the staging directory.")
-        check_relative(file.final, what="data file")
-        found, rows = _verify(self.storage, file)
+    def _prepare_file(self, file: StagedFile, found: DataFile | None) -> Add:
+        name = file.path.rpartition("/")[2]
+        found, rows = _verify(self.storage, file, found)
         if file.path not in self._finished:
             self.finish(file)
         if not self.storage.root.is_local:  # publishing copies it
@@ -365,16 +375,22 @@ def find_staged(storage: Storage, staging_dirs: Sequence[str], staged: str) -> s
     return next((path for path in paths if storage.backend.stat(path) is not None), None)
 
 
-def _verify(storage: Storage, file: StagedFile) -> tuple[DataFile, int | None]:
-    """Return a staged file as it is, and its number of rows, checked."""
-    found = storage.backend.stat(file.path)
+def _as_written(file: StagedFile) -> Add:
+    assert file.size is not None
+    return Add(file.path.rpartition("/")[2], file.final, file.rows, file.size)
+
+
+def _verify(
+    storage: Storage, file: StagedFile, found: DataFile | None
+) -> tuple[DataFile, int | None]:
+    """Return a staged file as it was found, and its number of rows, checked."""
     if found is None:
         raise FileNotFoundError(f"the staged file {file.path!r} for {file.final!r} is not there.")
     if file.size is not None and found.size != file.size:
         raise UnreadableFileError(
             f"the staged file for {file.final!r} has {found.size} bytes instead of {file.size}."
         )
-    rows = _footer_rows(storage, file) if file.parquet else file.rows
+    rows = _footer_rows(storage, file, found) if file.parquet else file.rows
     if file.rows is not None and rows != file.rows:
         raise UnreadableFileError(
             f"the staged file for {file.final!r} holds {rows} rows instead of {file.rows}."
@@ -382,12 +398,16 @@ def _verify(storage: Storage, file: StagedFile) -> tuple[DataFile, int | None]:
     return found, rows
 
 
-def _footer_rows(storage: Storage, file: StagedFile) -> int:
+def _footer_rows(storage: Storage, file: StagedFile, found: DataFile) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 
+    root = storage.root
     try:
-        with storage.root.filesystem.open(file.path, "rb") as source:
+        with ExitStack() as stack:
+            source: Any = file.path
+            if not root.is_local:
+                source = stack.enter_context(open_input(root, file.path, found))
             return int(parquet.read_metadata(source).num_rows)
     except pa.ArrowException as error:
         raise UnreadableFileError(

@@ -22,7 +22,7 @@ from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from fsspec import AbstractFileSystem
 
@@ -41,6 +41,12 @@ _CHANGES: dict[str, tuple[str, Action]] = {
     "cp_file": ("copying", "copy"),
     "rm_file": ("removing", "delete"),
 }
+_MAX_SINGLE_STATS = 2
+"""How many objects are looked for one by one; more are found by a listing."""
+
+_MAX_MOVES = 64
+"""How many objects are copied before they are removed where they were."""
+
 # Filesystems that live in this process have no exclusive create of their own.
 _creating = threading.RLock()
 
@@ -60,8 +66,17 @@ class Backend(Protocol):
     def names(self, directory: str) -> list[str]:
         """List the entries of a directory, sorted; none if it does not exist."""
 
+    def names_with(self, directory: str, inner: str) -> tuple[list[str], list[str]]:
+        """List the entries of a directory, and those of one directory in it."""
+
     def stat(self, path: str) -> DataFile | None:
         """Return a file as it is now, or None if there is none."""
+
+    def stat_all(self, paths: Sequence[str]) -> dict[str, DataFile]:
+        """Return those of several files that exist, by path."""
+
+    def files_in(self, directory: str) -> dict[str, DataFile]:
+        """Return the files of a directory by path, not those of directories in it."""
 
     def modified_below(self, directory: str) -> dict[str, float | None]:
         """Return when each file below a directory was changed, in seconds since 1970, by its path.
@@ -92,6 +107,9 @@ class Backend(Protocol):
 
     def move_over(self, source: str, target: str) -> None:
         """Move a file, replacing what has the target's name."""
+
+    def move_all(self, moves: Mapping[str, str]) -> None:
+        """Move files over what has their targets' names; FileNotFoundError if one is gone."""
 
     def keep_copy(self, source: str, target: str) -> None:
         """Give a file a second name, or copy it."""
@@ -144,6 +162,9 @@ class _LocalBackend:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def names_with(self, directory: str, inner: str) -> tuple[list[str], list[str]]:
+        return self.names(directory), self.names(f"{directory}/{inner}")
+
     def stat(self, path: str) -> DataFile | None:
         try:
             status = file_status(path)
@@ -152,6 +173,12 @@ class _LocalBackend:
         if stat.S_ISDIR(status.mode):
             return None
         return local_file(path, status)
+
+    def stat_all(self, paths: Sequence[str]) -> dict[str, DataFile]:
+        return {path: found for path in paths if (found := self.stat(path)) is not None}
+
+    def files_in(self, directory: str) -> dict[str, DataFile]:
+        return self.stat_all([f"{directory}/{name}" for name in self.names(directory)])
 
     def modified_below(self, directory: str) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
@@ -230,6 +257,10 @@ class _LocalBackend:
             if error.errno != errno.EXDEV:
                 raise
             _copy_across(source, target, replace=True)
+
+    def move_all(self, moves: Mapping[str, str]) -> None:
+        for source, target in moves.items():
+            self.move_over(source, target)
 
     def keep_copy(self, source: str, target: str) -> None:
         try:
@@ -364,6 +395,9 @@ class _RemoteBackend:
     def names(self, directory: str) -> list[str]:
         return sorted(info["name"].rstrip("/").rpartition("/")[2] for info in self._ls(directory))
 
+    def names_with(self, directory: str, inner: str) -> tuple[list[str], list[str]]:
+        return self.names(directory), self.names(f"{directory}/{inner}")
+
     def _ls(self, directory: str) -> list[dict[str, Any]]:
         self._filesystem.invalidate_cache(directory)
         try:
@@ -377,6 +411,12 @@ class _RemoteBackend:
         if info is None or info.get("type") == "directory":
             return None
         return remote_file(path, info, whole_seconds=self._whole_seconds)
+
+    def stat_all(self, paths: Sequence[str]) -> dict[str, DataFile]:
+        return {path: found for path in paths if (found := self.stat(path)) is not None}
+
+    def files_in(self, directory: str) -> dict[str, DataFile]:
+        return self.stat_all([f"{directory}/{name}" for name in self.names(directory)])
 
     def modified_below(self, directory: str) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
@@ -439,6 +479,10 @@ class _RemoteBackend:
     def move_over(self, source: str, target: str) -> None:
         self.keep_copy(source, target)
         self.discard(source)
+
+    def move_all(self, moves: Mapping[str, str]) -> None:
+        for source, target in moves.items():
+            self.move_over(source, target)
 
     def keep_copy(self, source: str, target: str) -> None:
         self._change("cp_file", source, target)
@@ -512,7 +556,8 @@ class _ObjectStoreBackend(_RemoteBackend):
     def read(self, path: str) -> bytes:
         with naming_failure(self._root, path, "reading"):
             try:
-                return super().read(path)
+                # From its first byte: s3fs asks for the size of an object that is read as a whole.
+                return bytes(self._filesystem.cat_file(path, start=0))
             except OSError as error:
                 if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
@@ -524,12 +569,17 @@ class _ObjectStoreBackend(_RemoteBackend):
 
     def names(self, directory: str) -> list[str]:
         """What follows a prefix in the keys that begin with it, up to the next slash, sorted."""
-        skip = len(directory) + 1
+        return _first_names(self._keys(directory), directory)
+
+    def names_with(self, directory: str, inner: str) -> tuple[list[str], list[str]]:
+        found = self._keys(directory)
+        return _first_names(found, directory), _first_names(found, f"{directory}/{inner}")
+
+    def _keys(self, directory: str) -> Collection[str]:
         try:
-            found = list_objects(self._root, directory)
+            return list_objects(self._root, directory)
         except FileNotFoundError:  # not even the bucket
-            return []
-        return sorted({name for key in found if (name := key[skip:].partition("/")[0])})
+            return ()
 
     def modified_below(self, directory: str) -> dict[str, float | None]:
         skip = len(directory) + 1
@@ -548,14 +598,50 @@ class _ObjectStoreBackend(_RemoteBackend):
         return {key[skip:]: int(info.get("size") or 0) for key, info in found.items()}
 
     def _info(self, path: str) -> dict[str, Any] | None:
-        with naming_failure(self._root, path, "reading"):
+        """Find an object by a listing: one request, also where it is missing.
+
+        Credentials that may list only some prefixes get "denied" instead of "missing" from a
+        request for the object itself, and some clients look for a directory of its name then.
+        """
+        directory, _, name = path.rpartition("/")
+        try:
+            return list_objects(self._root, directory, name).get(path)
+        except FileNotFoundError:  # not even the bucket
+            return None
+
+    def stat_all(self, paths: Sequence[str]) -> dict[str, DataFile]:
+        if len(paths) <= _MAX_SINGLE_STATS:
+            return super().stat_all(paths)
+        directory = os.path.commonpath([path.rpartition("/")[0] for path in paths])
+        try:
+            found = list_objects(self._root, directory)
+        except FileNotFoundError:
+            return {}
+        return {path: remote_file(path, found[path]) for path in paths if path in found}
+
+    def files_in(self, directory: str) -> dict[str, DataFile]:
+        """List the objects right below a prefix, so that the client knows their sizes."""
+        self._filesystem.invalidate_cache(directory)
+        with naming_failure(self._root, directory, "listing", "list"):
             try:
-                return super()._info(path)
-            except OSError as error:
-                if meaning_of(error) != "denied" or self._is_listed(path):
-                    raise
-                error.__traceback__ = None  # as above
-                return None
+                found = self._filesystem.ls(directory, detail=True)
+            except FileNotFoundError:
+                return {}
+        files = (info for info in found if info.get("type") != "directory")
+        return {info["name"]: remote_file(info["name"], info) for info in files}
+
+    def move_all(self, moves: Mapping[str, str]) -> None:
+        """Copy and remove objects, many at a time.
+
+        The sources of a portion are gone before the next one is copied: whoever waits for this
+        writer sees that it goes on. Of one that was listed, the client does not ask for the size.
+        """
+        pairs = list(moves.items())
+        for start in range(0, len(pairs), _MAX_MOVES):
+            sources, targets = map(list, zip(*pairs[start : start + _MAX_MOVES], strict=True))
+            with naming_failure(self._root, sources[0], "copying", "copy"):
+                syscalls.remote(self._filesystem, "copy", sources, targets)
+            self._remove(sources)
 
     def _is_listed(self, path: str) -> bool:
         """Whether an object exists that may not be read.
@@ -590,21 +676,48 @@ class _ObjectStoreBackend(_RemoteBackend):
     def make_directories(self, path: str) -> None:
         """Nothing to do: a prefix exists when an object is below it."""
 
+    def discard(self, path: str) -> bool:
+        """Remove an object, without asking first: most stores answer the same if there is none."""
+        try:
+            self._change("rm_file", path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def discard_all(self, paths: Sequence[str]) -> None:
-        """Remove objects, many with one request."""
-        with naming_failure(self._root, paths[0], "removing", "delete"):
-            syscalls.remote(self._filesystem, "rm", list(paths))
+        """Remove objects, many with one request, and what is left of them one by one.
+
+        Clients do not report the objects that a store refuses to remove in such a request.
+        """
+        self._remove(paths)
+        if len(paths) > 1:
+            for path in self.stat_all(paths):
+                self.discard(path)
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        """Remove objects, without a look at what is left."""
+        if len(paths) > 1:
+            try:
+                syscalls.remote(self._filesystem, "rm", list(paths))
+            except OSError:  # not every store has such a request
+                paths = list(self.stat_all(paths))
+            else:
+                return
+        for path in paths:
+            self.discard(path)
 
     def discard_directory(self, path: str) -> bool:
         """Nothing to do: a prefix goes with its last object."""
         return True
 
     def discard_tree(self, path: str) -> bool:
-        """Remove every object of our own below a prefix; False if there are others afterwards."""
-        for key in list_objects(self._root, path):
-            with suppress(FileNotFoundError):
-                self._change("rm_file", key)
-        return not list_objects(self._root, path)
+        """Remove every object below a prefix; False if there are others afterwards."""
+        found = list_objects(self._root, path)
+        self._remove(list(found))
+        left = list_objects(self._root, path)
+        for key in found.keys() & left.keys():
+            self.discard(key)
+        return left.keys() <= found.keys()
 
     def rename_directory(self, source: str, target: str) -> None:
         """Move the objects below a prefix of ours to another one, one after the other."""
@@ -617,6 +730,13 @@ class _ObjectStoreBackend(_RemoteBackend):
         phase, action = _CHANGES[method]
         with naming_failure(self._root, path, phase, action):
             super()._change(method, *arguments, **options)
+
+
+def _first_names(keys: Iterable[str], directory: str) -> list[str]:
+    """Return what follows a prefix in keys, up to the next slash, sorted."""
+    prefix = f"{directory}/"
+    below = (key[len(prefix) :] for key in keys if key.startswith(prefix))
+    return sorted({name for rest in below if (name := rest.partition("/")[0])})
 
 
 def _status(error: BaseException | None) -> int:

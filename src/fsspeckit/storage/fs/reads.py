@@ -9,8 +9,11 @@ without one is how pyarrow reports damaged bytes.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,6 +121,15 @@ _PERMISSIONS = {
 }
 
 
+_MAX_WHOLE_BYTES = 8 * 1024 * 1024
+"""Files of at most so many bytes are read with one request, which takes no longer than a few."""
+
+_MAX_TAIL_BYTES = 16 * 1024 * 1024
+"""How many bytes of the ends of objects are kept in memory."""
+
+_MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""How many bytes of whole objects are kept in memory, until they are rewritten."""
+
 _NAMED_PATH = "_fsspeckit_named_path"
 """The attribute of an error that already names a file."""
 
@@ -221,10 +233,119 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
     return named
 
 
-def open_input(root: Root, path: str, **options: Any) -> Any:
-    """Open a file of a filesystem that is not local; a context manager whose errors name it."""
+def open_input(root: Root, path: str, known: DataFile | None = None, **options: Any) -> Any:
+    """Open a file of a filesystem that is not local; a context manager whose errors name it.
+
+    Of a file that a listing has described, ``known``, nothing is asked again.
+    """
+    if known is not None and not root.is_arrow:
+        return _RangeFile(root, known)
     with naming_failure(root, path, "opening"):
         return _Input(root, path, root.filesystem.open(path, "rb", **options))
+
+
+class _RangeFile(io.RawIOBase):
+    """A file of known size, of which each read is one request.
+
+    What planning has read of its end is not asked for again, and a small file comes whole.
+    """
+
+    mode = "rb"
+
+    def __init__(self, root: Root, file: DataFile) -> None:
+        super().__init__()
+        self._root = root
+        self._file = file
+        self._position = 0
+        self._tail = _wholes.find(root, file) or _tails.find(root, file)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to another position of the file."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to ``size`` bytes."""
+        start = min(self._position, self._file.size)
+        end = self._file.size if size is None or size < 0 else min(start + size, self._file.size)
+        if start < self._file.size - len(self._tail) and self._file.size <= _MAX_WHOLE_BYTES:
+            self._tail = read_range(self._root, self._file.path, 0, self._file.size)
+            _wholes.keep(self._root, self._file, self._tail)
+        kept = self._file.size - len(self._tail)
+        if start >= kept:
+            data = self._tail[start - kept : end - kept]
+        else:
+            data = read_range(self._root, self._file.path, start, end - start)
+        self._position += len(data)
+        return data
+
+    readall = read
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _KeptBytes:
+    """The ends of objects that were read last; an ETag says which version of an object they are."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._found: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+
+    def find(self, root: Root, file: DataFile) -> bytes:
+        """Return the last bytes of a file, as many as are kept."""
+        with self._lock:
+            return self._found.get(self._key(root, file), b"") if file.etag else b""
+
+    def take(self, root: Root, file: DataFile) -> bytes:
+        """Return the last bytes of a file, and keep them no longer."""
+        with self._lock:
+            found = self._found.pop(self._key(root, file), b"")
+            self._bytes -= len(found)
+        return found
+
+    def keep(self, root: Root, file: DataFile, tail: bytes) -> None:
+        """Keep the last bytes of a file, and forget those of others where they are too many."""
+        if not file.etag:
+            return
+        with self._lock:
+            old = self._found.pop(self._key(root, file), b"")
+            self._found[self._key(root, file)] = tail
+            self._bytes += len(tail) - len(old)
+            while self._bytes > self._max_bytes:
+                self._bytes -= len(self._found.popitem(last=False)[1])
+
+    def _key(self, root: Root, file: DataFile) -> tuple[object, ...]:
+        return id(root.filesystem), file.path, file.etag, file.size
+
+
+_tails = _KeptBytes(_MAX_TAIL_BYTES)
+_wholes = _KeptBytes(_MAX_KEPT_BYTES)
+
+
+def download(root: Root, path: str, target: str, known: DataFile | None = None) -> None:
+    """Copy a file to a local disk; one that was just read as a whole is not read again."""
+    data = b"" if known is None else _wholes.take(root, known)
+    with naming_failure(root, path, "reading"):
+        if known is None or len(data) < known.size:
+            root.filesystem.get_file(path, target)
+            return
+    with open(target, "wb") as file:
+        file.write(data)
 
 
 class _Input:
@@ -309,7 +430,9 @@ def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
     phase = "reading the footer"
     if not root.is_local:
         start = max(0, file.size - length)
-        return read_range(root, file.path, start, file.size - start, phase), file.size
+        tail = read_range(root, file.path, start, file.size - start, phase)
+        _tails.keep(root, file, tail)
+        return tail, file.size
     with naming_failure(root, file.path, phase):
         descriptor = os.open(file.path, os.O_RDONLY)
         try:

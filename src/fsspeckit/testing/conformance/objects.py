@@ -25,7 +25,10 @@ EVERY_OBJECT_STORE = pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in both_object_stores()]
 )
 _LISTING = ("ListObjectsV2",)
-_OBJECTS = ("HeadObject", "GetObject", "PutObject", "CopyObject", "DeleteObject")
+_OBJECTS = (
+    *("HeadObject", "GetObject", "PutObject", "CopyObject"),
+    *("DeleteObject", "DeleteObjects"),
+)
 PREFIXES = ("lake/data/", "lake/.data.fsspeckit/")
 
 
