@@ -70,6 +70,20 @@ def test_a_merge_asks_for_everything_once(dataset: str, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_an_object_whose_name_no_disk_would_take() -> None:
+    path = f"{moto().make_bucket()}/lake/data"
+    buffer = io.BytesIO()
+    pq.write_table(table(range(3), 0), buffer)
+    filesystem = fsspec.filesystem("s3", **moto().options)
+    filesystem.pipe_file(f"{path}/{'x' * 300}.parquet", buffer.getvalue())
+    with PyarrowDatasetIO(storage_options=moto().options) as engine:
+        merged = engine.merge(table([1], 5), f"s3://{path}", "upsert", ["id"])
+        assert (merged.updated, len(merged.rewritten_files)) == (1, 1)
+        found = engine.read_dataset(f"s3://{path}")
+    assert sorted(found["value"].to_pylist()) == [0, 0, 5]
+
+
+@pytest.mark.slow
 def test_a_merge_without_effect_writes_nothing(dataset: str) -> None:
     with moto().recording() as asked, PyarrowDatasetIO(storage_options=moto().options) as engine:
         merged = engine.merge(table([7], 0), dataset, "upsert", ["id"])

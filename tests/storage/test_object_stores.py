@@ -323,6 +323,15 @@ def plain_rows(storage: Storage) -> State:
     return sorted(rows)
 
 
+@EVERY_OBJECT_STORE
+def test_an_object_without_bytes_can_be_read(storage: Storage) -> None:
+    path = storage.control.at("empty")
+    storage.backend.create(path, b"")
+    assert storage.backend.read(path) == b""
+    with pytest.raises(FileNotFoundError):
+        storage.backend.read(storage.control.at("missing"))
+
+
 def test_the_guide_shows_the_policy_that_the_tests_use() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "s3.md").read_text(encoding="utf-8")
     shown = re.search(r"```json\n(.*?)```", guide, re.DOTALL)

@@ -410,6 +410,9 @@ class _RemoteBackend:
         info = self._info(path)
         if info is None or info.get("type") == "directory":
             return None
+        return self._file(path, info)
+
+    def _file(self, path: str, info: dict[str, Any]) -> DataFile:
         return remote_file(path, info, whole_seconds=self._whole_seconds)
 
     def stat_all(self, paths: Sequence[str]) -> dict[str, DataFile]:
@@ -549,19 +552,30 @@ class _ObjectStoreBackend(_RemoteBackend):
     """
 
     def __init__(self, root: Root, capabilities: Capabilities) -> None:
-        super().__init__(root.filesystem)
+        super().__init__(root.filesystem, whole_seconds=capabilities.whole_seconds)
         self._root = root
         self._conditional_put = capabilities.conditional_put
 
     def read(self, path: str) -> bytes:
         with naming_failure(self._root, path, "reading"):
             try:
-                # From its first byte: s3fs asks for the size of an object that is read as a whole.
-                return bytes(self._filesystem.cat_file(path, start=0))
+                return self._read_whole(path)
             except OSError as error:
                 if meaning_of(error) != "denied" or self._is_listed(path):
                     raise
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+
+    def _read_whole(self, path: str) -> bytes:
+        if self._root.is_arrow:
+            return super().read(path)
+        try:
+            # From its first byte: s3fs asks for the size of an object that is read as a whole.
+            return bytes(self._filesystem.cat_file(path, start=0))
+        except OSError:
+            found = self.stat(path)
+            if found is not None and not found.size:
+                return b""  # no byte is the first one
+            raise
 
     def read_all(self, paths: Sequence[str]) -> dict[str, bytes]:
         with naming_failure(self._root, paths[0], "reading"):
@@ -617,7 +631,7 @@ class _ObjectStoreBackend(_RemoteBackend):
             found = list_objects(self._root, directory)
         except FileNotFoundError:
             return {}
-        return {path: remote_file(path, found[path]) for path in paths if path in found}
+        return {path: self._file(path, found[path]) for path in paths if path in found}
 
     def files_in(self, directory: str) -> dict[str, DataFile]:
         """List the objects right below a prefix, so that the client knows their sizes."""
@@ -628,7 +642,7 @@ class _ObjectStoreBackend(_RemoteBackend):
             except FileNotFoundError:
                 return {}
         files = (info for info in found if info.get("type") != "directory")
-        return {info["name"]: remote_file(info["name"], info) for info in files}
+        return {info["name"]: self._file(info["name"], info) for info in files}
 
     def move_all(self, moves: Mapping[str, str]) -> None:
         """Copy and remove objects, many at a time.

@@ -6,6 +6,7 @@ piece would be a request to another machine, so the file comes and goes whole.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.listing import DataFile
 
 _NEW_FILE = ".new"
+_MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,10 @@ def on_local_disk(
 
 
 def _copied(root: Root, path: str, base: str, known: Mapping[str, DataFile]) -> str:
-    copy = f"{base}/{root.relative(path)}"
+    name = root.relative(path)
+    if max(len(os.fsencode(part)) for part in name.split("/")) > _MAX_NAME_BYTES:
+        name = hashlib.sha256(name.encode()).hexdigest()  # a key may be longer than a file name
+    copy = f"{base}/{name}"
     os.makedirs(os.path.dirname(copy), exist_ok=True)
     download(root, path, copy, known.get(path))
     return copy
