@@ -122,7 +122,7 @@ _PERMISSIONS = {
 
 
 _MAX_WHOLE_BYTES = 8 * 1024 * 1024
-"""Files of at most so many bytes are read with one request, which takes no longer than a few."""
+"""Objects of at most so many bytes are read with one request: a few would take as long."""
 
 _MAX_TAIL_BYTES = 16 * 1024 * 1024
 """How many bytes of the ends of objects are kept in memory."""
@@ -247,7 +247,7 @@ def open_input(root: Root, path: str, known: DataFile | None = None, **options: 
 class _RangeFile(io.RawIOBase):
     """A file of known size, of which each read is one request.
 
-    What planning has read of its end is not asked for again, and a small file comes whole.
+    What planning has read of its end is not asked for again, and a small object comes whole.
     """
 
     mode = "rb"
@@ -278,7 +278,8 @@ class _RangeFile(io.RawIOBase):
         """Up to ``size`` bytes."""
         start = min(self._position, self._file.size)
         end = self._file.size if size is None or size < 0 else min(start + size, self._file.size)
-        if start < self._file.size - len(self._tail) and self._file.size <= _MAX_WHOLE_BYTES:
+        is_small = self._file.etag is not None and self._file.size <= _MAX_WHOLE_BYTES
+        if is_small and start < self._file.size - len(self._tail):
             self._tail = read_range(self._root, self._file.path, 0, self._file.size)
             _wholes.keep(self._root, self._file, self._tail)
         kept = self._file.size - len(self._tail)
