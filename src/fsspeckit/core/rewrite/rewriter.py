@@ -404,7 +404,7 @@ def rewrite(
 
 
 def checked_bytes(disk: OnDisk, rows: int) -> int:
-    """Return the size of a new file on a local disk, after a look at its footer."""
+    """Return the size of a new file on a local disk, after a check of its footer."""
     found = pq.read_metadata(disk.destination).num_rows
     if found != rows or disk.new_bytes is None:
         raise UnreadableFileError(f"a new file has {found:,} rows instead of {rows:,}.")

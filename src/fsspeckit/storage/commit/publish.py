@@ -259,7 +259,7 @@ def _publish_objects(
     backend = storage.backend
     replaced = {remove.path: remove for remove in record.removes}
     staged = (path for place in staging_dirs if record.adds for path in backend.files_in(place))
-    places = {path.rpartition("/")[2]: path for path in staged}
+    by_name = {path.rpartition("/")[2]: path for path in staged}
     if before is None:
         there = backend.stat_all([storage.path(path) for path in record.added])
     else:
@@ -268,13 +268,13 @@ def _publish_objects(
     notes = []
     for add in record.adds:
         final, old = storage.path(add.final), replaced.get(add.final)
-        found, waiting = there.get(final), places.get(add.staged)
-        is_ours = found is not None and (old is None or not old.is_still(found))
+        found, waiting = there.get(final), by_name.get(add.staged)
         if waiting is not None:
-            if is_ours and old is None and found is not None and found.size != add.size:
+            if found is not None and old is None and found.size != add.size:
+                # Not the copy that an earlier attempt made.
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), final)
             moves[waiting] = final
-        elif not is_ours:
+        elif found is None or (old is not None and old.is_still(found)):
             notes.append(_missing_add(storage, record, add))
             deleted.add(add.final)
     backend.move_all(moves)

@@ -709,7 +709,7 @@ class _ObjectStoreBackend(_RemoteBackend):
                 self.discard(path)
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """Remove objects, without a look at what is left."""
+        """Remove objects, without reading what is left."""
         if len(paths) > 1:
             try:
                 syscalls.remote(self._filesystem, "rm", list(paths))
