@@ -236,16 +236,17 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
 def open_input(root: Root, path: str, known: DataFile | None = None, **options: Any) -> Any:
     """Open a file of a filesystem that is not local; a context manager whose errors name it.
 
-    Of a file that a listing has described, ``known``, nothing is asked again.
+    Of an object that a listing has described, ``known``, nothing is asked again. Other filesystems
+    read ranges of an open file, and some would read ahead without one.
     """
-    if known is not None and not root.is_arrow:
+    if known is not None and known.etag is not None:
         return _RangeFile(root, known)
     with naming_failure(root, path, "opening"):
         return _Input(root, path, root.filesystem.open(path, "rb", **options))
 
 
 class _RangeFile(io.RawIOBase):
-    """A file of known size, of which each read is one request.
+    """An object of known size, of which each read is one request.
 
     What planning has read of its end is not asked for again, and a small object comes whole.
     """
@@ -278,7 +279,7 @@ class _RangeFile(io.RawIOBase):
         """Up to ``size`` bytes."""
         start = min(self._position, self._file.size)
         end = self._file.size if size is None or size < 0 else min(start + size, self._file.size)
-        is_small = self._file.etag is not None and self._file.size <= _MAX_WHOLE_BYTES
+        is_small = self._file.size <= _MAX_WHOLE_BYTES
         if is_small and start < self._file.size - len(self._tail):
             self._tail = read_range(self._root, self._file.path, 0, self._file.size)
             _wholes.keep(self._root, self._file, self._tail)
