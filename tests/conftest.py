@@ -98,25 +98,12 @@ def _is_measured(item: pytest.Item) -> bool:
     return _engine_of(item) in (None, ENGINES[0]) or not _is_further_case(item)
 
 
-_BESIDE_SPARK = (
-    *("benchmarks", "display", "docs", "repository", "test_utils", "testing"),
-    *("storage/test_interleavings.py", "storage/test_object_stores.py"),
-)
-_ASIDE = tuple(Path(__file__).parent / name for name in _BESIDE_SPARK)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that run beside those of Spark, and deselect further cases.
+    """Deselect further cases.
 
     A class with ``first_case_only`` runs one case of each test, so that the tests of Spark, on both
     kinds of session, do not take too long. FSSPECKIT_EXAMPLES=2, or more, runs every case.
     """
-    aside = {
-        path for path in {item.path for item in items} if any(map(path.is_relative_to, _ASIDE))
-    }
-    for item in items:
-        if item.path in aside:
-            item.add_marker(pytest.mark.aside)
     engines: list[str] = config.getoption("--engine")
     first_case: bool = config.getoption("--first-case")
     every_case = float(os.environ.get("FSSPECKIT_EXAMPLES", "1")) > 1

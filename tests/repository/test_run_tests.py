@@ -45,7 +45,5 @@ def test_a_part_that_fails_is_named(
 
 
 @pytest.mark.parametrize("spark", [True, False])
-@pytest.mark.parametrize("aside", [True, False])
-def test_no_test_is_in_both_parts_or_in_none(spark: bool, aside: bool) -> None:
-    marks = {"spark": spark, "aside": aside}
-    assert sum(eval(part, {}, marks) for part in run_tests.PARTS.values()) == 1
+def test_no_test_is_in_both_parts_or_in_none(spark: bool) -> None:
+    assert sum(eval(part, {}, {"spark": spark}) for part in run_tests.PARTS.values()) == 1
