@@ -462,7 +462,7 @@ def compact(  # noqa: PLR0913 - one signature for every engine
 
     Args:
         path: The dataset's directory, path or URL.
-        target_file_bytes: The size that files should have; larger ones are left alone.
+        target_file_bytes: The size that files should have; those of half of it are left alone.
         min_files: Fewer files are not made one.
         partitions: The partitions to compact, as a mapping of their columns to values, or a list
             of such mappings; None for all.

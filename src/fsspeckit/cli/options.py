@@ -589,7 +589,7 @@ TargetSize = Annotated[
         "--target-size",
         metavar="SIZE",
         parser=parse_size,
-        help="Size that files should have, for example 128MiB; larger ones are left alone.",
+        help="Size that files should have, as 128MiB; those of half of it are left alone.",
     ),
 ]
 TargetFileSize = Annotated[

@@ -216,8 +216,8 @@ class DatasetIO:
             target_file_bytes: New rows are appended to files that are rewritten anyway, as long as
                 these stay below this size. By default new rows go to new files.
             auto_compact: After the merge, compact those partitions whose files it changed, if they
-                have at least 16 files of less than ``target_file_bytes`` (128 MiB) that fit
-                together. What fails then is a note in the result; the merge is committed.
+                have at least 16 small files that fit into one of ``target_file_bytes`` (128 MiB).
+                What fails then is a note in the result; the merge is committed.
             progress: True for a bar on standard error, or a function of phase, done and total.
 
         Returns:
@@ -878,8 +878,8 @@ class DatasetIO:
 
         Args:
             path: The dataset's directory, path or URL.
-            target_file_bytes: The size that files should have. Files of at least this size are left
-                alone.
+            target_file_bytes: The size that files should have. Files of at least half this size are
+                left alone.
             min_files: Fewer files are not made one.
             partitions: The partitions to compact, as a mapping of their columns to values, or a
                 list of such mappings; None for all. A value may be a list of values.

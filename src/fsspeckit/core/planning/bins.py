@@ -40,7 +40,7 @@ class BinLimits:
     """Which files are small, and how much is sorted at once."""
 
     target_bytes: int = 128 * 1024 * 1024
-    """Files of at least so many bytes are left alone, and no bin has more."""
+    """No bin has more bytes, and files of at least half of them are left alone."""
 
     min_files: int = 2
     """A bin of fewer files is left alone."""
@@ -108,8 +108,11 @@ def pack_bins(
 
 
 def _first_fit(footers: Sequence[FileFooter], limits: BinLimits) -> list[list[FileFooter]]:
-    """Put each small file into the first bin that has room; return the bins worth the work."""
-    small = [footer for footer in footers if footer.file.size < limits.target_bytes]
+    """Put each small file into the first bin that has room; return the bins worth the work.
+
+    A file of half the target would be written again with every few small ones that come.
+    """
+    small = [footer for footer in footers if 2 * footer.file.size < limits.target_bytes]
     smallest = min((footer.file.size for footer in small), default=0)
     bins: list[list[FileFooter]] = []
     free: list[list[int]] = []  # the number of each bin that has room, and how much

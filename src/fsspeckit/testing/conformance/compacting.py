@@ -87,6 +87,20 @@ class CompactionTests:
         entry = history(target.store.path, **target.store.opening)[-1]
         assert (entry.strategy, len(entry.added), len(entry.removed)) == ("compact", 2, 6)
 
+    @pytest.mark.parametrize(("share", "joined"), [(0.4, 4), (0.6, 3)])
+    def test_a_file_of_half_the_target_is_not_written_again(
+        self, target: Target, share: float, joined: int
+    ) -> None:
+        target.write("a.parquet", _rows(0, 5000))
+        for number in range(3):
+            target.write(f"b{number}.parquet", _rows(5000 + number, 1))
+        before = _stored(target, _SCHEMA)
+        large = len(target.store.tree()["a.parquet"].data)
+        result = _compact(target, target_file_bytes=int(large / share))
+        assert [len(one.files) for one in result.bins] == [joined]
+        assert ("a.parquet" in data_files(target.store.tree())) == (joined == 3)
+        assert sorted(_stored(target, _SCHEMA)) == sorted(before)
+
     def test_large_row_groups_are_copied_and_small_ones_encoded_together(
         self, target: Target, tmp_path: Path
     ) -> None:
