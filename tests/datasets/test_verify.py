@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import threading
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -276,6 +278,43 @@ def test_key_columns_that_are_not_comparable(io: PyarrowDatasetIO, tmp_path: Pat
         io.verify(str(path), [])
     (finding,) = io.verify(str(path), "id").errors
     assert "cannot be a key" in finding.what
+
+
+_INT96 = {"use_deprecated_int96_timestamps": True}
+_NAIVE, _INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "severity"),
+    [
+        (pa.timestamp("ms"), _NAIVE, {}, "error"),
+        (_INSTANT, _NAIVE, {}, "error"),
+        (pa.timestamp("ns"), _NAIVE, _INT96, "error"),
+        (pa.timestamp("ns"), pa.timestamp("ns"), _INT96, "error"),
+        (pa.timestamp("ns"), _INSTANT, _INT96, "warning"),
+        (pa.list_(pa.timestamp("ns")), pa.list_(_INSTANT), _INT96, "warning"),
+        (pa.list_(pa.timestamp("ms")), pa.list_(_NAIVE), {}, "error"),
+    ],
+)
+def test_timestamps_that_differ(
+    io: PyarrowDatasetIO,
+    tmp_path: Path,
+    first: pa.DataType,
+    second: pa.DataType,
+    options: dict[str, Any],
+    severity: str,
+) -> None:
+    """INT96 is an instant; beside other instants it is what a merge leaves."""
+    is_list = pa.types.is_list(first)
+    value = [dt.datetime(2024, 1, 2, 3, 4, 5, 600)] if is_list else dt.datetime(2024, 1, 2)
+    for name, kind in ("first", first), ("second", second):
+        table = pa.table(
+            {"id": [1], "at": pa.array([value], pa.list_(_NAIVE) if is_list else None)}
+        )
+        table = table.set_column(1, "at", pc.cast(table["at"], kind, safe=False))
+        pq.write_table(table, tmp_path / f"{name}.parquet", **(options if name == "first" else {}))
+    (finding,) = io.verify(str(tmp_path)).findings
+    assert (finding.severity, finding.column) == (severity, "at")
 
 
 def test_progress_counts_files(io: PyarrowDatasetIO, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,8 +20,9 @@ from fsspeckit.errors import FsspeckitError
 from fsspeckit.storage import DATA_SUFFIXES, Findings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from fsspeckit.core.parquet import VerifiedFooter
     from fsspeckit.storage import PinnedFile, StableFiles, Storage, VerifyFinding
 
 _SAME_COLUMNS: Final = "rewrite the files so that all have the same columns and types."
@@ -104,10 +106,10 @@ def _check_hidden(storage: Storage, findings: Findings) -> None:
             findings.file = None
 
 
-def check_schemas(schemas: Mapping[str, pa.Schema]) -> list[VerifyFinding]:
+def check_schemas(footers: Mapping[str, VerifiedFooter]) -> list[VerifyFinding]:
     """Compare the columns of files, by path, with those that most of them have."""
     findings = Findings()
-    kinds = {path: _shape(schema) for path, schema in schemas.items()}
+    kinds = {path: _shape(footer) for path, footer in footers.items()}
     counts = Counter(tuple(shape.items()) for shape in kinds.values())
     if not counts:
         return []
@@ -120,7 +122,7 @@ def check_schemas(schemas: Mapping[str, pa.Schema]) -> list[VerifyFinding]:
     return findings.found
 
 
-def _compare(shape: Mapping[str, Any], usual: Mapping[str, Any], findings: Findings) -> None:
+def _compare(shape: Mapping[str, _Kind], usual: Mapping[str, _Kind], findings: Findings) -> None:
     for name in usual.keys() - shape.keys():
         findings.error(
             "other files have this column and it has not: DuckDB and Polars refuse to read the "
@@ -140,20 +142,38 @@ def _compare(shape: Mapping[str, Any], usual: Mapping[str, Any], findings: Findi
             _compare_types(name, shape[name], usual[name], findings)
 
 
-def _compare_types(name: str, found: pa.DataType, usual: pa.DataType, findings: Findings) -> None:
+def _compare_types(name: str, found: _Kind, usual: _Kind, findings: Findings) -> None:
     what = f"it is {found} here and {usual} in other files: "
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(usual) and found.tz == usual.tz:
+    if not _differ_in_units(found.type, usual.type):
+        text = (
+            f"{what}Spark and Polars refuse to read the files together, pyarrow and DuckDB refuse "
+            "or change values, depending on which file they read first."
+        )
+        findings.error(text, _SAME_COLUMNS, column=name)
+    elif found.is_int96 != usual.is_int96:
+        # What a merge leaves where it rewrites one of the files.
         text = f"{what}the instants are the same, but Polars refuses to read the files together."
         findings.warning(text, _SAME_COLUMNS, column=name)
-        return
-    text = (
-        f"{what}Spark and Polars refuse to read the files together, pyarrow and DuckDB refuse or "
-        "change values, depending on which file they read first."
-    )
-    findings.error(text, _SAME_COLUMNS, column=name)
+    else:
+        text = (
+            f"{what}Polars refuses to read the files together, and pyarrow if it reads a file "
+            "first whose unit is too coarse for the values of another one."
+        )
+        findings.error(text, _SAME_COLUMNS, column=name)
 
 
-def _check_case(usual: Mapping[str, Any], findings: Findings) -> None:
+def _differ_in_units(found: pa.DataType, usual: pa.DataType) -> bool:
+    """Whether two types are the same, except for units of timestamps."""
+    return bool(_without_units(found) == _without_units(usual))
+
+
+def _without_units(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    return _with_inner(kind, _without_units)
+
+
+def _check_case(usual: Mapping[str, _Kind], findings: Findings) -> None:
     alike = Counter(name.lower() for name in usual)
     for name in usual:
         if alike[name.lower()] > 1:
@@ -166,20 +186,39 @@ def _check_case(usual: Mapping[str, Any], findings: Findings) -> None:
             )
 
 
-def _shape(schema: pa.Schema) -> dict[str, pa.DataType]:
-    return {field.name: _stored(field.type) for field in schema}
+@dataclass(frozen=True)
+class _Kind:
+    """How a file stores a column."""
+
+    type: pa.DataType
+    is_int96: bool
+
+    def __str__(self) -> str:
+        return f"{self.type} as INT96" if self.is_int96 else str(self.type)
+
+
+def _shape(footer: VerifiedFooter) -> dict[str, _Kind]:
+    return {
+        field.name: _Kind(_stored(field.type), field.name in footer.int96)
+        for field in footer.schema or ()
+    }
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
     """Return a type as Parquet has it: without names of items, and whether NULL is allowed."""
-    kind = plain_type(kind)
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _stored(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_stored(kind.value_type))
+    kind = _with_inner(plain_type(kind), _stored)
     return pa.string() if family(kind) == "string" else kind
+
+
+def _with_inner(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with others inside, if it is nested."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, change(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(change(kind.key_type), change(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(change(kind.value_type))
+    return kind
 
 
 def check_partitions(

@@ -110,11 +110,7 @@ class _Verification:
             found |= self._published_since(state, found)
         findings = list(check_layout(state, self.storage))
         findings += check_schemas(
-            {
-                path: file.footer.schema
-                for path, file in footers.items()
-                if file.footer.schema is not None
-            }
+            {path: file.footer for path, file in footers.items() if file.footer.schema is not None}
         )
         findings += self._partitions(state, found)
         if keys:

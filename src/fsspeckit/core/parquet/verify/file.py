@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.core.arrow_compat import int96_columns, with_int96_as
 from fsspeckit.core.parquet.format.bloom_filter import BloomFilter, hash_values
 from fsspeckit.core.parquet.format.layout import (
     MAGIC,
@@ -72,7 +73,7 @@ _MAX_FOOTER_BYTES: Final = 1 << 28
 _MAX_PAGE_BYTES: Final = (1 << 31) - 1
 _STATISTICS_FIELD: Final = 12
 _SIZES_FIELD: Final = 16
-_BOOLEAN, _FLOAT, _DOUBLE = 0, 4, 5
+_BOOLEAN, _INT96, _FLOAT, _DOUBLE = 0, 3, 4, 5
 _SIGNED: Final[tuple[Order, ...]] = ("bool", "signed", "float")
 _MIN_DICTIONARY_WIDTH: Final = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 _KNOWN_PAGES: Final = range(4)
@@ -92,7 +93,10 @@ class VerifiedFooter:
 
     schema: pa.Schema | None = None
     """The columns as every reader sees them, without what Arrow has added; None if the file is not
-    readable."""
+    readable. INT96 timestamps are instants."""
+
+    int96: frozenset[str] = frozenset()
+    """The columns that are INT96, or have it inside."""
 
 
 def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
@@ -108,7 +112,7 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
     try:
         check_metadata(read_footer(read, size))
         schema_of(layout)
-        schema = schema_of(layout, with_arrow=False)
+        schema, int96 = _with_instants(schema_of(layout, with_arrow=False), columns)
     except decoding_errors() as error:
         findings.error(f"pyarrow does not accept the footer: {text_of(error)}.", RESTORE)
         return VerifiedFooter()
@@ -127,7 +131,17 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
     groups = tuple(
         (group.rows, sum(c.data.length for c in group.chunks)) for group in layout.groups
     )
-    return VerifiedFooter(layout.footer.values[3], groups, schema)
+    return VerifiedFooter(layout.footer.values[3], groups, schema, int96)
+
+
+def _with_instants(
+    schema: pa.Schema, columns: Sequence[Column]
+) -> tuple[pa.Schema, frozenset[str]]:
+    """Return a schema in which INT96 is an instant, and the columns that have it."""
+    leaves = (leaf for column in columns for leaf in column.physical)
+    physical = ["INT96" if leaf == _INT96 else "" for leaf in leaves]
+    instants = with_int96_as(schema, physical, pa.timestamp("ns", "UTC"))
+    return instants, int96_columns(schema, physical)
 
 
 def _open(read: Read, size: int, findings: Findings) -> tuple[FileLayout, list[Column]] | None:
