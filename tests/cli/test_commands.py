@@ -762,6 +762,23 @@ def test_compact(done: Run, source: Path, tmp_path: Path) -> None:
     assert done("history", "new", "--json").document["commits"][-1]["strategy"] == "compact"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compact", "new", "--sort-by", "x"), "--sort-by ['x'] not found"),
+        (("compact", "new", "--partition", "x=1"), "--partition ['x'] not found"),
+        (("compact", "new", "--min-files", "1"), "--min-files must be a whole number"),
+        (("repartition", "new", "--partition-by", "x"), "--partition-by ['x'] not found"),
+    ],
+)
+def test_messages_name_the_options(
+    run: Run, done: Run, source: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done("write", source, "new", *PYARROW)
+    ran = run(*arguments, *PYARROW)
+    assert (ran.code, message in ran.err) == (1, True)
+
+
 def test_compact_one_partition(run: Run, done: Run, source: Path) -> None:
     for _ in range(2):
         done("write", source, "new", "--partition-by", "id", *PYARROW)
