@@ -230,6 +230,10 @@ class RewriteLimitError(FsspeckitError, ValueError):
             "delete": ("deletion", "delete fewer rows at a time"),
             "apply_changes": ("change feed", "apply fewer changes at a time"),
             "append": ("append", "append rows that have the columns of the dataset"),
+            "deduplicate_target": (
+                "deduplication",
+                "deduplicate when there is time for all of these files",
+            ),
             "evolve": ("evolution", "evolve the dataset when there is time for all of its files"),
         }.get(strategy, ("merge", "merge fewer keys at a time"))
         look = "" if strategy == "append" else "look at the plan; then "

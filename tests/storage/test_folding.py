@@ -20,12 +20,17 @@ from tests.storage.test_interleavings import without_locks
 from tests.storage.test_state_machine import Death, Dying
 from tests.storage.turns import Turns, stepped
 
-from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError
+from fsspeckit.errors import (
+    ConcurrentModificationError,
+    CorruptRecordError,
+    InvalidArgumentError,
+)
 from fsspeckit.storage import (
     CommitFacts,
     Transaction,
     commit,
     find_transaction,
+    history,
     history_of,
     open_storage,
     pending_numbers,
@@ -98,6 +103,13 @@ def anywhere(request: pytest.FixtureRequest, storage: Storage) -> Storage:
     if request.param == "memory":
         return open_storage(f"memory://{uuid.uuid4().hex}/data")
     return without_locks(storage) if "without" in request.param else storage
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.0, True, "2"])
+def test_a_limit_of_the_history_is_a_number_of_commits(storage: Storage, limit: Any) -> None:
+    forge(storage, 3)
+    with pytest.raises(InvalidArgumentError, match="limit must be a whole number, 1 or more"):
+        history(storage.root.path, limit=limit)
 
 
 def test_a_folded_history_is_the_same(anywhere: Storage) -> None:

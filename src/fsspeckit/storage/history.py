@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
+from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.log import Completion, list_records, read_records
 from fsspeckit.storage.storage import open_storage
 
@@ -183,7 +184,7 @@ def history(
         filesystem: An fsspec or pyarrow filesystem; None to find it from the URL.
         storage_options: What fsspec needs to open the filesystem of the URL.
         control_dir: The control directory, where it is not beside the dataset.
-        limit: Only the last commits, so many of them.
+        limit: Only the last commits, so many of them, at least one.
 
     Returns:
         A list that shows itself as a table on a terminal and in a notebook.
@@ -191,7 +192,16 @@ def history(
     Raises:
         CorruptRecordError: If a record cannot be understood; names every such record.
         FileNotFoundError: If there is neither a dataset nor a control directory.
+        InvalidArgumentError: If the limit is not such a number.
     """
+    given: Any = limit
+    is_whole = isinstance(given, int) and not isinstance(given, bool)
+    if given is not None and not (is_whole and given >= 1):
+        raise InvalidArgumentError(
+            f"limit must be a whole number, 1 or more, got {limit!r}.\n"
+            "Hint: leave it out to list every commit.",
+            argument="limit",
+        )
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()
     return history_of(storage, limit)

@@ -533,7 +533,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 else 'use "upsert" or "insert" to create it'
             )
             raise InvalidArgumentError(
-                f"{strategy} {preposition(strategy)} a non-existent target: "
+                f"{strategy} {preposition(self._options.name)} a non-existent target: "
                 f"{self._root.to_user_path(self._root.path)!r} holds no data files.\n"
                 f"Hint: {hint}."
             )

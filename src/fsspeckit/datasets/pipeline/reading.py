@@ -322,6 +322,23 @@ def plain_table(
     return (table if expression is None else table.filter(expression)).select(list(columns))
 
 
+def _nothing_to_read(
+    storage: Storage, selection: FileSelection | None, commit: int | None
+) -> FileNotFoundError:
+    path = storage.root.to_user_path(storage.root.path)
+    if commit is not None:
+        when = f"after commit {commit:,}" if commit else "before its first commit"
+        return FileNotFoundError(
+            f"{path!r} held no data files {when}.\nHint: the history lists the commits."
+        )
+    if selection is not None:
+        return FileNotFoundError(
+            f"{path!r} holds no data files that {selection.pattern!r} names.\n"
+            "Hint: check the pattern; upper and lower case differ."
+        )
+    return FileNotFoundError(f"{path!r} holds no data files.\nHint: check the path.")
+
+
 def with_dataset(
     storage: Storage,
     read: Callable[[OpenedDataset], T],
@@ -343,10 +360,7 @@ def with_dataset(
         state = _list_state(storage, selection, commit)
         check_readable(state.obstacles, storage.root)
         if not state.files:
-            what = "" if selection is None else f" that {selection.pattern!r} names"
-            raise FileNotFoundError(
-                f"{storage.root.to_user_path(storage.root.path)!r} holds no data files{what}."
-            )
+            raise _nothing_to_read(storage, selection, commit)
         try:
             return read(_opened(storage, state))
         except FileNotFoundError as error:

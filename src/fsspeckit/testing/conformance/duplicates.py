@@ -174,7 +174,10 @@ class DeduplicateTests:
             ({"key_columns": "id", "null_keys": "error"}, "null_keys must be"),
             ({"key_columns": "id", "order_by": "n"}, "has no order"),
             ({"key_columns": "n"}, "cannot be a key"),
-            ({"key_columns": "id", "keep": "last", "max_rewrite_bytes": 1}, "max_rewrite_bytes"),
+            (
+                {"key_columns": "id", "keep": "last", "max_rewrite_bytes": 1},
+                "the deduplication may rewrite",
+            ),
         ],
     )
     def test_duplicates_that_are_refused(
@@ -187,7 +190,7 @@ class DeduplicateTests:
         assert target.store.tree() == before
 
     def test_a_dataset_that_is_not_there(self, target: Target) -> None:
-        with pytest.raises(ValueError, match=r"deduplicate .*non-existent target"):
+        with pytest.raises(ValueError, match="deduplicate in a non-existent target"):
             target.io.deduplicate(target.store.path)
 
     def test_a_file_without_a_column_is_refused(self, target: Target) -> None:

@@ -57,6 +57,8 @@ class EarlierTests:
         expected = state(target)
         target.io.delete([1, 3], path, "id")
         assert state(target, 1) == expected
+        with pytest.raises(FileNotFoundError, match="no data files before its first commit"):
+            state(target, 0)
         assert target.io.undo(path).restores == 1
         assert state(target) == expected
         assert {name.split("/")[0] for name in target.store.tree()} >= {"p=x", "p=y"}
