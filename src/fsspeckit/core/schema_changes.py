@@ -388,6 +388,18 @@ def _new_field(given: pa.Field) -> pa.Field:
     return pa.field(given.name, kind)
 
 
+def _refuse_required(argument: str, new: pa.Field) -> None:
+    """Refuse a new column that must not be NULL, as it is in every row that is there."""
+    if not new.nullable:
+        raise InvalidArgumentError(
+            f"{argument} has the new column {new.name!r}, which must not be NULL; but it will be "
+            "NULL in every row that is there.\n"
+            "Hint: make it nullable, fill it by a merge, and then require it with "
+            f"nullable={{{new.name!r}: False}}.",
+            argument=argument,
+        )
+
+
 def _refuse_wider(drift: Iterable[ColumnChange]) -> None:
     for change in drift:
         if change.kind == "widened" and change.before != "null":
@@ -575,6 +587,7 @@ class SchemaRequest:
             elif one.name in fields:
                 wanted[one.name] = fields[one.name]
             elif one.name not in partitions:
+                _refuse_required("schema", one)
                 wanted[one.name] = _new_field(one)
         wanted |= {name: own for name, own in fields.items() if name not in wanted}
         return wanted
@@ -640,6 +653,8 @@ def _types(argument: str, given: Any) -> dict[str, pa.DataType]:
     if given is None:
         return {}
     if isinstance(given, pa.Schema):
+        for one in given if argument == "add" else ():
+            _refuse_required(argument, one)
         given = dict(zip(given.names, given.types, strict=True))
     is_right = isinstance(given, Mapping) and all(
         isinstance(name, str) and name and isinstance(kind, pa.DataType)

@@ -144,6 +144,9 @@ def _as(rows: Sequence[Row], schema: pa.Schema) -> Counter[str]:
     )
 
 
+_REQUIRED = pa.field("n", pa.int32(), nullable=False)
+
+
 class SchemaChangeTests:
     """Rows that change the schema: all files have it afterwards, and all rows are there."""
 
@@ -506,6 +509,11 @@ class EvolveTests:
             ({"drop": 0}, "drop must"),
             ({"add": {"": pa.int8()}}, "mapping of column names"),
             ({"add": {"n": pa.null()}}, "gives 'n' the type null"),
+            ({"add": pa.schema([_REQUIRED])}, "new column 'n', which must not be NULL"),
+            (
+                {"schema": pa.schema([("id", pa.int64()), ("v", pa.string()), _REQUIRED])},
+                "new column 'n', which must not be NULL",
+            ),
             ({"widen": {"id": pa.float64()}}, "not every value"),
             ({"widen": {"id": pa.int8()}}, "not every value"),
             ({"widen": {"v": pa.binary()}}, "not every value"),
