@@ -17,6 +17,7 @@ from tests.cli.running import content, rows, tree
 from fsspeckit.cli.options import EngineName
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.registry import ENGINES
+from fsspeckit.storage import Retention
 from fsspeckit.storage.history import history
 
 if TYPE_CHECKING:
@@ -639,6 +640,19 @@ def test_undo_and_restore(done: Run, run: Run, dataset: Path, source: Path) -> N
     assert "restore to 1" in lines[3]
     failed = run("restore", dataset, "--commit", 7)
     assert "--commit must be a number from 0 to 3" in failed.err
+
+
+def test_an_undo_keeps_what_the_writers_keep(done: Run, dataset: Path, source: Path) -> None:
+    io = PyarrowDatasetIO(retention=Retention(commits=30))
+    for number in range(5):
+        rows = pa.table({"id": pa.array([1]), "v": [f"version {number}"]})
+        io.write_dataset(rows, str(dataset.parent / "kept"), mode="overwrite")
+    done("undo", "kept", "--keep-commits", 30, "--keep-age", "7d")
+    done("restore", "kept", "--commit", 2, "--keep-commits", 30)
+    assert io.read_dataset(str(dataset.parent / "kept"), commit=1)["v"].to_pylist() == ["version 0"]
+    done("restore", "kept", "--commit", 1)
+    done("clean", "kept", "--keep-commits", 1, "--no-dry-run")
+    assert io.read_dataset(str(dataset.parent / "kept"))["v"].to_pylist() == ["version 0"]
 
 
 def test_clean(done: Run, dataset: Path, source: Path) -> None:

@@ -9,6 +9,7 @@ from fsspeckit.cli.runner import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from fsspeckit.cli.runner import Session
     from fsspeckit.storage import RestoreResult, Storage
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["clean", "restore", "undo"]
 
 
-def undo(
+def undo(  # noqa: PLR0913, PLR0917 - the options of the command
     dataset: o.Dataset,
     dry_run: o.RestoreDryRun = False,
+    keep_commits: o.KeepCommits = 3,
+    keep_age: o.KeepAge = "1d",
+    keep_bytes: o.KeepBytes = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -29,12 +33,14 @@ def undo(
     """Take back the last commit that changed files, by a new commit.
 
     A second undo takes back the first. Refused if files are gone from the trash, or if others have
-    changed files of that commit since.
+    changed files of that commit since. As a commit, it applies its retention: keep as much as the
+    writers of the dataset do.
     """
     from fsspeckit.storage import undo_storage
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir, lock_timeout)
+    storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
     _run(session, storage, lambda: undo_storage(storage, dry_run=dry_run))
 
 
@@ -42,6 +48,9 @@ def restore(  # noqa: PLR0913, PLR0917 - the options of the command
     dataset: o.Dataset,
     commit: o.Commit,
     dry_run: o.RestoreDryRun = False,
+    keep_commits: o.KeepCommits = 3,
+    keep_age: o.KeepAge = "1d",
+    keep_bytes: o.KeepBytes = None,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -51,13 +60,24 @@ def restore(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Bring back the state of a dataset after a commit, by a new commit.
 
-    Refused if files are gone from the trash, or if others have changed files of later commits.
+    Refused if files are gone from the trash, or if others have changed files of later commits. As a
+    commit, it applies its retention: keep as much as the writers of the dataset do.
     """
     from fsspeckit.storage import restore_storage
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir, lock_timeout)
+    storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
     _run(session, storage, lambda: restore_storage(storage, commit, dry_run=dry_run))
+
+
+def _keeping(storage: Storage, commits: int, age: timedelta, max_bytes: int | None) -> Storage:
+    """Return a storage whose commits keep so much in the trash."""
+    from dataclasses import replace
+
+    from fsspeckit.storage import Retention
+
+    return replace(storage, retention=Retention(commits, age.total_seconds(), max_bytes))
 
 
 def _run(session: Session, storage: Storage, work: Callable[[], RestoreResult]) -> None:
@@ -87,13 +107,11 @@ def clean(  # noqa: PLR0913, PLR0917 - the options of the command
     No data file is touched, nor what a running writer owns. Interrupted commits are completed
     first, and records of old commits are folded into one file.
     """
-    from dataclasses import replace
-
-    from fsspeckit.storage import Retention, clean_storage
+    from fsspeckit.storage import clean_storage
 
     session = open_session(as_json, storage_option=storage_option, config=config)
     storage = session.storage(dataset, control_dir, lock_timeout)
     storage.check_exists()
-    retention = Retention(keep_commits, keep_age.total_seconds(), keep_bytes)
-    report = clean_storage(replace(storage, retention=retention), dry_run=dry_run)
+    storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
+    report = clean_storage(storage, dry_run=dry_run)
     session.show_done(session.output.cleaned, report)
