@@ -86,7 +86,10 @@ def test_everything_that_nobody_needs_goes(storage: Storage) -> None:
     assert {item.kind: item.bytes for item in planned.items} == {**sizes, "tree": 0}
     assert (planned.bytes, planned.folded, planned.dry_run) == (sum(sizes.values()), BLOCK, True)
     assert "would be removed" in str(planned)
-    report = clean_storage(storage, dry_run=False)
+    events: list[tuple[str, int, int]] = []
+    report = clean_storage(storage, dry_run=False, progress=lambda *event: events.append(event))
+    assert events[0] == ("clean", 0, 1)
+    assert events[-2:] == [("clean", len(report.items), len(report.items)), ("clean", 1, 1)]
     assert replace(report, dry_run=True) == planned
     assert f"{BLOCK} records folded" in str(report)
     assert os.listdir(storage.control.trash) == ["0000000002"]

@@ -166,6 +166,17 @@ def test_a_dry_run_changes_nothing(root: str) -> None:
     assert len(history_of(storage)) == 1
 
 
+def test_progress_counts_files_and_ends_with_the_commit(root: str) -> None:
+    run_commit(FLAT, root)
+    events: list[tuple[str, int, int]] = []
+    result = undo_storage(open_storage(root), progress=lambda *event: events.append(event))
+    total = len(result.restored)
+    counts = [("restore", number, total) for number in range(1, total + 1)]
+    ends = [("restore", 1, 1), ("commit", 0, 1), ("commit", 1, 1)]
+    assert events == [("restore", 0, 1), *counts, *ends]
+    assert total > 1
+
+
 def test_files_that_are_gone_are_named(root: str) -> None:
     run_commit(FLAT, root)
     storage = open_storage(root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, size
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, report_nothing, size
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.folding import fold_records
 from fsspeckit.storage.commit.lock import hold_lock
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
+    from fsspeckit.display import Progress
     from fsspeckit.storage.commit.lock import WriterLock
     from fsspeckit.storage.storage import Retention, Storage
 
@@ -164,7 +165,9 @@ def clean(
     return clean_storage(storage, dry_run=dry_run)
 
 
-def clean_storage(storage: Storage, *, dry_run: bool = True) -> CleanReport:
+def clean_storage(
+    storage: Storage, *, dry_run: bool = True, progress: Progress = report_nothing
+) -> CleanReport:
     """Clean the control directory of an open storage.
 
     Also a dry run holds the lock: nobody is in the middle of a commit while it looks.
@@ -174,7 +177,7 @@ def clean_storage(storage: Storage, *, dry_run: bool = True) -> CleanReport:
     if not storage.backend.names(storage.control.path):
         return CleanReport(storage.root.display_path, (), 0, dry_run=dry_run)
     with hold_lock(storage) as lock:
-        return _plan(storage, lock) if dry_run else _clean(storage, lock)
+        return _plan(storage, lock) if dry_run else _clean(storage, lock, progress)
 
 
 def _plan(storage: Storage, lock: WriterLock) -> CleanReport:
@@ -196,18 +199,21 @@ def _plan(storage: Storage, lock: WriterLock) -> CleanReport:
     )
 
 
-def _clean(storage: Storage, lock: WriterLock) -> CleanReport:
+def _clean(storage: Storage, lock: WriterLock, progress: Progress) -> CleanReport:
+    progress("clean", 0, 1)
     before = _plan(storage, lock)
     recovered = recover_locked(storage, lock)
     names = list_records(storage)
     # What a commit that is complete now has left is there in addition.
     items = {item.name: item for item in (*before.items, *_find(storage, lock, names.last, set()))}
-    for item in items.values():
+    for count, item in enumerate(items.values(), 1):
         if item.kind == "trash":
             storage.backend.discard_tree(storage.control.at(item.name))
         elif item.kind == "tombstones":
             storage.backend.discard(storage.control.at(item.name))
+        progress("clean", count, len(items))
     folded = fold_records(storage).records
+    progress("clean", 1, 1)
     return replace(
         before,
         items=tuple(item for item in items.values() if not _is_there(storage, item)),

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, report_nothing
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.log import (
     CommitFacts,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from fsspeckit.display import Progress
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.earlier import EarlierState, KeptFile
     from fsspeckit.storage.listing import DataFile
@@ -241,7 +242,9 @@ def restore(
     return restore_storage(storage, commit, dry_run=dry_run)
 
 
-def undo_storage(storage: Storage, *, dry_run: bool = False) -> RestoreResult:
+def undo_storage(
+    storage: Storage, *, dry_run: bool = False, progress: Progress = report_nothing
+) -> RestoreResult:
     """Take back the last commit of an open storage that changed files."""
     if not isinstance(dry_run, bool):
         raise InvalidArgumentError.flag("dry_run", dry_run)
@@ -251,15 +254,18 @@ def undo_storage(storage: Storage, *, dry_run: bool = False) -> RestoreResult:
         raise InvalidArgumentError(
             f"{storage.root.display_path!r} has no commit that could be undone."
         )
-    return _run(storage, now, number - 1, "undo")
+    return _run(storage, now, number - 1, "undo", progress)
 
 
-def restore_storage(storage: Storage, commit: Any, *, dry_run: bool = False) -> RestoreResult:
+def restore_storage(
+    storage: Storage, commit: Any, *, dry_run: bool = False, progress: Progress = report_nothing
+) -> RestoreResult:
     """Bring back the state of an open storage after a commit."""
     if not isinstance(dry_run, bool):
         raise InvalidArgumentError.flag("dry_run", dry_run)
     now = _now(storage, dry_run=dry_run)
-    return _run(storage, now, check_commit_number(storage, commit, now.number), "restore")
+    number = check_commit_number(storage, commit, now.number)
+    return _run(storage, now, number, "restore", progress)
 
 
 @dataclass(frozen=True)
@@ -295,7 +301,9 @@ def _last_change(storage: Storage, last: int) -> int | None:
         step *= 10
 
 
-def _run(storage: Storage, now: _Now, number: int, strategy: str) -> RestoreResult:
+def _run(
+    storage: Storage, now: _Now, number: int, strategy: str, progress: Progress
+) -> RestoreResult:
     started = time.time()
     state = find_state(storage, number, now.number, now.files)
     missing = [*state.missing, *_missing_tombstones(storage, number, now.number)]
@@ -317,7 +325,13 @@ def _run(storage: Storage, now: _Now, number: int, strategy: str) -> RestoreResu
     if now.snapshot is None or not has_changes:
         return result
     with staging(storage) as stage:
-        adds = [_stage_copy(storage, stage, state, kept) for kept in state.kept]
+        adds = []
+        progress("restore", 0, 1)
+        for count, kept in enumerate(state.kept, 1):
+            adds.append(_stage_copy(storage, stage, state, kept))
+            progress("restore", count, len(state.kept))
+        progress("restore", 1, 1)
+        progress("commit", 0, 1)
         outcome = commit_changes(
             storage,
             now.snapshot,
@@ -325,6 +339,7 @@ def _run(storage: Storage, now: _Now, number: int, strategy: str) -> RestoreResu
             FileChanges(adds, list(state.later), restores=number),
             CommitFacts("", strategy, started=started, restores=number),
         )
+        progress("commit", 1, 1)
     restored = (_restored(kept, file.final) for kept, file in zip(state.kept, adds, strict=True))
     return replace(result, commit=outcome.number, restored=tuple(restored), notes=outcome.notes)
 

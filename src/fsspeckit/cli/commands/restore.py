@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotations
 from fsspeckit.cli.runner import open_session
+from fsspeckit.display import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,7 @@ def undo(  # noqa: PLR0913, PLR0917 - the options of the command
     config: o.Config = None,
     control_dir: o.ControlDir = None,
     as_json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
     """Take back the last commit that changed files, by a new commit.
@@ -38,10 +41,10 @@ def undo(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     from fsspeckit.storage import undo_storage
 
-    session = open_session(as_json, storage_option=storage_option, config=config)
+    session = open_session(as_json, quiet, storage_option, config)
     storage = session.storage(dataset, control_dir, lock_timeout)
     storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
-    _run(session, storage, lambda: undo_storage(storage, dry_run=dry_run))
+    _run(session, storage, partial(undo_storage, storage, dry_run=dry_run))
 
 
 def restore(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -56,6 +59,7 @@ def restore(  # noqa: PLR0913, PLR0917 - the options of the command
     config: o.Config = None,
     control_dir: o.ControlDir = None,
     as_json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
     """Bring back the state of a dataset after a commit, by a new commit.
@@ -65,10 +69,10 @@ def restore(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     from fsspeckit.storage import restore_storage
 
-    session = open_session(as_json, storage_option=storage_option, config=config)
+    session = open_session(as_json, quiet, storage_option, config)
     storage = session.storage(dataset, control_dir, lock_timeout)
     storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
-    _run(session, storage, lambda: restore_storage(storage, commit, dry_run=dry_run))
+    _run(session, storage, partial(restore_storage, storage, commit, dry_run=dry_run))
 
 
 def _keeping(storage: Storage, commits: int, age: timedelta, max_bytes: int | None) -> Storage:
@@ -80,12 +84,17 @@ def _keeping(storage: Storage, commits: int, age: timedelta, max_bytes: int | No
     return replace(storage, retention=Retention(commits, age.total_seconds(), max_bytes))
 
 
-def _run(session: Session, storage: Storage, work: Callable[[], RestoreResult]) -> None:
+def _run(session: Session, storage: Storage, work: Callable[..., RestoreResult]) -> None:
     from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 
     storage.check_exists()
-    with report_on_interrupt(storage, Interrupts(session.say), session.say):
-        result = work()
+    interrupts = Interrupts(session.say)
+    with (
+        report_on_interrupt(storage, interrupts, session.say),
+        interrupts,
+        show_progress(not session.quiet) as progress,
+    ):
+        result = work(progress=interrupts.watch(progress))
     session.show_done(session.output.restored, result)
 
 
@@ -100,6 +109,7 @@ def clean(  # noqa: PLR0913, PLR0917 - the options of the command
     config: o.Config = None,
     control_dir: o.ControlDir = None,
     as_json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> None:
     """Remove expired trash and what dead writers have left; by default only print it.
@@ -109,9 +119,10 @@ def clean(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     from fsspeckit.storage import clean_storage
 
-    session = open_session(as_json, storage_option=storage_option, config=config)
+    session = open_session(as_json, quiet, storage_option, config)
     storage = session.storage(dataset, control_dir, lock_timeout)
     storage.check_exists()
     storage = _keeping(storage, keep_commits, keep_age, keep_bytes)
-    report = clean_storage(storage, dry_run=dry_run)
+    with show_progress(not quiet) as progress:
+        report = clean_storage(storage, dry_run=dry_run, progress=progress)
     session.show_done(session.output.cleaned, report)
