@@ -43,7 +43,7 @@ def filesystems() -> dict[str, Capabilities]:
 
 
 def _root(**facts: Any) -> Any:
-    return SimpleNamespace(is_arrow=False, **facts)
+    return SimpleNamespace(is_arrow=False, filesystem=None, **facts)
 
 
 def table() -> str:

@@ -31,6 +31,7 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.fs.attributes import capabilities_of
 from fsspeckit.storage.storage import staging_names
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
@@ -449,6 +450,22 @@ def test_replaced_files_go_where_pyarrow_lists_no_etags(
     with staging(storage) as stage:
         commit(storage, snapshot, stage, stage_change(FLAT, storage, stage))
     assert read_consistently(owned) == FLAT.new()
+
+
+class OtherAzure(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem for Azure that is not adlfs."""
+
+    protocol = "abfss"
+    cachable = False
+
+
+def test_only_what_is_tried_counts_as_exclusive_on_azure() -> None:
+    root = open_root("/lake/data", OtherAzure())
+    assert any("no exclusive create" in sentence for sentence in capabilities_of(root).missing())
+    server = object_store("azurite")
+    owned = opened(server, server.make_bucket())
+    assert len(owned.capabilities.missing()) == 4
+    assert not any("exclusive" in sentence for sentence in owned.capabilities.missing())
 
 
 def test_a_store_that_nothing_is_known_about_keeps_its_directories() -> None:

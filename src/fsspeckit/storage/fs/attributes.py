@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.azure import is_adlfs
 
 if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
@@ -189,19 +190,15 @@ _LOCAL = Capabilities(
 )
 _UNKNOWN = Capabilities(*(False for _ in _CONSEQUENCES))
 _MEMORY = replace(_UNKNOWN, exclusive_create=True, whole_put=True)
+_OBJECT_STORE = replace(_UNKNOWN, directories=False)
 _CONDITIONAL = replace(
-    _UNKNOWN,
-    exclusive_create=True,
-    whole_put=True,
-    durable=True,
-    directories=False,
-    conditional_put=True,
+    _OBJECT_STORE, exclusive_create=True, whole_put=True, durable=True, conditional_put=True
 )
 # pyarrow puts without a condition, keeps objects that stand for directories, and lists no ETags.
 _ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
-_S3_AND_GCS = frozenset({"s3", "s3a", "gs", "gcs"})
-_CONDITIONAL_PUT = _S3_AND_GCS | {"abfs", "abfss", "az"}
+_CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
+_AZURE = frozenset({"abfs", "abfss", "az"})
 
 
 def capabilities_of(root: Root) -> Capabilities:
@@ -210,9 +207,12 @@ def capabilities_of(root: Root) -> Capabilities:
         return _LOCAL
     if root.protocol == "memory":
         return _MEMORY
+    known = root.protocol in _CONDITIONAL_PUT
     if root.is_arrow:
-        return _ARROW_STORE if root.protocol in _S3_AND_GCS else _UNKNOWN
-    return _CONDITIONAL if root.protocol in _CONDITIONAL_PUT else _UNKNOWN
+        return _ARROW_STORE if known else _UNKNOWN
+    if known or is_adlfs(root.filesystem):
+        return _CONDITIONAL
+    return _OBJECT_STORE if root.protocol in _AZURE else _UNKNOWN
 
 
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800

@@ -31,9 +31,13 @@ _DIRECTORY_MARKS = ("is_directory", "hdi_isfolder")
 
 def client_of(filesystem: AbstractFileSystem) -> Any:
     """Return what a commit uses of an object store: the filesystem, with its gaps closed."""
-    # Another implementation of the same protocol has no such client, and is used as it is.
-    is_adlfs = type(filesystem).__module__.partition(".")[0] == "adlfs"
-    return AzureBlobs(filesystem) if is_adlfs else filesystem
+    return AzureBlobs(filesystem) if is_adlfs(filesystem) else filesystem
+
+
+def is_adlfs(filesystem: AbstractFileSystem) -> bool:
+    """Whether a filesystem has the client that this module needs; others of its protocol do not."""
+    modules = (base.__module__ for base in type(filesystem).__mro__)
+    return any(module.partition(".")[0] == "adlfs" for module in modules)
 
 
 class AzureBlobs:
