@@ -36,14 +36,14 @@ def filesystems() -> dict[str, Capabilities]:
         # Whatever the machine is on which this page is written.
         "local Linux disk": replace(local, kernel_lock=True, exchange=True),
         "other local disk": replace(local, kernel_lock=True, exchange=False),
-        "S3, GCS": capabilities_of(_root(is_local=False, protocol="s3")),
+        "S3, GCS, Azure": capabilities_of(_root(is_local=False, protocol="s3")),
         "memory": capabilities_of(_root(is_local=False, protocol="memory")),
         "any other": capabilities_of(_root(is_local=False, protocol="sftp")),
     }
 
 
 def _root(**facts: Any) -> Any:
-    return SimpleNamespace(is_arrow=False, **facts)
+    return SimpleNamespace(is_arrow=False, filesystem=None, **facts)
 
 
 def table() -> str:

@@ -45,7 +45,13 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("torture-feeds", ["scripts/java.sh", "sequences_of_feeds or four_jobs", "test_duckdb.py"]),
         ("torture-pipelines", ["scripts/java.sh", "test_declarative_pipelines.py"]),
         ("torture-streams", ["scripts/java.sh", "TORTURE=1", "test_spark_streams_killed.py"]),
-        ("torture", ["scripts.minio", "pytest tests/storage", "moto or minio"]),
+        (
+            "torture",
+            [
+                *("scripts.stores minio", "scripts.stores azurite", "scripts.stores fake-gcs"),
+                *("pytest tests/storage", "moto or minio or azurite or fake-gcs"),
+            ],
+        ),
     ],
 )
 def test_a_command_runs(target: str, commands: list[str]) -> None:

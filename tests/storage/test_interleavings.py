@@ -113,7 +113,7 @@ def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
         bucket, options = server.make_bucket(), server.options
 
         def open_bucket(name: str) -> Storage:
-            return open_storage(f"s3://{bucket}/{name}/data", storage_options=options)
+            return open_storage(server.at(bucket, f"{name}/data"), storage_options=options)
 
         return Store(kind, open_bucket, 25, 10, longer=12)
     if kind == "memory":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.fs.attributes import capabilities_of
 from fsspeckit.storage.storage import staging_names
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 EVERY_OBJECT_STORE = pytest.mark.parametrize("server", OBJECT_STORES, indirect=True)
+EVERY_S3 = pytest.mark.parametrize("server", OBJECT_STORES[:3], indirect=True)
 
 
 @pytest.fixture
@@ -79,7 +83,9 @@ def there(plain: Moto) -> Storage:
 
 def opened(server: ObjectStore, bucket: str, **options: Any) -> Storage:
     return open_storage(
-        f"s3://{bucket}/lake/data", storage_options={**server.options, **options}, lock_timeout=0.0
+        server.at(bucket, "lake/data"),
+        storage_options={**server.options, **options},
+        lock_timeout=0.0,
     )
 
 
@@ -116,6 +122,41 @@ def test_of_two_creations_the_second_finds_the_name_taken(storage: Storage) -> N
     assert caught.value.filename == path
     assert path in str(caught.value)
     assert storage.backend.read(path) == b"first"
+
+
+@EVERY_OBJECT_STORE
+def test_of_writers_that_race_for_a_name_one_has_it(server: ObjectStore, storage: Storage) -> None:
+    bucket = storage.root.path.partition("/")[0]
+    others = [opened(server, bucket, skip_instance_cache=True).backend for _ in range(8)]
+    for number in range(1, 11):
+        path = storage.control.record(number)
+        start = threading.Barrier(len(others))
+
+        def create(name: int, path: str = path, start: threading.Barrier = start) -> bytes | None:
+            start.wait()
+            try:
+                others[name].create(path, b"%d" % name)
+            except FileExistsError:
+                return None
+            return b"%d" % name
+
+        with ThreadPoolExecutor(len(others)) as threads:
+            winners = [name for name in threads.map(create, range(len(others))) if name]
+        assert winners == [storage.backend.read(path)]
+
+
+@pytest.mark.parametrize("server", ["azurite", "fake-gcs"], indirect=True)
+def test_an_object_that_is_written_again_with_the_same_bytes_is_another(storage: Storage) -> None:
+    path = storage.path("a.parquet")
+    found = []
+    for _ in range(2):
+        storage.backend.overwrite(path, b"bytes")
+        found.append(storage.backend.stat(path))
+    first, second = found
+    assert first is not None
+    assert second is not None
+    assert first.etag != second.etag
+    assert first.mtime_ns is not None
 
 
 def test_a_creation_is_one_request(plain: Moto, there: Storage) -> None:
@@ -344,8 +385,7 @@ def test_a_bucket_that_is_not_there_is_not_created(server: ObjectStore) -> None:
     storage = opened(server, "lake-of-nobody")
     with pytest.raises(FileNotFoundError, match=r"lake-of-nobody.*\n.*create the bucket"):
         take_snapshot(storage)
-    names = [bucket["Name"] for bucket in server.client().list_buckets()["Buckets"]]
-    assert "lake-of-nobody" not in names
+    assert "lake-of-nobody" not in server.buckets()
 
 
 @EVERY_OBJECT_STORE
@@ -396,7 +436,7 @@ def test_what_pyarrow_puts_is_not_exclusive(plain: Moto) -> None:
     assert any("no exclusive create" in sentence for sentence in storage.capabilities.missing())
 
 
-@EVERY_OBJECT_STORE
+@EVERY_S3
 @pytest.mark.parametrize("versioned", [False, True], ids=["plain", "versioned"])
 def test_replaced_files_go_where_pyarrow_lists_no_etags(
     server: ObjectStore, versioned: bool
@@ -410,6 +450,22 @@ def test_replaced_files_go_where_pyarrow_lists_no_etags(
     with staging(storage) as stage:
         commit(storage, snapshot, stage, stage_change(FLAT, storage, stage))
     assert read_consistently(owned) == FLAT.new()
+
+
+class OtherAzure(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem for Azure that is not adlfs."""
+
+    protocol = "abfss"
+    cachable = False
+
+
+def test_only_what_is_tried_counts_as_exclusive_on_azure() -> None:
+    root = open_root("/lake/data", OtherAzure())
+    assert any("no exclusive create" in sentence for sentence in capabilities_of(root).missing())
+    server = object_store("azurite")
+    owned = opened(server, server.make_bucket())
+    assert len(owned.capabilities.missing()) == 4
+    assert not any("exclusive" in sentence for sentence in owned.capabilities.missing())
 
 
 def test_a_store_that_nothing_is_known_about_keeps_its_directories() -> None:

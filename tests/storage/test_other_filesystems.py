@@ -49,7 +49,7 @@ from fsspeckit.storage.fs import syscalls
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
-    long_object_stores,
+    killed_object_stores,
     object_store,
 )
 from fsspeckit.testing.object_stores import REGION, moto
@@ -160,16 +160,16 @@ def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", long_object_stores())
+@pytest.mark.parametrize("kind", killed_object_stores())
 @pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE] if TORTURE else [FLAT], ids=lambda item: item.name
 )
 def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -> None:
     server = object_store(kind)
-    bucket = server.make_bucket(versioned=True)
+    bucket = server.make_bucket(versioned=server.keeps_versions)
 
     def opened(name: str) -> Storage:
-        place = f"s3://{bucket}/{name}/data"
+        place = server.at(bucket, f"{name}/data")
         return open_storage(place, storage_options=server.options, lock_timeout=0.0)
 
     die_everywhere(scenario, kind, opened, step=1 if TORTURE else 4)
@@ -368,7 +368,7 @@ def bucket(request: pytest.FixtureRequest) -> Callable[[str], Storage]:
     server = object_store(request.param)
     name = server.make_bucket()
     options = {**server.options, "use_listings_cache": True}
-    return lambda path: open_storage(f"s3://{name}/{path}", storage_options=options)
+    return lambda path: open_storage(server.at(name, path), storage_options=options)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     kind = getattr(request, "param", "disk")
     if kind in OBJECT_STORES:
         server = object_store(kind)
-        path = f"s3://{server.make_bucket()}/lake/data"
+        path = server.at(server.make_bucket(), "lake/data")
         return open_storage(path, storage_options=server.options)
     if kind == "memory":
         return open_storage(f"memory://{tmp_path.name}/data")

@@ -23,6 +23,7 @@ from fsspec.utils import glob_translate
 
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
+from fsspeckit.storage.fs.azure import client_of
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
     """
     wanted = f"{directory.rstrip('/')}/{start}"
     parent, _, name = directory.rstrip("/").rpartition("/")
-    filesystem = root.filesystem
+    filesystem = client_of(root.filesystem)
     filesystem.invalidate_cache(directory)
     # Given a prefix, fsspec asks for nothing else, neither for the object nor for the bucket.
     above, prefix = (parent, f"{name}/{start}") if parent else (name, start)
@@ -442,10 +443,16 @@ def local_file(path: str, status: FileStatus) -> DataFile:
     return DataFile(path, status.size, status.mtime_ns, status.inode, birth_ns=status.birth_ns)
 
 
+# In the words of s3fs, adlfs, gcsfs and others. On GCS a generation is one write, while an ETag
+# may be made of the content alone.
+_MODIFIED = ("LastModified", "last_modified", "mtime", "created")
+_VERSIONS = ("ETag", "generation", "etag", "md5Hash")
+
+
 def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:
     """Describe a file from what a remote filesystem reports."""
-    modified: Any = info.get("LastModified") or info.get("mtime") or info.get("created")
-    etag = info.get("ETag") or info.get("etag") or info.get("md5Hash")
+    modified: Any = next(filter(None, map(info.get, _MODIFIED)), None)
+    etag = next(filter(None, map(info.get, _VERSIONS)), None)
     seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
     if seconds is not None:
         seconds = int(seconds) if whole_seconds else float(seconds)

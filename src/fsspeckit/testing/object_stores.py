@@ -1,15 +1,17 @@
-"""Object stores on this machine: moto, moto that answers as MinIO does, and MinIO itself.
+"""Object stores on this machine: moto, MinIO, Azurite and fake-gcs-server.
 
 moto answers as the S3 of AWS does. Two rules change its answers: :func:`as_minio`, because plain
 moto hides what is different there, and :func:`limited_to`, the credentials of a careful
 administrator. A test may add rules of its own, such as a response that is lost.
 
-MinIO is a program in Go. ``make minio`` builds it once, into a cache outside of the checkout.
+MinIO and fake-gcs-server are programs in Go, Azurite is one for Node. ``make stores`` builds or
+fetches them once, into a cache outside of the checkout.
 """
 
 from __future__ import annotations
 
 import atexit
+import base64
 import io
 import json
 import os
@@ -20,15 +22,19 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import SkipTest
 from uuid import uuid4
+
+import fsspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,10 +42,18 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Request, Response
 
 __all__ = [
+    "AZURITE_VERSION",
+    "FAKE_GCS_VERSION",
     "MINIO_VERSION",
     "Asked",
+    "Azurite",
+    "FakeGcs",
     "ObjectStore",
     "as_minio",
+    "azurite",
+    "azurite_program",
+    "fake_gcs",
+    "fake_gcs_program",
     "limited_to",
     "minio",
     "minio_program",
@@ -49,6 +63,12 @@ __all__ = [
 
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 """The version of the Go module github.com/minio/minio that is built."""
+
+AZURITE_VERSION = "3.35.0"
+"""The version of the npm package azurite that is fetched."""
+
+FAKE_GCS_VERSION = "v1.56.1"
+"""The version of the Go module github.com/fsouza/fake-gcs-server that is built."""
 
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 _LONGEST_START = 30.0
@@ -76,7 +96,17 @@ class ObjectStore:
     """Its endpoint."""
 
     credentials: Mapping[str, str]
-    """Those of its owner, as s3fs takes them."""
+    """Those of its owner, as the filesystem takes them."""
+
+    scheme: ClassVar[str] = "s3"
+    """How the URL of an object begins."""
+
+    keeps_versions: ClassVar[bool] = True
+    """Whether a bucket can keep what was replaced or deleted."""
+
+    def at(self, bucket: str, path: str) -> str:
+        """The URL of a path in a bucket."""
+        return f"{self.scheme}://{bucket}/{path}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -91,6 +121,10 @@ class ObjectStore:
     def client(self, service: str = "s3") -> Any:
         """A client of the SDK, for what fsspec cannot do."""
         return _client(service, self.url, self.credentials["key"], self.credentials["secret"])
+
+    def buckets(self) -> list[str]:
+        """The names of all buckets."""
+        return [bucket["Name"] for bucket in self.client().list_buckets()["Buckets"]]
 
     def make_bucket(self, *, versioned: bool = False) -> str:
         """Create a bucket with a name of its own."""
@@ -338,10 +372,97 @@ def _started(*rules: Rule) -> Moto:
     return server
 
 
+class Azurite(ObjectStore):
+    """Azurite: containers without versions, and no credentials for some prefixes only."""
+
+    scheme = "abfs"
+    keeps_versions = False
+
+    def opened_with(self, credentials: Mapping[str, str]) -> dict[str, Any]:
+        """What fsspec needs to open it."""
+        parts = {
+            "DefaultEndpointsProtocol": "http",
+            "AccountName": credentials["account_name"],
+            "AccountKey": credentials["account_key"],
+            "BlobEndpoint": f"{self.url}/{credentials['account_name']}",
+        }
+        return {"connection_string": "".join(f"{name}={parts[name]};" for name in parts)}
+
+    def buckets(self) -> list[str]:
+        """The names of all containers."""
+        filesystem = self._filesystem()
+        filesystem.invalidate_cache()
+        return [name.strip("/") for name in filesystem.ls("", detail=False)]
+
+    def make_bucket(self, *, versioned: bool = False) -> str:
+        """Create a container with a name of its own; SkipTest if it must keep versions."""
+        if versioned:
+            raise SkipTest("Azurite keeps no versions.")
+        name = f"lake-{uuid4().hex}"
+        self._filesystem().mkdir(name)
+        return name
+
+    @contextmanager
+    def limited(self, bucket: str, *prefixes: str) -> Iterator[Mapping[str, str]]:
+        """There are no such credentials: SkipTest."""
+        raise SkipTest("A shared access signature of Azurite is for a container or for one blob.")
+        yield {}
+
+    def _filesystem(self) -> Any:
+        return fsspec.filesystem(self.scheme, **self.options)
+
+
+class FakeGcs(ObjectStore):
+    """fake-gcs-server, which accepts all credentials."""
+
+    scheme = "gs"
+
+    def opened_with(self, credentials: Mapping[str, str]) -> dict[str, Any]:
+        """What fsspec needs to open it."""
+        return {"endpoint_url": self.url, "project": "test", **credentials}
+
+    def buckets(self) -> list[str]:
+        """The names of all buckets."""
+        with urllib.request.urlopen(f"{self.url}/storage/v1/b?project=test") as answer:
+            return [bucket["name"] for bucket in json.load(answer).get("items", [])]
+
+    def make_bucket(self, *, versioned: bool = False) -> str:
+        """Create a bucket with a name of its own."""
+        name = f"lake-{uuid4().hex}"
+        wanted = {"name": name, "versioning": {"enabled": versioned}}
+        request = urllib.request.Request(
+            f"{self.url}/storage/v1/b?project=test",
+            json.dumps(wanted).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request):
+            return name
+
+    @contextmanager
+    def limited(self, bucket: str, *prefixes: str) -> Iterator[Mapping[str, str]]:
+        """There are no such credentials: SkipTest."""
+        raise SkipTest("fake-gcs-server accepts all credentials.")
+        yield {}
+
+
+def _cached(name: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "fsspeckit" / name
+
+
 def minio_program() -> Path:
     """Where the program is, or will be, that ``make minio`` builds."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "fsspeckit" / f"minio-{MINIO_VERSION}"
+    return _cached(f"minio-{MINIO_VERSION}")
+
+
+def azurite_program() -> Path:
+    """Where the npm package is, or will be, that ``make azurite`` fetches."""
+    return _cached(f"azurite-{AZURITE_VERSION}")
+
+
+def fake_gcs_program() -> Path:
+    """Where the program is, or will be, that ``make fake-gcs`` builds."""
+    return _cached(f"fake-gcs-server-{FAKE_GCS_VERSION}")
 
 
 def memory_disk() -> str | None:
@@ -356,30 +477,98 @@ def minio() -> ObjectStore | None:
     program = minio_program()
     if not program.exists():
         return None
-    directory = tempfile.mkdtemp(prefix="minio-", dir=memory_disk())
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    directory, port = _directory("minio-"), _free_port()
     owner = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
     command = [str(program), "server", "--quiet", "--address", f"127.0.0.1:{port}", directory]
-    with open(f"{directory}.log", "wb") as log:
-        server = subprocess.Popen(
-            command, env={**os.environ, **owner}, stdout=log, stderr=subprocess.STDOUT
-        )
-    atexit.register(_end, server, f"{directory}.log")
     url = f"http://127.0.0.1:{port}"
-    _wait_for(url, server, f"{directory}.log")
+    _serve("MinIO", command, directory, f"{url}/minio/health/ready", owner)
     return ObjectStore(url, {"key": KEY, "secret": SECRET})
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes], log: str) -> None:
+@cache
+def azurite() -> Azurite | None:
+    """Give Azurite, started once for this process; None where it is not fetched."""
+    program = azurite_program() / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    if not program.exists() or shutil.which("node") is None:
+        return None
+    directory, port = _directory("azurite-"), _free_port()
+    account = {"account_name": "lake", "account_key": base64.b64encode(SECRET.encode()).decode()}
+    command = [
+        *("node", str(program), "--inMemoryPersistence"),
+        *("--blobHost", "127.0.0.1", "--blobPort", str(port)),
+        *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+    ]
+    url = f"http://127.0.0.1:{port}"
+    accounts = {"AZURITE_ACCOUNTS": ":".join(account.values())}
+    _serve("Azurite", command, directory, url, accounts)
+    return Azurite(url, account)
+
+
+@cache
+def fake_gcs() -> FakeGcs | None:
+    """Give fake-gcs-server, started once for this process; None where it is not built."""
+    program = fake_gcs_program()
+    if not program.exists():
+        return None
+    # It has HTTP alone; gcsfs would ask a bucket's kind with gRPC, and wait for an answer.
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+    directory, port = _directory("fake-gcs-"), _free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        *(str(program), "-backend", "memory", "-scheme", "http", "-log-level", "error"),
+        *("-host", "127.0.0.1", "-port", str(port)),
+        *("-external-url", url, "-public-host", f"127.0.0.1:{port}"),
+    ]
+    _serve("fake-gcs-server", command, directory, f"{url}/_internal/healthcheck", {})
+    return FakeGcs(url, {"token": "anon"})
+
+
+def _directory(prefix: str) -> str:
+    """Make a directory for what a server stores, until this process ends."""
+    directory = tempfile.mkdtemp(prefix=prefix, dir=memory_disk())
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _serve(
+    name: str, command: list[str], directory: str, url: str, environment: Mapping[str, str]
+) -> None:
+    """Start a server, wait until it answers at a URL, and end it with this process."""
+    log = f"{directory}.log"
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    atexit.register(_end, server, log)
     deadline = time.monotonic() + _LONGEST_START
     while time.monotonic() < deadline and server.poll() is None:
-        with suppress(OSError), urllib.request.urlopen(f"{url}/minio/health/ready", timeout=5):
+        if _answers(url):
             return
         time.sleep(0.1)
-    raise RuntimeError(f"MinIO does not answer at {url}: {Path(log).read_text(errors='replace')}")
+    text = Path(log).read_text(errors="replace")
+    raise RuntimeError(f"{name} does not answer at {url}: {text}")
+
+
+def _answers(url: str) -> bool:
+    """Whether a server answers at all; one that refuses a question without credentials does."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code < 500
+    except OSError:
+        return False
 
 
 def _end(server: subprocess.Popen[bytes], log: str) -> None:

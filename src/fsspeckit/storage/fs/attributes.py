@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.azure import is_adlfs
 
 if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
@@ -197,7 +198,7 @@ _CONDITIONAL = replace(
 _ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
-_WITHOUT_DIRECTORIES = frozenset({"abfs", "abfss", "az"})
+_AZURE = frozenset({"abfs", "abfss", "az"})
 
 
 def capabilities_of(root: Root) -> Capabilities:
@@ -209,9 +210,9 @@ def capabilities_of(root: Root) -> Capabilities:
     known = root.protocol in _CONDITIONAL_PUT
     if root.is_arrow:
         return _ARROW_STORE if known else _UNKNOWN
-    if known:
+    if known or is_adlfs(root.filesystem):
         return _CONDITIONAL
-    return _OBJECT_STORE if root.protocol in _WITHOUT_DIRECTORIES else _UNKNOWN
+    return _OBJECT_STORE if root.protocol in _AZURE else _UNKNOWN
 
 
 _BASIC_STATS, _BIRTH_TIME = 0x07FF, 0x0800

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
+from fsspeckit.storage.fs.azure import client_of
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
@@ -552,7 +553,7 @@ class _ObjectStoreBackend(_RemoteBackend):
     """
 
     def __init__(self, root: Root, capabilities: Capabilities) -> None:
-        super().__init__(root.filesystem, whole_seconds=capabilities.whole_seconds)
+        super().__init__(client_of(root.filesystem), whole_seconds=capabilities.whole_seconds)
         self._root = root
         self._conditional_put = capabilities.conditional_put
 
@@ -571,7 +572,7 @@ class _ObjectStoreBackend(_RemoteBackend):
         try:
             # From its first byte: s3fs asks for the size of an object that is read as a whole.
             return bytes(self._filesystem.cat_file(path, start=0))
-        except OSError:
+        except Exception:  # each library has an error of its own for a range that is not there
             found = self.stat(path)
             if found is not None and not found.size:
                 return b""  # no byte is the first one
@@ -713,7 +714,7 @@ class _ObjectStoreBackend(_RemoteBackend):
         if len(paths) > 1:
             try:
                 syscalls.remote(self._filesystem, "rm", list(paths))
-            except OSError:  # not every store has such a request
+            except Exception:  # not every store has such a request; one by one they say why
                 paths = list(self.stat_all(paths))
             else:
                 return

@@ -12,6 +12,7 @@ import tempfile
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -29,8 +30,9 @@ from fsspeckit.core.arrow_compat import cast_values, has_nanoseconds
 from fsspeckit.testing import object_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from fsspec import AbstractFileSystem
 
@@ -42,7 +44,7 @@ STORES = ("exchange", "plain", "memory", "dirfs", "arrow")
 """Local disk in both publish modes, memory, a directory inside another filesystem, and a pyarrow
 filesystem, as fsspec has ``hdfs://``."""
 
-OBJECT_STORES = ("moto", "moto-as-minio", "minio")
+OBJECT_STORES = ("moto", "moto-as-minio", "minio", "azurite", "fake-gcs")
 """Stores behind a server of this machine."""
 
 TORTURE = bool(os.environ.get("TORTURE"))
@@ -58,14 +60,27 @@ def long_object_stores() -> tuple[str, ...]:
     return OBJECT_STORES if TORTURE else (one,)
 
 
+def killed_object_stores() -> tuple[str, ...]:
+    """The object stores on which writers are killed: one of each cloud."""
+    return OBJECT_STORES if TORTURE else (*long_object_stores(), "azurite", "fake-gcs")
+
+
 def both_object_stores() -> tuple[str, ...]:
-    """The object stores of tests that are about what differs between AWS and MinIO.
+    """The object stores of tests that are about what differs between stores.
 
     moto that answers as MinIO does adds nothing to MinIO itself, where that is built.
     """
-    return OBJECT_STORES if TORTURE else ("moto", *long_object_stores())
+    return OBJECT_STORES if TORTURE else ("moto", *long_object_stores(), "azurite", "fake-gcs")
 
 
+_PROGRAMS: dict[str, tuple[str, Callable[[], Path], str, Callable[[], ObjectStore | None]]] = {
+    "minio": ("MinIO", object_stores.minio_program, "", object_stores.minio),
+    "azurite": ("Azurite", object_stores.azurite_program, "adlfs", object_stores.azurite),
+    "fake-gcs": (
+        *("fake-gcs-server", object_stores.fake_gcs_program),
+        *("gcsfs", object_stores.fake_gcs),
+    ),
+}
 # What such a case runs beyond the same case on a disk, tests of object stores run, too.
 _REPEATED = (pytest.mark.slow, pytest.mark.untraced)
 
@@ -325,13 +340,15 @@ def object_store(kind: str) -> ObjectStore:
         return object_stores.moto()
     if kind == "moto-as-minio":
         return object_stores.moto_as_minio()
-    server = object_stores.minio()
-    if server is None:
-        missing = f"MinIO is not built at {object_stores.minio_program()}. Hint: run 'make minio'."
-        if TORTURE:
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return server
+    name, program, package, start = _PROGRAMS[kind]
+    missing = f"{name} is not built at {program()}. Hint: run 'make {kind}'."
+    if package and find_spec(package) is None:
+        missing = f"the package {package} is missing. Hint: install it."
+    elif (server := start()) is not None:
+        return server
+    if TORTURE:
+        pytest.fail(missing)
+    pytest.skip(missing)
 
 
 def bucket_store(
@@ -339,5 +356,5 @@ def bucket_store(
 ) -> Store:
     """A store in a bucket: the test sees all of it, the engine what its credentials allow."""
     given = server.opened_with(server.credentials if credentials is None else credentials)
-    filesystem = fsspec.filesystem("s3", **server.options, use_listings_cache=False)
-    return Store(filesystem, f"s3://{bucket}/lake/data", {"storage_options": given})
+    filesystem = fsspec.filesystem(server.scheme, **server.options, use_listings_cache=False)
+    return Store(filesystem, server.at(bucket, "lake/data"), {"storage_options": given})

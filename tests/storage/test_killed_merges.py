@@ -1,0 +1,165 @@
+"""Merges on every object store whose processes are killed at any moment, and two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.storage.figures import count
+from tests.storage.merging import KEYS, changes, table
+
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.storage import list_files, open_storage, recover
+from fsspeckit.testing.conformance.stores import TORTURE, killed_object_stores, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.storage.merging import Rows
+
+    from fsspeckit.testing.object_stores import ObjectStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.untraced]
+EVERY_CLOUD = pytest.mark.parametrize("merging", killed_object_stores(), indirect=True)
+KILLS, RUNS = (200, 50) if TORTURE else (6, 2)
+KILLS_OF_ONE_DATASET, MERGES = 10, 4
+MODULES = {"s3": "s3fs", "abfs": "adlfs", "gs": "gcsfs"}
+
+
+class Merging:
+    """Starts processes that merge into one store."""
+
+    def __init__(self, kind: str, server: ObjectStore) -> None:
+        self.kind = kind
+        self.server = server
+        self.bucket = server.make_bucket()
+        self._answer, writing = os.pipe()
+        self._writing = writing
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.storage.merging", MODULES[server.scheme]],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[writing],
+        )
+
+    def ask(self, line: str) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def start(self, path: str, start: int, end: int, writer: int = 0, writers: int = 1) -> int:
+        """Start a process that merges; its id."""
+        request = {"path": path, "options": self.server.options, "start": start, "end": end}
+        given = {"writer": writer, "writers": writers, "answer": self._writing}
+        return self.ask(json.dumps({**request, **given}))
+
+    def returned(self) -> int:
+        """How many merges have returned since this was asked last."""
+        os.set_blocking(self._answer, False)
+        try:
+            return len(os.read(self._answer, 1 << 16))
+        except BlockingIOError:
+            return 0
+
+    def dataset(self, name: str) -> str:
+        """A new dataset in four files."""
+        path = self.server.at(self.bucket, f"{name}/data")
+        with PyarrowDatasetIO(storage_options=self.server.options) as io:
+            io.write_dataset(table(dict.fromkeys(range(KEYS), -1)), path, max_rows_per_file=3)
+        return path
+
+    def rows(self, path: str) -> list[tuple[int, int]]:
+        """The rows that any reader of plain files finds."""
+        storage = open_storage(path, storage_options=self.server.options)
+        found: list[tuple[int, int]] = []
+        for file in list_files(storage.root).files:
+            data = pq.read_table(pa.BufferReader(storage.backend.read(file.path)))
+            found += zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True)
+        return sorted(found)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        os.close(self._answer)
+        os.close(self._writing)
+
+
+@pytest.fixture
+def merging(request: pytest.FixtureRequest) -> Iterator[Merging]:
+    merging = Merging(request.param, object_store(request.param))
+    yield merging
+    merging.close()
+
+
+def state(merges: int, writer: int = 0, writers: int = 1) -> Rows:
+    """The values of a writer's rows after some of its merges."""
+    rows = dict.fromkeys(range(writer, KEYS, writers), -1)
+    for number in range(merges):
+        rows |= changes(number, writer, writers)
+    return rows
+
+
+@EVERY_CLOUD
+def test_a_process_that_is_killed_while_it_merges(merging: Merging) -> None:
+    """What has returned is there, what has not is there as a whole or not at all."""
+    chance = random.Random(22)
+    path, done = "", 0
+    for kill in range(KILLS):
+        if kill % KILLS_OF_ONE_DATASET == 0:
+            path, done = merging.dataset(f"killed-{kill}"), 0
+        process = merging.start(path, done, done + 1_000)
+        time.sleep(chance.uniform(0.05, 0.8))
+        os.kill(process, signal.SIGKILL)
+        assert merging.ask("wait") == -signal.SIGKILL
+        returned = merging.returned()
+        done += returned
+        recover(path, storage_options=merging.server.options)
+        found = merging.rows(path)
+        old, new = (sorted(state(merges).items()) for merges in (done, done + 1))
+        count(
+            f"merges killed at random, {merging.kind}",
+            tried=1,
+            old=found == old,
+            new=found == new,
+            losses=found not in (old, new),
+            merges_that_returned=returned,
+        )
+        assert found in (old, new)
+        done += found == new
+
+
+@EVERY_CLOUD
+def test_two_processes_that_merge_into_the_same_files(merging: Merging) -> None:
+    for run in range(RUNS):
+        path = merging.dataset(f"two-{run}")
+        for writer in range(2):
+            merging.start(path, 0, MERGES, writer, 2)
+        assert [merging.ask("wait") for _ in range(2)] == [0, 0]
+        expected = sorted((state(MERGES, 0, 2) | state(MERGES, 1, 2)).items())
+        found = merging.rows(path)
+        count(f"two processes merge, {merging.kind}", tried=1, losses=found != expected)
+        assert found == expected
+        assert merging.returned() == 2 * MERGES
+
+
+def test_a_state_knows_which_merges_it_has() -> None:
+    """Else the tests above could not tell one from the next."""
+    states = [tuple(sorted(state(merges).items())) for merges in range(30)]
+    assert len(set(states)) == len(states)
