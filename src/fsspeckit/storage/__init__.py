@@ -68,6 +68,7 @@ from fsspeckit.storage.restore import (
     undo_storage,
 )
 from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
+from fsspeckit.storage.schemes import canonical_scheme, scheme_of, schemes_of
 from fsspeckit.storage.snapshot import (
     Difference,
     PinnedFile,
@@ -131,6 +132,7 @@ __all__ = [
     "VerifyFinding",
     "WorkerStage",
     "arrow_filesystem",
+    "canonical_scheme",
     "check_data_name",
     "check_lock_timeout",
     "check_mergeable",
@@ -165,6 +167,8 @@ __all__ = [
     "removed_since",
     "restore",
     "restore_storage",
+    "scheme_of",
+    "schemes_of",
     "stable_files",
     "staging",
     "take_snapshot",
