@@ -37,6 +37,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"endpoint": "s3.amazonaws.com"}, {}),
     ({"endpoint": ""}, {}),
+    ({"access.key": "a", "session.token": "t"}, {}),
     ({"endpoint.region": "eu-west-1"}, {"client_kwargs": {"region_name": "eu-west-1"}}),
     ({"path.style.access": "true"}, {"config_kwargs": {"s3": {"addressing_style": "path"}}}),
     ({"path.style.access": False}, {}),

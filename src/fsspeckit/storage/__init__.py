@@ -44,6 +44,7 @@ from fsspeckit.storage.fs.reads import (
     read_tail,
 )
 from fsspeckit.storage.fs.syscalls import Call
+from fsspeckit.storage.hadoop_options import HADOOP_OPTIONS, HADOOP_PREFIX, is_hadoop_option
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
 from fsspeckit.storage.incoming import IncomingBatch
 from fsspeckit.storage.listing import (
@@ -91,6 +92,8 @@ from fsspeckit.storage.verification import files_to_verify, removed_since, verif
 
 __all__ = [
     "DATA_SUFFIXES",
+    "HADOOP_OPTIONS",
+    "HADOOP_PREFIX",
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
@@ -147,6 +150,7 @@ __all__ = [
     "has_magic",
     "history",
     "history_of",
+    "is_hadoop_option",
     "is_hidden",
     "list_files",
     "list_snapshot",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SPARK = "spark.hadoop."
-PREFIX = "fs.s3a."
+HADOOP_PREFIX = "fs.s3a."
 _BUCKET = "bucket."
 _KEYS = {"access.key": "key", "secret.key": "secret", "session.token": "token"}
 _TRUTHS = {"true": True, "false": False}
@@ -29,10 +29,20 @@ _ENCRYPTION_KEYS = ("server-side-encryption.key", "encryption.key")
 _ENCRYPTIONS = {"AES256": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
 _CENTRAL_ENDPOINT = "s3.amazonaws.com"
 
+HADOOP_OPTIONS = tuple(
+    f"{HADOOP_PREFIX}{name}"
+    for name in (
+        *_KEYS,
+        *("aws.credentials.provider", "endpoint", "endpoint.region", "connection.ssl.enabled"),
+        *("path.style.access", "requester.pays.enabled", *_ALGORITHMS, *_ENCRYPTION_KEYS),
+    )
+)
+"""The settings that are translated; each may also be set for one bucket."""
+
 
 def is_hadoop_option(name: object) -> bool:
     """Whether an option has a name of Hadoop's S3A, with or without Spark's prefix."""
-    return isinstance(name, str) and name.removeprefix(_SPARK).startswith(PREFIX)
+    return isinstance(name, str) and name.removeprefix(_SPARK).startswith(HADOOP_PREFIX)
 
 
 def from_hadoop_options(options: Mapping[str, Any], bucket: str) -> dict[str, Any]:
@@ -58,11 +68,9 @@ def from_hadoop_options(options: Mapping[str, Any], bucket: str) -> dict[str, An
 
 def _settings_of(options: Mapping[str, Any], bucket: str) -> dict[str, Any]:
     """Return the settings by their names after the prefix; those of the bucket win."""
-    named = {
-        name.removeprefix(_SPARK).removeprefix(PREFIX): value
-        for name, value in options.items()
-        if is_hadoop_option(name)
-    }
+    given = [(name, value) for name, value in options.items() if is_hadoop_option(name)]
+    given.sort(key=lambda item: not item[0].startswith(_SPARK))  # Spark copies them to plain names
+    named = {name.removeprefix(_SPARK).removeprefix(HADOOP_PREFIX): value for name, value in given}
     shared = {name: value for name, value in named.items() if not name.startswith(_BUCKET)}
     prefix = f"{_BUCKET}{bucket}."
     own = {
@@ -93,7 +101,8 @@ def _credentials(settings: Mapping[str, Any]) -> dict[str, Any]:
     listed = str(settings.get("aws.credentials.provider", "")).split(",")
     providers = [name.strip().rpartition(".")[2] for name in listed if name.strip()]
     keys = {ours: str(settings[name]) for name, ours in _KEYS.items() if name in settings}
-    if keys and (not providers or any(name in _FROM_SETTINGS for name in providers)):
+    is_complete = {"key", "secret"} <= keys.keys()
+    if is_complete and (not providers or any(name in _FROM_SETTINGS for name in providers)):
         return keys
     others = [name for name in providers if name not in _FROM_SETTINGS]
     return {"anon": True} if others == [_ANONYMOUS] else {}
@@ -114,7 +123,8 @@ def _flag(settings: Mapping[str, Any], name: str, *, default: bool = False) -> b
     value = _TRUTHS.get(str(given).strip().lower())
     if value is None:
         raise InvalidArgumentError(
-            f"{PREFIX}{name} must be true or false, got {given!r}.", argument="storage_options"
+            f"{HADOOP_PREFIX}{name} must be true or false, got {given!r}.",
+            argument="storage_options",
         )
     return value
 
@@ -127,7 +137,7 @@ def _encryption(settings: Mapping[str, Any]) -> dict[str, str]:
     algorithm = str(settings[name]).strip()
     if algorithm not in _ENCRYPTIONS:
         raise InvalidArgumentError(
-            f"{PREFIX}{name} is {algorithm!r}, which is not supported: it must be one of "
+            f"{HADOOP_PREFIX}{name} is {algorithm!r}, which is not supported: it must be one of "
             f"{', '.join(map(repr, _ENCRYPTIONS))}.\n"
             "Hint: pass s3_additional_kwargs in storage_options, as s3fs takes them.",
             argument="storage_options",

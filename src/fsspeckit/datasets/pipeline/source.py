@@ -432,19 +432,25 @@ class SourcePath:
 
 
 def locate_paths(
-    data: Any, filesystem: Any, target: Root, storage_options: Mapping[str, Any] | None
+    data: Any,
+    filesystem: Any,
+    target: Root,
+    storage_options: Mapping[str, Any] | None,
+    default_options: Callable[[Any], Mapping[str, Any] | None],
 ) -> Any:
     """Return data that is paths with how to reach them, other data as it is.
 
     A path that comes with its filesystem stays as it is. Options that the caller gave for the
-    target also open sources of the same kind of filesystem.
+    target also open sources of the same kind of filesystem; others have the default ones.
     """
 
     def located(path: Any) -> SourcePath:
         if isinstance(path, SourcePath):
             return path
         is_same = (scheme_of(str(os.fspath(path))) or "file") in schemes_of(target.filesystem)
-        return SourcePath(path, filesystem, storage_options if is_same else None)
+        if storage_options and is_same:
+            return SourcePath(path, filesystem, storage_options)
+        return SourcePath(path, filesystem, default_options(path))
 
     return list(map(located, as_paths(data))) or data
 
