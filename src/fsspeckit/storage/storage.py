@@ -527,10 +527,14 @@ class Storage:
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
+            reason, hint = f"{error.strerror}: {error.filename!r}.", "let this process write there"
+            if error.filename is None:  # an object store's error says itself what it needs
+                reason, _, hint = str(error.strerror).partition("\nHint: ")
+            control = self.root.to_user_path(self.control.path)
             reason = (
-                f"{phase} in the control directory {self.control.path!r}: {error.strerror}: "
-                f"{error.filename!r}.\nHint: let this process write there, or pass control_dir=, a "
-                "directory on the same disk that it can write."
+                f"{phase} in the control directory {control!r}: {reason}\n"
+                f"Hint: {hint.rstrip('.')}, or pass control_dir=, a directory on the same disk or "
+                "store that can be written."
             )
             failure = type(error)(error.errno, reason)
             failure.mentions = (Argument("control_dir"),)  # type: ignore[attr-defined]
