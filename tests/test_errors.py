@@ -29,6 +29,7 @@ BUILTINS: list[tuple[type[Exception], type[Exception]]] = [
     (errors.LostFileError, RuntimeError),
     (errors.CorruptRecordError, RuntimeError),
     (errors.EngineNotInstalledError, ImportError),
+    (errors.LibraryNotInstalledError, ImportError),
     (errors.ExpectationError, ValueError),
 ]
 
@@ -145,6 +146,10 @@ MESSAGES: list[tuple[Exception, list[str]]] = [
     (
         errors.EngineNotInstalledError.missing("duckdb", "pip install duckdb"),
         ["the 'duckdb' engine is not installed", "Hint: pip install duckdb"],
+    ),
+    (
+        errors.LibraryNotInstalledError.missing("gs://lake", "gcsfs"),
+        ["'gs://lake'", "library gcsfs", "Hint: pip install gcsfs"],
     ),
 ]
 

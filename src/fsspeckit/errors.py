@@ -26,6 +26,7 @@ __all__ = [
     "ExpectationError",
     "FsspeckitError",
     "InvalidArgumentError",
+    "LibraryNotInstalledError",
     "LockTimeoutError",
     "LostFileError",
     "NullKeyError",
@@ -538,6 +539,18 @@ class EngineNotInstalledError(FsspeckitError, ImportError):
     def missing(cls, engine: str, command: str) -> EngineNotInstalledError:
         """Return the error that names the command to install the engine."""
         return cls(f"the {engine!r} engine is not installed.\nHint: {command}")
+
+
+class LibraryNotInstalledError(FsspeckitError, ImportError):
+    """The library that reads a kind of URL is not installed."""
+
+    @classmethod
+    def missing(cls, path: str, library: str) -> LibraryNotInstalledError:
+        """Return the error that names the library and how to install it."""
+        return cls(
+            f"path {path!r} needs the library {library}, which is not installed.\n"
+            f"Hint: pip install {library}"
+        )
 
 
 def _keys(samples: Sequence[tuple[object, ...]]) -> str:

@@ -64,6 +64,14 @@ def test_options_are_for_urls_only() -> None:
     assert load_settings(["a=b"]).storage_options("file:///local/path") == {}
 
 
+def test_a_heading_holds_for_every_spelling_of_its_scheme(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[storage.s3a]\nregion = "here"\n')
+    for scheme in ("s3", "s3a", "S3N"):
+        assert load_settings((), file).storage_options(f"{scheme}://x") == {"region": "here"}
+    assert load_settings((), file).storage_options("gs://x") == {}
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -74,6 +82,8 @@ def test_options_are_for_urls_only() -> None:
         (["n:=12345"], {"n": 12345}),
         (["o:={}", "l:=[1]"], {"o": {}, "l": [1]}),
         (["a.b=1", "a.c.d=2"], {"a": {"b": "1", "c": {"d": "2"}}}),
+        (["fs.s3a.access.key=1"], {"fs.s3a.access.key": "1"}),
+        (["spark.hadoop.fs.s3a.endpoint=1"], {"spark.hadoop.fs.s3a.endpoint": "1"}),
     ],
 )
 def test_options(options: list[str], expected: dict[str, Any]) -> None:

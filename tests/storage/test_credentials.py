@@ -140,13 +140,13 @@ def test_the_forms_of_a_password() -> None:
 class AzureLike(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
     """In memory, with the paths of adlfs: the container first, the account nowhere."""
 
-    protocol = "abfss"
+    protocol = ("abfs", "az", "abfss")
     store: ClassVar[dict[str, Any]] = {}
     root_marker = ""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        stripped = path.removeprefix("abfss://")
+        stripped = path.removeprefix("abfs://")
         if stripped != path:
             host, _, rest = stripped.partition("/")
             stripped = f"{host.partition('@')[0]}/{rest}"
@@ -156,9 +156,9 @@ class AzureLike(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
 @pytest.fixture
 def azure() -> Iterator[str]:
     """A URL of a dataset, with its container and its account."""
-    fsspec.register_implementation("abfss", AzureLike, clobber=True)
+    fsspec.register_implementation("abfs", AzureLike, clobber=True)
     yield "abfss://box@account.dfs.core.windows.net/lake/data"
-    _registry.pop("abfss")
+    _registry.pop("abfs")
 
 
 def test_the_container_of_an_azure_url_is_kept(azure: str) -> None:

@@ -33,6 +33,7 @@ _CONFIG_VARIABLE = "FSSPECKIT_CONFIG"
 _SECRET_NAMES = ("secret", "token", "password", "passwd", "key", "credential", "sas")
 _HIDDEN = "***"
 _LOCAL = ("file", "local")
+_HADOOP = ("fs.s3a.", "spark.hadoop.")
 
 _secrets: set[str] = set()
 """Values that no message of this process may contain."""
@@ -51,13 +52,15 @@ class Settings:
 
     def storage_options(self, path: str) -> dict[str, Any]:
         """Return the options for the filesystem of a path."""
-        from fsspeckit.storage import passwords_of
+        from fsspeckit.storage import canonical_scheme, passwords_of, scheme_of
 
         for password in passwords_of(path):
             _remember({"password": password})
-        scheme, separator, _ = path.partition("://")
-        protocol = scheme if separator else "file"
-        found = dict(self.by_protocol.get(protocol, {}))
+        protocol = scheme_of(path) or "file"
+        found: dict[str, Any] = {}
+        for heading, options in self.by_protocol.items():
+            if canonical_scheme(heading) == protocol:
+                found.update(options)
         return found if protocol in _LOCAL else {**found, **self.explicit}
 
 
@@ -93,8 +96,10 @@ def _from_options(options: Iterable[str]) -> dict[str, Any]:
                 f"--storage-option must be KEY=VALUE, got {_masked(text)!r}.\n"
                 "Hint: for example --storage-option anon=true."
             )
-        is_json = name.endswith(":")
-        _put(found, name.removesuffix(":").split("."), _value(name, value, is_json))
+        is_json, name = name.endswith(":"), name.removesuffix(":")
+        # Hadoop's names have dots of their own.
+        names = [name] if name.startswith(_HADOOP) else name.split(".")
+        _put(found, names, _value(name, value, is_json))
     return found
 
 
@@ -124,7 +129,7 @@ def _value(name: str, text: str, is_json: bool) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InvalidArgumentError(
-            f"--storage-option {name.removesuffix(':')} is not valid JSON: {error}.\n"
+            f"--storage-option {name} is not valid JSON: {error}.\n"
             "Hint: write KEY=VALUE for text, KEY:=JSON for numbers and objects."
         ) from error
 

@@ -1265,18 +1265,27 @@ class DatasetIO:
         """Open the dataset; data that is paths comes back with how to reach them."""
         storage = self._storage(path, filesystem)
         given = filesystem if filesystem is not None else self._filesystem
-        return storage, locate_paths(data, given, storage.root, self._storage_options)
+        own = self._storage_options
+        return storage, locate_paths(data, given, storage.root, own, self._default_options)
 
     def _open_files(self, path: str) -> tuple[Storage, FileSelection | None]:
         """Open the dataset that a path, a file or a glob is about."""
-        root, selection = split_path(path, self._filesystem, self._storage_options)
+        options = self._storage_options or self._default_options(path)
+        root, selection = split_path(path, self._filesystem, options)
         return self._storage(root, None, only_reads=selection is not None), selection
+
+    def _default_options(self, path: Any) -> Mapping[str, Any] | None:
+        """Return what opens the filesystem of a path where the caller has given no options.
+
+        An engine that has settings of its own for a filesystem returns them here.
+        """
+        return None
 
     def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
         return open_storage(
             path,
             filesystem if filesystem is not None else self._filesystem,
-            self._storage_options,
+            self._storage_options or self._default_options(path),
             control_dir=self._control_dir,
             publish=self._publish,
             lock_timeout=self._lock_timeout,

@@ -44,6 +44,7 @@ from fsspeckit.storage.fs.reads import (
     read_tail,
 )
 from fsspeckit.storage.fs.syscalls import Call
+from fsspeckit.storage.hadoop_options import HADOOP_OPTIONS, HADOOP_PREFIX, is_hadoop_option
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
 from fsspeckit.storage.incoming import IncomingBatch
 from fsspeckit.storage.listing import (
@@ -68,6 +69,7 @@ from fsspeckit.storage.restore import (
     undo_storage,
 )
 from fsspeckit.storage.roots import Root, open_root, passwords_of, without_credentials
+from fsspeckit.storage.schemes import canonical_scheme, scheme_of, schemes_of
 from fsspeckit.storage.snapshot import (
     Difference,
     PinnedFile,
@@ -90,6 +92,8 @@ from fsspeckit.storage.verification import files_to_verify, removed_since, verif
 
 __all__ = [
     "DATA_SUFFIXES",
+    "HADOOP_OPTIONS",
+    "HADOOP_PREFIX",
     "STAGED_SUFFIX",
     "Call",
     "Capabilities",
@@ -131,6 +135,7 @@ __all__ = [
     "VerifyFinding",
     "WorkerStage",
     "arrow_filesystem",
+    "canonical_scheme",
     "check_data_name",
     "check_lock_timeout",
     "check_mergeable",
@@ -145,6 +150,7 @@ __all__ = [
     "has_magic",
     "history",
     "history_of",
+    "is_hadoop_option",
     "is_hidden",
     "list_files",
     "list_snapshot",
@@ -165,6 +171,8 @@ __all__ = [
     "removed_since",
     "restore",
     "restore_storage",
+    "scheme_of",
+    "schemes_of",
     "stable_files",
     "staging",
     "take_snapshot",

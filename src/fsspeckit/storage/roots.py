@@ -1,9 +1,9 @@
 """Where a dataset is: one canonical filesystem and path for every way to write its URL.
 
 Relative paths, ``~``, ``file://``, trailing slashes and symbolic links, ``DirFileSystem`` and
-pyarrow filesystems all end in the same :class:`Root`, so that everything derived from it (control
-directory, lock, records) is the same for every writer. Credentials in a URL are never shown, and
-refused where nobody can say where they end.
+pyarrow filesystems, and every spelling of an object store's scheme, all end in the same
+:class:`Root`, so that everything derived from it (control directory, lock, records) is the same for
+every writer. Credentials in a URL are never shown, and refused where nobody can say where they end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.errors import Argument, InvalidArgumentError
+from fsspeckit.storage.schemes import (
+    address_of,
+    canonical_scheme,
+    canonical_url,
+    missing_library,
+    scheme_of,
+    schemes_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,10 +87,11 @@ def check_credentials(url: str) -> None:
         return
     scheme, password = found["scheme"], found["password"]
     redacted = f"{scheme}://{_HIDDEN}@{found['rest']}"
+    scheme = canonical_scheme(scheme)
     if _is_port(scheme, password):
         return
     if password is None:
-        if scheme.lower() in _USERLESS_SCHEMES:
+        if scheme in _USERLESS_SCHEMES:
             raise _unsupported_credentials(redacted, scheme)
         return
     if _UNCLEAR.search(password):
@@ -99,7 +108,8 @@ def check_credentials(url: str) -> None:
 
 def _is_port(scheme: str, password: str | None) -> bool:
     """Whether what could be a password is a port, with an "@" somewhere in the path."""
-    return password is not None and scheme in _PORT_SCHEMES and bool(_PORT.match(password))
+    is_known = canonical_scheme(scheme) in _PORT_SCHEMES
+    return password is not None and is_known and bool(_PORT.match(password))
 
 
 def _unsupported_credentials(redacted: str, scheme: str) -> InvalidArgumentError:
@@ -157,6 +167,8 @@ class Root:
 
     def canonical(self, path: str) -> str:
         """Turn the caller's spelling of a path into the canonical one."""
+        if "://" in path and self.outer_prefix and scheme_of(path) in schemes_of(self.filesystem):
+            return _strip(self.filesystem, path)
         stripped = path.removeprefix(self.outer_prefix) if self.outer_prefix else path
         if self.is_local and not self.inner_prefix:
             return os.path.abspath(_strip(self.filesystem, stripped))
@@ -213,8 +225,13 @@ def open_root(
 
 
 def _from_url(text: str, options: dict[str, Any]) -> Root:
+    url = os.path.expanduser(text)
+    if "://" in url:
+        url, options = address_of(url, options)
     try:
-        filesystem, stripped = fsspec.core.url_to_fs(os.path.expanduser(text), **options)
+        filesystem, stripped = fsspec.core.url_to_fs(url, **options)
+    except ImportError as error:
+        raise missing_library(without_credentials(text), error) from error
     except (ValueError, AttributeError) as error:
         if "://" not in text:
             raise
@@ -236,7 +253,7 @@ def _prefixes(text: str, path: str) -> tuple[str, str]:
     """Return what the path and what the URL have in front of their common part."""
     redacted = without_credentials(text)
     parts = urlsplit(redacted)
-    base = f"{parts.scheme}://"
+    base = f"{redacted.partition('://')[0]}://"  # urlsplit changes upper case
     container, at, _ = parts.netloc.partition("@")
     if at and f"{path}/".startswith(f"{container}/"):
         # abfss://container@account/path: the account is known to the filesystem only.
@@ -270,6 +287,8 @@ def _canonical_path(filesystem: AbstractFileSystem, path: str) -> str:
 
 
 def _strip(filesystem: AbstractFileSystem, path: str) -> str:
+    if "://" in path and scheme_of(path) in schemes_of(filesystem):
+        path = canonical_url(path)
     return str(filesystem._strip_protocol(path))
 
 

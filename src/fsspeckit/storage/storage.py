@@ -45,6 +45,7 @@ from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of, mount
 from fsspeckit.storage.fs.backends import Backend, open_backend
 from fsspeckit.storage.listing import list_files
 from fsspeckit.storage.roots import Root, open_root
+from fsspeckit.storage.schemes import scheme_of, schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -376,11 +377,9 @@ def _given(root: Root, control_dir: str | os.PathLike[str]) -> str:
         raise InvalidArgumentError(
             f"control_dir must name a directory, got {control_dir!r}.", argument="control_dir"
         )
-    scheme, separator, _ = str(os.fspath(control_dir)).partition("://")
-    known = root.filesystem.protocol
-    own = {known} if isinstance(known, str) else set(known)
+    scheme = scheme_of(str(os.fspath(control_dir)))
     # The dataset's filesystem would take a URL of another one for a path of its own.
-    if separator and scheme not in own and not root.is_arrow:
+    if scheme is not None and scheme not in schemes_of(root.filesystem) and not root.is_arrow:
         raise InvalidArgumentError(
             f"control_dir must be on the filesystem of the dataset, {root.protocol!r}, got a URL "
             f"of {scheme!r}.\nHint: pass a path outside of {root.display_path!r} on the same "
@@ -528,10 +527,14 @@ class Storage:
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
+            reason, hint = f"{error.strerror}: {error.filename!r}.", "let this process write there"
+            if error.filename is None:  # an object store's error says itself what it needs
+                reason, _, hint = str(error.strerror).partition("\nHint: ")
+            control = self.root.to_user_path(self.control.path)
             reason = (
-                f"{phase} in the control directory {self.control.path!r}: {error.strerror}: "
-                f"{error.filename!r}.\nHint: let this process write there, or pass control_dir=, a "
-                "directory on the same disk that it can write."
+                f"{phase} in the control directory {control!r}: {reason}\n"
+                f"Hint: {hint.rstrip('.')}, or pass control_dir=, a directory on the same disk or "
+                "store that can be written."
             )
             failure = type(error)(error.errno, reason)
             failure.mentions = (Argument("control_dir"),)  # type: ignore[attr-defined]

@@ -54,6 +54,8 @@ from fsspeckit.storage import (
     list_files,
     naming_failure,
     open_root,
+    scheme_of,
+    schemes_of,
     without_credentials,
 )
 
@@ -423,39 +425,34 @@ class SourcePath:
 
     def root(self) -> Root:
         """Return where the path is."""
-        scheme, separator, _ = str(self).partition("://")
-        if separator and scheme not in _protocols(self.filesystem):
+        scheme = scheme_of(str(self))
+        if scheme is not None and scheme not in schemes_of(self.filesystem):
             return open_root(self.path, None, self.storage_options)
         return open_root(self.path, self.filesystem, self.storage_options)
 
 
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """Return the schemes of the URLs that a filesystem reads, as far as it names them."""
-    known = getattr(filesystem, "protocol", ())
-    return (known,) if isinstance(known, str) else tuple(known)
-
-
 def locate_paths(
-    data: Any, filesystem: Any, target: Root, storage_options: Mapping[str, Any] | None
+    data: Any,
+    filesystem: Any,
+    target: Root,
+    storage_options: Mapping[str, Any] | None,
+    default_options: Callable[[Any], Mapping[str, Any] | None],
 ) -> Any:
     """Return data that is paths with how to reach them, other data as it is.
 
     A path that comes with its filesystem stays as it is. Options that the caller gave for the
-    target also open sources of the same kind of filesystem.
+    target also open sources of the same kind of filesystem; others have the default ones.
     """
 
     def located(path: Any) -> SourcePath:
         if isinstance(path, SourcePath):
             return path
-        is_same = _scheme(path) in _protocols(target.filesystem)
-        return SourcePath(path, filesystem, storage_options if is_same else None)
+        is_same = (scheme_of(str(os.fspath(path))) or "file") in schemes_of(target.filesystem)
+        if storage_options and is_same:
+            return SourcePath(path, filesystem, storage_options)
+        return SourcePath(path, filesystem, default_options(path))
 
     return list(map(located, as_paths(data))) or data
-
-
-def _scheme(path: Any) -> str:
-    scheme, separator, _ = str(os.fspath(path)).partition("://")
-    return scheme if separator else "file"
 
 
 def as_paths(data: Any) -> list[Any]:

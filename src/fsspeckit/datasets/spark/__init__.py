@@ -14,9 +14,10 @@ from fsspeckit.datasets.spark.conditions import with_own_conditions
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
-from fsspeckit.datasets.spark.session import Jobs, check_shared, open_session
+from fsspeckit.datasets.spark.session import Jobs, check_shared, open_session, s3_settings
 from fsspeckit.datasets.spark.sinks import ApplyChangesSink, MergeSink
 from fsspeckit.errors import InvalidArgumentError
+from fsspeckit.storage import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +40,8 @@ class SparkDatasetIO(DatasetIO):
     Args:
         spark: A session; None for the active one, or a new one in local mode.
         filesystem: An fsspec or pyarrow filesystem for paths; None to find it from each path.
-        storage_options: What fsspec needs to open the filesystem of a URL.
+        storage_options: What fsspec needs to open the filesystem of a URL; None for the settings
+            ``fs.s3a.*`` of the session where the URL is one of S3.
         control_dir: Where staging, records and lock live, if not beside the dataset.
         publish: ``"auto"`` or ``"plain"``, see :class:`~fsspeckit.datasets.base.DatasetIO`.
         lock_timeout: How many seconds to wait for another writer.
@@ -106,6 +108,11 @@ class SparkDatasetIO(DatasetIO):
     def _with_own_conditions(self, data: Any, options: MergeOptions) -> tuple[Any, MergeOptions]:
         """Take a ``Column`` as a condition, which Spark evaluates."""
         return with_own_conditions(self.jobs, data, options)
+
+    def _default_options(self, path: Any) -> Mapping[str, Any] | None:
+        """Return the session's settings for S3, so that nobody has to write them twice."""
+        is_url = isinstance(path, str) and scheme_of(path) == "s3"
+        return s3_settings(self.jobs.spark, path) if is_url else None
 
     def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
         storage = super()._storage(path, filesystem, only_reads=only_reads)

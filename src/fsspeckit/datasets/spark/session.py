@@ -48,6 +48,7 @@ from fsspeckit.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
+from fsspeckit.storage import HADOOP_OPTIONS, HADOOP_PREFIX, is_hadoop_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,6 +74,7 @@ __all__ = [
     "make_task",
     "messages",
     "open_session",
+    "s3_settings",
 ]
 
 _INSTEAD = {
@@ -406,6 +408,23 @@ def _about(phase: str, stage: OpenStage) -> str:
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session talks to a server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def s3_settings(spark: SparkSession, url: str) -> dict[str, str]:
+    """Return what the session has set for S3: settings ``fs.s3a.*``, also those of the bucket.
+
+    They come from Hadoop's configuration on a classic session, and from ``spark.conf`` on Connect,
+    whose server shows nothing that may be secret: endpoint and region, but no keys.
+    """
+    session: Any = spark
+    if is_connect(spark):
+        return {name: text for name, text in session.conf.getAll.items() if is_hadoop_option(name)}
+    configuration = session._jsparkSession.sessionState().newHadoopConf()
+    bucket = url.partition("://")[2].partition("/")[0]
+    own = f"{HADOOP_PREFIX}bucket.{bucket}."
+    found = {f"{own}{name}": text for name, text in configuration.getPropsWithPrefix(own).items()}
+    shared = ((name, configuration.get(name)) for name in HADOOP_OPTIONS)
+    return {**found, **{name: text for name, text in shared if text}}
 
 
 def absolute_path(path: str) -> str:

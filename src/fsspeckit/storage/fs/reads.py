@@ -38,6 +38,7 @@ _DENIED_CODES = (
     # S3
     *("AccessDenied", "AccessDeniedException", "AccountProblem", "AllAccessDisabled"),
     *("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"),
+    *("InvalidTokenId", "RequestExpired"),
     *("InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch", "InvalidSecurity"),
     *("RequestTimeTooSkewed", "NotSignedUp", "UnauthorizedAccess"),
     # Azure
@@ -60,6 +61,48 @@ _CODES: dict[str, Meaning] = {
     **dict.fromkeys(_DENIED_CODES, "denied"),
     **dict.fromkeys(_MISSING_CODES, "missing"),
 }
+# What is wrong with credentials that a store refuses whatever they ask for, and what to do.
+_SOURCES = (
+    "credentials come from storage_options, the environment (AWS_ACCESS_KEY_ID), a profile of "
+    "~/.aws or the role of the machine"
+)
+_UNKNOWN_KEY = (
+    "the store does not know the access key",
+    f"check the key and the endpoint; {_SOURCES}.",
+)
+_WRONG_SECRET = (
+    "the secret is not that of the access key",
+    f"check the secret, also for characters that were lost; {_SOURCES}.",
+)
+_WRONG_TOKEN = (
+    "the session token is not valid",
+    "pass key, secret and token of the same session; a permanent key has no token.",
+)
+_EXPIRED = (
+    "the credentials have expired",
+    "renew them; for long jobs use a profile or a role, which are renewed by themselves.",
+)
+_NO_CREDENTIALS = (
+    "no credentials were found",
+    f"set them: {_SOURCES}; for a public bucket pass anon=True in storage_options.",
+)
+_CLOCK = ("the clock of this machine is wrong", "set the clock: requests are signed with the time.")
+_REFUSED = ("the store does not accept the credentials", "check the account, and its key or token.")
+_REFUSALS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("InvalidAccessKeyId", "InvalidClientTokenId"), _UNKNOWN_KEY),
+    "SignatureDoesNotMatch": _WRONG_SECRET,
+    **dict.fromkeys(("InvalidToken", "InvalidTokenId"), _WRONG_TOKEN),
+    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
+    "RequestExpired": _EXPIRED,
+    **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError"), _NO_CREDENTIALS),
+    "RequestTimeTooSkewed": _CLOCK,
+    **dict.fromkeys(
+        ("AuthenticationFailed", "InvalidAuthenticationInfo", "RefreshError"), _REFUSED
+    ),
+    "ClientAuthenticationError": _REFUSED,
+}
+
+_AWS_ERROR = re.compile(r"[A-Z]+(_[A-Z]+)+\b")
 _ATTRIBUTES = ("status_code", "status", "code", "error_code")
 
 # What pyarrow's filesystems and gcsfs say, in an OSError that has nothing but its text. The answer
@@ -136,15 +179,29 @@ _NAMED_PATH = "_fsspeckit_named_path"
 
 def meaning_of(error: BaseException) -> Meaning:
     """Return what an error of a filesystem means, by itself or else by its cause."""
+    found = (_meaning_of_one(current) for current in _with_causes(error))
+    return next((meaning for meaning in found if meaning is not None), "other")
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, then what it was raised from."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:
-        meaning = _meaning_of_one(current)
-        if meaning is not None:
-            return meaning
+        yield current
         seen.append(current)
         current = current.__cause__ or (None if _is_specific(current) else current.__context__)
-    return "other"
+
+
+def _refusal_of(error: BaseException) -> tuple[str, str] | None:
+    """Return what is wrong with the credentials, and what to do; None if nothing is known."""
+    for current in _with_causes(error):
+        words = _AWS_ERROR.match(str(current).rpartition("AWS Error ")[2])
+        in_text = words[0].title().replace("_", "") if words else ""  # of pyarrow
+        for code in (*map(str, _codes(current)), type(current).__name__, in_text):
+            if code in _REFUSALS:
+                return _REFUSALS[code]
+    return None
 
 
 def _is_specific(error: BaseException) -> bool:
@@ -218,12 +275,8 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
     if meaning == "missing":
         named = FileNotFoundError(errno.ENOENT, text)
     elif meaning == "denied":
-        permission = _PERMISSIONS.get(root.protocol, {}).get(action, f"to {action}")
-        hint = (
-            f"Hint: access was denied. The credentials need the permission {permission} on "
-            f"{user_path!r}; renew them if they have expired."
-        )
-        named = PermissionError(errno.EACCES, f"{text}\n{hint}")
+        wrong, hint = _refusal_of(error) or _missing_permission(root, user_path, action)
+        named = PermissionError(errno.EACCES, f"{text.rstrip('.')}; {wrong}.\nHint: {hint}")
     elif not isinstance(error, OSError):
         named = OSError(errno.EIO, text)
     else:
@@ -231,6 +284,16 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
         named = kind(error.errno or _ERRNO.get(kind, errno.EIO), text)
     setattr(named, _NAMED_PATH, path)
     return named
+
+
+def _missing_permission(root: Root, user_path: str, action: Action) -> tuple[str, str]:
+    """Return what a refused request needs, and what to grant."""
+    permission = _PERMISSIONS.get(root.protocol, {}).get(action, f"to {action}")
+    hint = (
+        f"grant the permission {permission} on {user_path!r} to these credentials; renew them if "
+        "they have expired."
+    )
+    return f"it needs the permission {permission.rstrip(',')}", hint
 
 
 def open_input(root: Root, path: str, known: DataFile | None = None, **options: Any) -> Any:
