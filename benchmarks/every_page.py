@@ -66,6 +66,7 @@ STEPS = (
     Step("changes", "bench_changes", minutes=0.3),
     Step("evolve", "bench_evolve", ("--rounds", "3"), minutes=1),
     Step("duckdb", "bench_duckdb", minutes=1),
+    Step("object-store", "bench_object_store", minutes=3),
     Step("growth", "bench_growth", ("--large", "--rounds", "2"), minutes=3.7),
     Step("spark", "bench_spark", ("--rounds", "3"), minutes=1),
     Step("streams", "bench_streams", ("--peer-batches", "10"), minutes=9),
