@@ -104,7 +104,9 @@ input()
 start = time.perf_counter()
 with PyarrowDatasetIO(storage_options=given["options"]) as engine:
     result = engine.merge(source, given["path"], given["strategy"], ["id"])
-print(time.perf_counter() - start, result.updated, result.inserted, flush=True)
+seconds = time.perf_counter() - start
+window = result.metrics["commit"]["window_seconds"]
+print(seconds, result.updated, result.inserted, window, flush=True)
 """
 
 _DELTA = """
@@ -128,6 +130,7 @@ print(
     time.perf_counter() - start,
     found["num_target_rows_updated"],
     found["num_target_rows_inserted"],
+    0,
     flush=True,
 )
 """
@@ -139,6 +142,8 @@ class Merged:
 
     requests: list[Asked]
     seconds: float
+    window_seconds: float
+    """How long new and replaced files were there together."""
 
     @property
     def kinds(self) -> str:
@@ -188,10 +193,10 @@ class Bench:
             with self._store.following(_slowly), self._store.recording() as requests:
                 process.stdin.write("go\n")
                 process.stdin.flush()
-                seconds, updated, inserted = process.stdout.readline().split()
+                seconds, updated, inserted, window = process.stdout.readline().split()
         found = int(updated), int(inserted)
         assert found == (work.changed_files * work.changed_rows, work.new_rows), found
-        return Merged(requests, float(seconds))
+        return Merged(requests, float(seconds), float(window))
 
     def _fill(self, work: Workload) -> str:
         """Put the files of a dataset below a prefix of its own."""
@@ -265,7 +270,8 @@ def main(arguments: list[str] | None = None) -> int:
         "building. delta-rs merges the same rows into the same files, and leaves out those that "
         "statistics rule out (`streamed_exec=False`). Each merge runs in a "
         "process of its own that has imported its library and opened a connection; the store "
-        "runs in a third one. Requests are the most of all rounds, seconds the median.",
+        "runs in a third one. Requests are the most of all rounds, seconds the median. "
+        "The window is how long other readers saw new and replaced files together.",
     )
     with tempfile.TemporaryDirectory() as place:
         bench = Bench(Path(place))
@@ -284,10 +290,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(report: Report, found: list[tuple[Workload, list[Merged], list[Merged]]]) -> bool:
     """Add the tables and the targets; return whether every target was held."""
-    report.lines += ["| merge | requests | seconds | delta-rs requests | delta-rs seconds |"]
-    report.lines += ["| --- | ---: | ---: | ---: | ---: |"]
+    report.lines += ["| merge | requests | seconds | window | delta-rs requests | its seconds |"]
+    report.lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
     for work, ours, theirs in found:
-        report.lines.append(f"| {' | '.join([work.title, *_cells(ours), *_cells(theirs)])} |")
+        window = f"{median([one.window_seconds for one in ours]):.2f} s"
+        cells = [work.title, *_cells(ours), window, *_cells(theirs)]
+        report.lines.append(f"| {' | '.join(cells)} |")
     report.lines += ["", "## Targets", ""]
     held = []
     for work, ours, theirs in found:
