@@ -260,6 +260,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.bench_object_store", description=__doc__
     )
     parser.add_argument("--quick", action="store_true", help="a tiny form, to see that it runs")
+    parser.add_argument("--rounds", type=int, default=3, help="of each merge")
     parser.add_argument("--no-page", action="store_true", help="print the figures, write no page")
     given = parser.parse_args(arguments)
     report = Report(
@@ -277,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
         bench = Bench(Path(place))
         try:
             chosen = workloads(2_000, 30) if given.quick else workloads(100_000, 500)
-            found = list(_measure(bench, chosen, 1 if given.quick else 3))
+            found = list(_measure(bench, chosen, 1 if given.quick else given.rounds))
         finally:
             bench.stop()
     is_held = _report(report, found)
