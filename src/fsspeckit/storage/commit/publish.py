@@ -228,8 +228,8 @@ def publish_plain(
     """
     if not storage.capabilities.directories:
         if staged is None:
-            found = staging_dirs if record.adds else ()
-            staged = {p: f for one in found for p, f in storage.backend.files_in(one).items()}
+            directories = staging_dirs if record.adds else ()
+            staged = {p: f for one in directories for p, f in storage.backend.files_in(one).items()}
         return _publish_objects(storage, record, staged, deleted, before)
     replaced = {remove.path: remove for remove in record.removes}
     added = set(record.added)
