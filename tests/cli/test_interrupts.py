@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -231,6 +232,35 @@ def test_an_interrupt_of_recover(run: Run, dataset: Path, monkeypatch: pytest.Mo
     ran = run("recover", dataset)
     assert ran.code == 3
     assert ran.err.startswith("interrupted: the next 'fsspeckit recover'")
+
+
+@pytest.mark.slow
+def test_recover_watches_until_ctrl_c(done: Run, dataset: Path, source: Path) -> None:
+    done("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
+    mark = dataset.parent / ".data.fsspeckit" / "commits" / "0000000001.done.json"
+    words = ["recover", str(dataset), "--watch", "--every", "0.1", "--json"]
+    program = [sys.executable, "-c", "from fsspeckit.cli import main; main()", *words]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watcher:
+        assert watcher.stdout is not None
+        assert json.loads(watcher.stdout.readline())["completed"] == []
+        for _ in range(2):
+            mark.unlink()
+            (completed,) = json.loads(watcher.stdout.readline())["completed"]
+            assert completed["number"] == 1
+            assert mark.exists()
+        record = mark.with_name("0000000001.json")
+        content = record.read_bytes()
+        record.write_bytes(b"damaged")
+        mark.unlink()
+        assert watcher.stderr is not None
+        assert "tried again in 0.1 s" in watcher.stderr.readline()
+        record.write_bytes(content)
+        (completed,) = json.loads(watcher.stdout.readline())["completed"]
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(20) == 0
+        assert watcher.stdout.read() == ""
 
 
 def test_an_interrupt_that_was_deferred_ends_a_merge_that_begins_again() -> None:

@@ -90,6 +90,7 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "transaction": ("feed", "feed:", ":1", "feed:-1", "feed:1.5", "feed:99999999999999999999"),
     "lock_timeout": ("-1", "soon", "nan"),
     "limit": ("0", "few"),
+    "every": ("0", "-1", "soon", "nan", "1e9"),
     "commit": ("1", "-1", "last", ""),
     "keep_commits": ("-1", "few"),
     "keep_age": ("", "7", "-1d", "soon"),

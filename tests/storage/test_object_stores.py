@@ -18,7 +18,11 @@ from pyarrow import fs as arrow_fs
 from tests.storage.checks import read_consistently
 from tests.storage.scenario import FLAT, IN_PLACE, parquet_bytes, put, stage_change
 
-from fsspeckit.errors import CommitPendingError, InvalidArgumentError
+from fsspeckit.errors import (
+    CommitPendingError,
+    ConcurrentModificationError,
+    InvalidArgumentError,
+)
 from fsspeckit.storage import (
     FileChanges,
     commit,
@@ -46,10 +50,12 @@ from fsspeckit.testing.object_stores import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.storage.scenario import Scenario, State
     from werkzeug.wrappers import Request, Response
 
-    from fsspeckit.storage import Storage
+    from fsspeckit.storage import Snapshot, Storage
     from fsspeckit.testing.object_stores import Answer, ObjectStore, Rule
 
 pytestmark = pytest.mark.slow
@@ -353,6 +359,77 @@ def test_credentials_that_expire_at_any_change(
         if len(seen) <= number:
             return
     raise AssertionError("it never ended without a refusal")
+
+
+def before_request(number: int, work: Callable[[], None]) -> tuple[Rule, list[str]]:
+    """Do something before a request is answered, once; also the requests that it saw."""
+    seen: list[str] = []
+    is_working = [False]
+
+    def rule(request: Request, answer: Answer) -> Response:
+        if not is_working[0]:
+            seen.append(asked_by(request).action)
+            if len(seen) - 1 == number:
+                is_working[0] = True
+                work()
+                is_working[0] = False
+        return answer()
+
+    return rule, seen
+
+
+def replace_all(storage: Storage, version: str, snapshot: Snapshot | None = None) -> bool:
+    """Replace the files of the scenario in a commit; False if another one was first."""
+    snapshot = snapshot or take_snapshot(storage)
+    with staging(storage) as stage:
+        files = [put(storage, stage.new_file(), parquet_bytes(0, version))]
+        commit(storage, snapshot, stage, FileChanges(files, [*snapshot.by_path]))
+    return True
+
+
+def tried(storage: Storage, version: str, snapshot: Snapshot | None = None) -> str:
+    """Try the same; how it ended."""
+    try:
+        replace_all(storage, version, snapshot)
+    except CommitPendingError:
+        return "pending"
+    except (ConcurrentModificationError, OSError):
+        return "refused"
+    return "done"
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("dies", [False, True], ids=["whole", "dies"])
+def test_another_commit_before_any_request_of_a_commit(plain: Moto, dies: bool) -> None:
+    """Whoever is first, the rows are those of one commit, and no commit is lost."""
+    ends = set()
+    for number in range(100):
+        bucket = plain.make_bucket()
+        mine, other = opened(plain, bucket), opened(plain, bucket)
+        mine.root.filesystem.pipe_file(mine.path("a.parquet"), parquet_bytes(0, "old"))
+        snapshot = take_snapshot(mine)
+        others: list[str] = []
+
+        def work(other: Storage = other, others: list[str] = others) -> None:
+            rules = [failing("CopyObject", 400, "InvalidRequest")] if dies else []
+            with plain.following(*rules):
+                others.append(tried(other, "other"))
+
+        rule, seen = before_request(number, work)
+        with plain.following(rule):
+            ended = tried(mine, "mine", snapshot)
+        if not others:
+            break
+        ends.add((ended, *others))
+        recover_storage(mine)
+        rows = read_consistently(mine)
+        assert plain_rows(mine) == rows
+        last = "mine" if others == ["refused"] else "other"
+        assert rows == [(0, last), (1, last)], (number, seen)
+        assert "refused" in (ended, *others) or len(history_of(mine)) == 2
+        assert {entry.state for entry in history_of(mine)} <= {"complete", "recovered"}
+    assert ("refused", "pending" if dies else "done") in ends
+    assert ("done", "refused") in ends
 
 
 def plain_rows(storage: Storage) -> State:

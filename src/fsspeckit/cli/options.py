@@ -108,6 +108,15 @@ def parse_seconds(text: str) -> float:
     return _parse_number(text, float("inf"), "a number of seconds, 0 or more")
 
 
+def parse_interval(text: str) -> float:
+    """Parse a number of seconds to wait before something is repeated."""
+    expected = "a number of seconds, from 0.1 to 86400"
+    seconds = _parse_number(text, 86400.0, expected)
+    if seconds < 0.1:
+        raise typer.BadParameter(f"{text!r} is not {expected}.")
+    return seconds
+
+
 def parse_duration(text: str) -> timedelta:
     """Parse a number with a unit of time."""
     found = _DURATION.fullmatch(str(text).strip())
@@ -530,6 +539,18 @@ Limit = Annotated[
 Abandon = Annotated[
     bool,
     typer.Option("--abandon", help="Go back to the state before a commit that lost files."),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Go on until Ctrl-C, and recover what is interrupted later.")
+]
+WatchInterval = Annotated[
+    float,
+    typer.Option(
+        "--every",
+        metavar="SECONDS",
+        parser=parse_interval,
+        help="How long --watch waits in between.",
+    ),
 ]
 RestoreDryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would come back, and change nothing.")

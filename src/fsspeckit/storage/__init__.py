@@ -33,7 +33,7 @@ from fsspeckit.storage.commit.transaction import (
 )
 from fsspeckit.storage.earlier import earlier_files
 from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
-from fsspeckit.storage.fs.attributes import Capabilities
+from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of
 from fsspeckit.storage.fs.backends import open_backend
 from fsspeckit.storage.fs.local_copies import OnDisk, on_local_disk
 from fsspeckit.storage.fs.reads import (
@@ -136,6 +136,7 @@ __all__ = [
     "WorkerStage",
     "arrow_filesystem",
     "canonical_scheme",
+    "capabilities_of",
     "check_data_name",
     "check_lock_timeout",
     "check_mergeable",

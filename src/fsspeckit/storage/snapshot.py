@@ -64,6 +64,9 @@ class Snapshot:
     can_fold: bool = False
     """Whether so many records were listed that some may be folded."""
 
+    is_settled: bool = False
+    """Whether every commit was complete when it was taken."""
+
     control_names: tuple[str, ...] | None = None
     """What is in the control directory; None if it was not listed."""
 
@@ -106,8 +109,14 @@ def list_snapshot(
         listing = list_files(root) if selection is None else list_selected(root, selection)
         names = list_records(storage)
         if (names.last, names.pending) == before:
-            can_fold = names.can_be_folded
-            return Snapshot(before[0], listing, storage.root.path, can_fold=can_fold), before[1]
+            snapshot = Snapshot(
+                before[0],
+                listing,
+                storage.root.path,
+                can_fold=names.can_be_folded,
+                is_settled=not before[1],
+            )
+            return snapshot, before[1]
     raise _changes_too_fast(storage)
 
 

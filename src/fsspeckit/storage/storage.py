@@ -54,6 +54,7 @@ STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
 _MAX_NAME_BYTES = 255
 OWNER_FILE = "owner.json"
+POINTER = "location.json"
 MANIFEST_FILE = "manifest.json"
 TREE = "tree"
 INCOMING = "incoming"
@@ -294,13 +295,18 @@ def _find_control_directory(
     control_dir: str | os.PathLike[str] | None = None,
     *,
     only_reads: bool = False,
+    found: FirstListing,
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
-    """Find the control directory of a dataset, and the default one if that is another."""
+    """Find the control directory of a dataset, and the default one if that is another.
+
+    ``found`` gets what is in it, where that was listed.
+    """
     parent, _, name = root.path.rpartition("/")
     has_parent = name and (parent or root.path.startswith("/"))
     default = ControlDirectory(f"{parent}/.{name}.fsspeckit") if has_parent else None
     pointed = None
-    if default is not None and backend.stat(pointer := default.at("location.json")) is not None:
+    if default is not None and _has_pointer(root, backend, default, found):
+        pointer = default.at(POINTER)
         pointed = _read_document(backend, pointer, "fsspeckit-location", "control_dir")
     if control_dir is None:
         if default is None and only_reads:
@@ -312,7 +318,11 @@ def _find_control_directory(
                 "Hint: pass control_dir=, a directory outside of the dataset.",
                 argument="control_dir",
             )
-        return (ControlDirectory(pointed), default) if pointed else (default, None)
+        if pointed:
+            found.clear()
+            return ControlDirectory(pointed), default
+        return default, None
+    found.clear()
     given = _given(root, control_dir)
     other = None if default is None or default.path == given else default
     if pointed is None and other is not None and backend.names(other.commits):
@@ -322,12 +332,25 @@ def _find_control_directory(
     return ControlDirectory(given), other
 
 
+def _has_pointer(
+    root: Root, backend: Backend, default: ControlDirectory, found: FirstListing
+) -> bool:
+    """Whether the default control directory points to another one.
+
+    On an object store that listing also says what else there is.
+    """
+    if root.is_local or capabilities_of(root).directories:
+        return backend.stat(default.at(POINTER)) is not None
+    found.append(backend.names_with(default.path, "commits"))
+    return POINTER in found[0][0]
+
+
 def _leave_pointer(
     root: Root, backend: Backend, control: ControlDirectory, default: str
 ) -> str | None:
     """Make every writer find a control directory that is not the default; a note if impossible."""
     _claim(root, backend, control)
-    pointer = f"{default}/location.json"
+    pointer = f"{default}/{POINTER}"
     try:
         _create_once(backend, pointer, _document("fsspeckit-location", control_dir=control.path))
     except PermissionError:
@@ -410,6 +433,9 @@ def _read_document(backend: Backend, path: str, kind: str, key: str) -> str:
         raise CorruptRecordError.damaged(path, str(error)) from error
     return str(value)
 
+
+FirstListing = list[tuple[list[str], list[str]]]
+"""At most one listing: the names in a control directory, and those of its records."""
 
 PublishMode = Literal["auto", "plain"]
 """How a commit is made visible: at once where the disk can, or always file by file."""
@@ -504,6 +530,9 @@ class Storage:
 
     default_control: str | None = None
     """The default control directory, if another one is used."""
+
+    first_listing: FirstListing = field(default_factory=list, compare=False)
+    """What was in the control directory when it was opened, for whoever asks first."""
 
     def path(self, relative: str) -> str:
         """Return the canonical path of an entry below the root."""
@@ -623,7 +652,10 @@ def open_storage(
     check_lock_timeout(lock_timeout)
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
-    control, default = _find_control_directory(root, backend, control_dir, only_reads=only_reads)
+    found: FirstListing = []
+    control, default = _find_control_directory(
+        root, backend, control_dir, only_reads=only_reads, found=found
+    )
     capabilities = capabilities_of(root)
     if publish == "plain":
         capabilities = replace(capabilities, exchange=False)
@@ -637,4 +669,5 @@ def open_storage(
         lock_timeout,
         retention or Retention(),
         default_control=default_control,
+        first_listing=found,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -14,9 +16,12 @@ from fsspeckit.cli import options as o  # noqa: TC001 - typer reads the annotati
 from fsspeckit.cli.errors import FAILED, PENDING
 from fsspeckit.cli.runner import Job, open_session
 from fsspeckit.datasets.registry import ENGINES
+from fsspeckit.errors import FsspeckitError
 
 if TYPE_CHECKING:
+    from fsspeckit.cli.runner import Session
     from fsspeckit.datasets.verification import VerifyReport
+    from fsspeckit.storage import Storage
 
 __all__ = [
     "FoundEngine",
@@ -146,9 +151,11 @@ def engines(
     session.output.engines(find_engines(session.settings.engine))
 
 
-def recover(
+def recover(  # noqa: PLR0913, PLR0917 - the options of the command
     dataset: o.Dataset,
     abandon: o.Abandon = False,
+    watch: o.Watch = False,
+    every: o.WatchInterval = 10.0,
     lock_timeout: o.LockTimeout = 30.0,
     storage_option: o.StorageOption = None,
     config: o.Config = None,
@@ -158,7 +165,9 @@ def recover(
 ) -> None:
     """Complete what an interrupted writer committed, and remove what it did not commit.
 
-    Every writer does this before it begins; doing it twice does no harm.
+    Every writer does this before it begins; doing it twice does no harm. Until then other readers
+    may see rows twice where files are published one by one, as on an object store: --watch, beside
+    the writers, makes that short. It prints a line whenever it found something to do.
     """
     from fsspeckit.storage import recover_storage
 
@@ -167,10 +176,36 @@ def recover(
     storage.check_exists()
     try:
         report = recover_storage(storage, abandon=abandon)
+        if watch:
+            session.output.recovery(report, one_line=True)
+            _watch(session, storage, abandon, every)
+            return
     except KeyboardInterrupt:
         session.say("interrupted: the next 'fsspeckit recover' or merge continues from here")
         raise typer.Exit(PENDING) from None
     session.output.recovery(report)
+
+
+def _watch(session: Session, storage: Storage, abandon: bool, seconds: float) -> None:
+    """Recover again and again until Ctrl-C; what goes wrong is printed, and tried again."""
+    from fsspeckit.storage import pending_numbers, recover_storage
+
+    said = ""
+    while True:
+        try:
+            sys.stdout.flush()
+            time.sleep(seconds)
+            if report := recover_storage(storage, abandon=abandon):
+                session.output.recovery(report, one_line=True)
+            said = ""
+        except (OSError, FsspeckitError) as error:
+            if str(error) != said:
+                session.say(f"tried again in {seconds:g} s: {error}")
+            said = str(error)
+        except KeyboardInterrupt:
+            if pending_numbers(storage)[1]:
+                raise
+            return
 
 
 @dataclass(frozen=True)

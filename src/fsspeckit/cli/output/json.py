@@ -134,9 +134,10 @@ class JsonOutput:
         """Print the commits of a dataset."""
         self._write("history", path=path, commits=[entry.to_dict() for entry in entries])
 
-    def recovery(self, report: RecoveryReport) -> None:
+    def recovery(self, report: RecoveryReport, *, one_line: bool = False) -> None:
         """Print what recovery completed and removed."""
-        self._write("recover", **report.to_dict())
+        document = {"kind": "recover", **report.to_dict()}
+        self._stream.write(json.dumps(document, indent=None if one_line else 2) + "\n")
 
     def restored(self, result: RestoreResult) -> None:
         """Print what an undo or a restore did."""

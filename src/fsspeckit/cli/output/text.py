@@ -333,7 +333,7 @@ class TextOutput(_Page):
             ],
         )
 
-    def recovery(self, report: RecoveryReport) -> None:
+    def recovery(self, report: RecoveryReport, *, one_line: bool = False) -> None:
         """Print what recovery completed and removed."""
         lines = [str(commit) for commit in report.completed]
         lines += [f"removed {name}, which was not committed" for name in report.discarded]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from fsspeckit.core.rewrite.diff import is_true, stored_rows
 from fsspeckit.core.rewrite.rewriter import open_writer
 from fsspeckit.core.schema_conform import conforming_schema
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
+from fsspeckit.storage import capabilities_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -443,6 +444,7 @@ class _OpenFile:
     properties: WriterProperties
     rows_per_group: int
     rows: int = 0
+    bytes: int | None = None
     waiting: WaitingRows = field(default_factory=WaitingRows)
     stack: ExitStack = field(default_factory=ExitStack)
     writer: pq.ParquetWriter | None = None
@@ -467,11 +469,17 @@ class _OpenFile:
         with self.stack:
             self.flush()
             self._opened(pa.Table.from_batches([], self.properties.schema))
+        if not capabilities_of(self.root).directories:
+            # What was put is what was written, so its footer need not be read again.
+            self.staged = replace(self.staged, size=self.bytes, parquet=False)
+
+    def _set_bytes(self, number: int) -> None:
+        self.bytes = number
 
     def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
         """The writer; how it writes depends on the first rows."""
         if self.writer is None:
             properties = self.properties.with_dictionaries_for(rows)
-            writer = open_writer(self.root, self.staged.path, properties)
+            writer = open_writer(self.root, self.staged.path, properties, self._set_bytes)
             self.writer = self.stack.enter_context(writer)
         return self.writer

@@ -61,7 +61,7 @@ from fsspeckit.errors import UnreadableFileError
 from fsspeckit.storage import on_local_disk, read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -633,25 +633,40 @@ def _decoded(
 
 
 def read_file_properties(
-    root: Root, path: str, file: pq.ParquetFile, unchanged: Collection[str] = ()
+    root: Root,
+    path: str,
+    file: pq.ParquetFile,
+    unchanged: Collection[str] = (),
+    *,
+    reads_pages: bool = True,
 ) -> WriterProperties:
-    """Find out how an open file was written."""
+    """Find out how an open file was written; what only pages say is left out if none is read."""
     return read_writer_properties(
         file.metadata,
         file.schema_arrow,
-        lambda offset, length: read_range(root, path, offset, length),
+        lambda offset, length: read_range(root, path, offset, length) if reads_pages else b"",
         unchanged=unchanged,
     )
 
 
 @contextmanager
-def open_writer(root: Root, path: str, properties: WriterProperties) -> Iterator[pq.ParquetWriter]:
-    """Open a new file on any filesystem for writing; it is closed whatever happens."""
+def open_writer(
+    root: Root,
+    path: str,
+    properties: WriterProperties,
+    set_bytes: Callable[[int], None] | None = None,
+) -> Iterator[pq.ParquetWriter]:
+    """Open a new file on any filesystem for writing; it is closed whatever happens.
+
+    ``set_bytes`` is called with its size, on a filesystem that is not local.
+    """
     with ExitStack() as stack:
         target: Any = path
         if not root.is_local:
             target = root.filesystem.open(path, "wb")
             stack.callback(target.close)
+            if set_bytes is not None:
+                stack.callback(lambda: set_bytes(target.tell()))
         writer = pq.ParquetWriter(target, properties.schema, **properties.options)
         stack.callback(writer.close)
         if properties.key_values:

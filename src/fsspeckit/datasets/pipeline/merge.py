@@ -636,6 +636,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         attempt = self._attempt
         inserts = self._options.inserts and matches.unmatched > 0
         rewritten = [done for done in attempt.rewrites.values() if done.moved_rows]
+        is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
         with new_files(
             self._storage,
             self._stage,
@@ -643,6 +644,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._stored_schema(attempt.target),
             self._options.files,
             self._options.delete_when,
+            writes=bool(inserts or rewritten or is_empty),
         ) as writer:
             if inserts or rewritten:
                 attempt.inserted = self._engine.insert(
@@ -653,7 +655,6 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                     rewritten=rewritten,
                     inserts=inserts,
                 )
-            is_empty = attempt.removed and len(attempt.removed) == len(attempt.target.footers)
             if is_empty and not attempt.inserted:
                 self._keep_last_file(writer)
         if self._options.target_file_bytes is not None:
@@ -899,6 +900,7 @@ def commit_metrics(
         "notes": [*outcome.notes, *notes, *([skipped.note] if skipped is not None else [])],
         "missing": list(outcome.missing),
         "seconds": dict(outcome.seconds),
+        "window_seconds": outcome.window_seconds,
     }
 
 

@@ -275,11 +275,13 @@ def new_files(
     delete_when: str | None = None,
     *,
     moves: bool = False,
+    writes: bool = True,
 ) -> NewFiles:
     """Open a writer of new files that look like those of the target.
 
     ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them. If it
-    ``moves``, the partition columns of the target are not those that its files have now.
+    ``moves``, the partition columns of the target are not those that its files have now. If
+    it ``writes`` nothing, no data page of the target is read.
     """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
@@ -289,7 +291,7 @@ def new_files(
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
     footers = () if moves else target.footers
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in footers}
-    like = _example_layout(root, target)
+    like = _example_layout(root, target, reads_pages=writes)
     stored = pa.schema([field for field in source if field.name not in parts.names])
     if moves and like is not None:
         known = set(like.schema.names)
@@ -332,11 +334,12 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             )
 
 
-def _example_layout(root: Root, target: Target) -> WriterProperties | None:
+def _example_layout(root: Root, target: Target, *, reads_pages: bool) -> WriterProperties | None:
     """How the first file of the target was written, with types where it has only NULL."""
     for footer in target.footers:
         with open_data_file(root, footer.file.path, known=footer.file) as file:
-            layout = read_file_properties(root, footer.file.path, file)
+            path = footer.file.path
+            layout = read_file_properties(root, path, file, reads_pages=reads_pages)
             if target.evolution is not None:
                 columns = target.evolution.columns_of(layout.meaning())
                 layout = evolved_properties(layout, columns)

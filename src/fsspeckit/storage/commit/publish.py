@@ -217,22 +217,27 @@ def publish_plain(
     staging_dirs: Sequence[str],
     deleted: set[str],
     before: Mapping[str, DataFile] | None = None,
+    staged: Mapping[str, DataFile] | None = None,
 ) -> list[str]:
     """Publish a commit file by file, and return notes; may be repeated after an interruption.
 
     New files that another program has deleted since they were published are added to ``deleted``.
     LostFileError if a new file is neither staged nor published; nothing was removed then.
-    ``before`` are the data files by path right before the first attempt.
+    ``before`` are the data files by path right before the first attempt, ``staged`` the files of
+    its staging directory.
     """
     if not storage.capabilities.directories:
-        return _publish_objects(storage, record, staging_dirs, deleted, before)
+        if staged is None:
+            directories = staging_dirs if record.adds else ()
+            staged = {p: f for one in directories for p, f in storage.backend.files_in(one).items()}
+        return _publish_objects(storage, record, staged, deleted, before)
     replaced = {remove.path: remove for remove in record.removes}
     added = set(record.added)
     notes = []
     for add in record.adds:
-        staged = find_staged(storage, staging_dirs, add.staged)
-        if staged is not None:
-            _publish_add(storage, record.number, add, staged, replace=add.final in replaced)
+        place = find_staged(storage, staging_dirs, add.staged)
+        if place is not None:
+            _publish_add(storage, record.number, add, place, replace=add.final in replaced)
             continue
         found, old = storage.backend.stat(storage.path(add.final)), replaced.get(add.final)
         if found is None or (old is not None and old.is_still(found)):
@@ -251,14 +256,17 @@ def publish_plain(
 def _publish_objects(
     storage: Storage,
     record: CommitRecord,
-    staging_dirs: Sequence[str],
+    staged: Iterable[str],
     deleted: set[str],
     before: Mapping[str, DataFile] | None,
 ) -> list[str]:
-    """Do the same on an object store, many objects at a time: each of them is a few requests."""
+    """Do the same on an object store, many objects at a time: each of them is a few requests.
+
+    What is to be removed is removed together, after the last copy. Whether it is gone is for
+    ``check_published`` to see.
+    """
     backend = storage.backend
     replaced = {remove.path: remove for remove in record.removes}
-    staged = (path for place in staging_dirs if record.adds for path in backend.files_in(place))
     by_name = {path.rpartition("/")[2]: path for path in staged}
     if before is None:
         there = backend.stat_all([storage.path(path) for path in record.added])
@@ -277,11 +285,11 @@ def _publish_objects(
         elif found is None or (old is not None and old.is_still(found)):
             notes.append(_missing_add(storage, record, add))
             deleted.add(add.final)
-    backend.move_all(moves)
+    copied = backend.copy_all(moves)
     leaving = {storage.path(path): r for path, r in replaced.items() if path not in record.added}
     there = backend.stat_all(list(leaving))
     changed = [path for path, found in there.items() if not leaving[path].is_still(found)]
-    backend.discard_all([path for path in there if path not in changed])
+    backend.request_discards([*copied, *(path for path in there if path not in changed)])
     return [*notes, *(_changed_meanwhile(leaving[path]) for path in changed)]
 
 

@@ -93,6 +93,9 @@ def check_published(
     every reader: it raises CommitIncompleteError instead. ``deleted`` are new files that another
     program is known to have deleted since.
 
+    Where an object store has left some of many that were to be removed together, each is removed
+    alone, which raises the error of the store.
+
     Returns:
         Notes about files that other programs deleted meanwhile.
     """
@@ -103,6 +106,8 @@ def check_published(
         for remove in record.removes
         if remove.path in replaced and _is_left(storage, remove, present)
     ]
+    if not storage.capabilities.directories:
+        left = [path for path in left if not storage.backend.discard(storage.path(path))]
     missing = [path for path in record.added if path not in present and path not in deleted]
     if left or missing:
         raise CommitIncompleteError.found(record.number, storage.root.display_path, left, missing)
@@ -141,6 +146,8 @@ class Publication:
     published: Published = "plain"
     notes: list[str] = field(default_factory=list)
     abandoned: bool = False
+    window_seconds: float = 0.0
+    """How long both new and replaced files were there for whoever lists the dataset."""
 
 
 def try_build_swap(
@@ -168,6 +175,7 @@ def publish(
     swap: Swap | None,
     lock: WriterLock,
     before: Snapshot | None = None,
+    staged: Mapping[str, DataFile] | None = None,
 ) -> Publication:
     """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly."""
     publication = Publication()
@@ -185,7 +193,10 @@ def publish(
             publication.notes += SwapCleanup(storage, record, swap).run()
     if publication.published == "plain":
         there = None if before is None else before.by_path
-        publication.notes += publish_plain(storage, record, staging_dirs, deleted, there)
+        started = time.perf_counter()
+        publication.notes += publish_plain(storage, record, staging_dirs, deleted, there, staged)
+        if record.adds and record.removes:
+            publication.window_seconds = time.perf_counter() - started
     notes = check_published(storage, record, before, deleted)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
@@ -263,17 +274,32 @@ def complete(
     )
     if not mark_complete(storage, record.number, completion):
         return read_completion(storage, record.number) or completion
-    names = storage.backend.names(storage.control.path)
-    for name, kind, number in tree_names(names):
-        if kind == "old" and number == record.number:
-            remove_old_tree(storage, name)
-    for place in renamed_staging(staging_names(names), record.staging):
-        storage.backend.discard_tree(storage.control.at(place))
+    names = _discard_staging(storage, record)
     if TRASH in names:
         purge_trash(storage, record.number)
     if record.changes_tombstones and not completion.abandoned:
         sweep_tombstones(storage, record)
     return completion
+
+
+def _discard_staging(storage: Storage, record: CommitRecord) -> list[str]:
+    """Remove what a complete commit has staged, and return what the control directory had."""
+    control = storage.control
+    if not storage.capabilities.directories:
+        # One listing says where it is now, and what is left in it.
+        keys = list(storage.backend.sizes_below(control.path))
+        names = sorted({key.partition("/")[0] for key in keys})
+        claimed = renamed_staging(staging_names(names), record.staging)
+        left = [control.at(key) for key in keys if key.partition("/")[0] in claimed]
+        storage.backend.discard_all(left)
+        return names
+    names = storage.backend.names(control.path)
+    for name, kind, number in tree_names(names):
+        if kind == "old" and number == record.number:
+            remove_old_tree(storage, name)
+    for place in renamed_staging(staging_names(names), record.staging):
+        storage.backend.discard_tree(control.at(place))
+    return names
 
 
 _FIRST_PAUSE_SECONDS = 0.02
@@ -399,7 +425,7 @@ def _recover(
     storage: Storage, *, abandon: bool = False
 ) -> tuple[RecoveryReport, ControlEntries | None]:
     """Recover a dataset; also return its control directory, if nothing had to be done."""
-    entries = ControlEntries.of(storage)
+    entries = ControlEntries.first(storage)
     if not entries.has_leftovers(storage) and not entries.records.pending:
         return RecoveryReport(storage.root.display_path), entries
     with hold_lock(storage) as lock:
@@ -421,6 +447,18 @@ def take_snapshot(storage: Storage) -> Snapshot:
         if not pending:
             listed = None if names is None else tuple(names)
             return replace(snapshot, notes=tuple(notes), control_names=listed)
+
+
+def is_unchanged(storage: Storage, snapshot: Snapshot, lock: WriterLock) -> bool:
+    """Whether a dataset is as a settled snapshot says, unless the next commit is recorded already.
+
+    One listing is enough where the record of the next commit is put conditionally: if another
+    writer has recorded it meanwhile, the put fails, and everything is looked at again. If nobody
+    has, nothing was published since the snapshot.
+    """
+    if lock.exclusive or not storage.capabilities.conditional_put or not snapshot.is_settled:
+        return False
+    return list_files(storage.root) == snapshot.listing
 
 
 def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
@@ -663,7 +701,21 @@ class ControlEntries:
     @classmethod
     def of(cls, storage: Storage) -> ControlEntries:
         """List the control directory, and the records in it."""
-        names, listed = storage.backend.names_with(storage.control.path, "commits")
+        return cls._found(storage, storage.backend.names_with(storage.control.path, "commits"))
+
+    @classmethod
+    def first(cls, storage: Storage) -> ControlEntries:
+        """Return what was found when the storage was opened, but only once; then list again.
+
+        It may be old. Whoever lists the dataset sees by a later listing of the records whether
+        anything was committed since.
+        """
+        found = storage.first_listing.pop() if storage.first_listing else None
+        return cls.of(storage) if found is None else cls._found(storage, found)
+
+    @classmethod
+    def _found(cls, storage: Storage, found: tuple[list[str], list[str]]) -> ControlEntries:
+        names, listed = found
         temporaries = [name for name in listed if name.startswith(TEMPORARY_PREFIX)]
         return cls(names, records_among(storage, listed), temporaries)
 

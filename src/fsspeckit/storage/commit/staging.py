@@ -165,14 +165,21 @@ class Stage:
         self.storage.backend.sync_directory(self.path)
         return adds
 
-    def check(self, adds: Sequence[Add]) -> None:
-        """Raise FileNotFoundError if a prepared file is gone, right before the commit."""
+    def check(self, adds: Sequence[Add]) -> dict[str, DataFile]:
+        """Return prepared files by path, right before the commit.
+
+        FileNotFoundError if one is gone.
+        """
         paths = {add.staged: f"{self.path}/{add.staged}" for add in adds}
-        there = self.storage.backend.stat_all(list(paths.values()))
+        if adds and not self.storage.capabilities.directories:
+            there = self.storage.backend.files_in(self.path)
+        else:
+            there = self.storage.backend.stat_all(list(paths.values()))
         for add in adds:
             found = there.get(paths[add.staged])
             if found is None or found.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
+        return there
 
     def _prepare_file(self, file: StagedFile, found: DataFile | None) -> Add:
         name = file.path.rpartition("/")[2]

@@ -47,6 +47,7 @@ from fsspeckit.storage.commit.log import (
 from fsspeckit.storage.commit.publish import check_writable, discard_swap
 from fsspeckit.storage.commit.recovery import (
     complete,
+    is_unchanged,
     publish,
     settled_snapshot,
     take_snapshot,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.commit.tombstones import TombstoneChange
+    from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
 _MAX_RETRIES = 3
@@ -129,6 +131,11 @@ class CommitOutcome:
 
     skipped: Skipped | None = None
     """Why nothing was done, if its transaction is committed already."""
+
+    window_seconds: float | None = 0.0
+    """How long a program that lists the dataset saw both new and replaced files; 0 if they were
+    swapped, or if there were only new ones or only replaced ones. None if another writer's
+    recovery completed the commit."""
 
 
 def commit(
@@ -218,6 +225,7 @@ class _CommitAttempt:
     _attempt: int
     _transaction: Transaction | None = None
     _seconds: dict[str, float] = field(default_factory=dict)
+    _window_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self._removes = _removes(self._storage, self._snapshot, self._changes.removes)
@@ -238,7 +246,7 @@ class _CommitAttempt:
         if self._changes.is_empty and self._transaction is None and not self._facts.purge:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with hold_lock(self._storage) as lock:
-            current = settled_snapshot(self._storage, lock)
+            current = self._current(lock)
             # The record takes the next number, which no other writer can take as well: so nobody
             # commits the same transaction, or other tombstones, after these checks.
             state = RecordedState(self._storage, current.number)
@@ -288,6 +296,12 @@ class _CommitAttempt:
                 self._fold(current, number)
             return outcome
 
+    def _current(self, lock: WriterLock) -> Snapshot:
+        """Return the dataset as it is now."""
+        if self._attempt == 0 and is_unchanged(self._storage, self._snapshot, lock):
+            return self._snapshot
+        return settled_snapshot(self._storage, lock)
+
     def _fold(self, current: Snapshot, number: int) -> None:
         """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
         try:
@@ -301,7 +315,7 @@ class _CommitAttempt:
         self, record: CommitRecord, lock: WriterLock
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         staging_dirs = [self._stage.path]
-        self._stage.check(record.adds)
+        staged = self._stage.check(record.adds)
         check_writable(self._storage, record)
         swap = try_build_swap(self._storage, record, staging_dirs, lock, self._notes)
         record = replace(record, publish="plain" if swap is None else "exchange")
@@ -314,7 +328,7 @@ class _CommitAttempt:
                 current = settled_snapshot(self._storage, lock)
                 return current, self._snapshot.compare(current)
             self._phase("record")
-            completion = self._publish(record, staging_dirs, swap, lock)
+            completion = self._publish(record, staging_dirs, swap, lock, staged)
         except Exception:
             raise
         except BaseException as interrupt:  # keeps its type, but says what it left
@@ -337,15 +351,24 @@ class _CommitAttempt:
             self._storage.capabilities.missing(),
             self._attempt,
             self._seconds,
+            window_seconds=self._window_seconds,
         )
 
     def _publish(
-        self, record: CommitRecord, staging_dirs: list[str], swap: Swap | None, lock: WriterLock
+        self,
+        record: CommitRecord,
+        staging_dirs: list[str],
+        swap: Swap | None,
+        lock: WriterLock,
+        staged: dict[str, DataFile],
     ) -> Completion:
         """Make committed changes visible: "nothing was changed" would be a lie now."""
         try:
-            publication = publish(self._storage, record, staging_dirs, swap, lock, self._snapshot)
+            publication = publish(
+                self._storage, record, staging_dirs, swap, lock, self._snapshot, staged
+            )
             publication.notes[:0] = self._notes
+            self._window_seconds = publication.window_seconds
             return complete(self._storage, record, publication)
         except Exception as error:
             return self._completed_by_others(record, error, lock)

@@ -42,7 +42,7 @@ _CHANGES: dict[str, tuple[str, Action]] = {
     "cp_file": ("copying", "copy"),
     "rm_file": ("removing", "delete"),
 }
-_MAX_SINGLE_STATS = 2
+_MAX_SINGLE_STATS = 1
 """How many objects are looked for one by one; more are found by a listing."""
 
 _MAX_MOVES = 64
@@ -109,8 +109,11 @@ class Backend(Protocol):
     def move_over(self, source: str, target: str) -> None:
         """Move a file, replacing what has the target's name."""
 
-    def move_all(self, moves: Mapping[str, str]) -> None:
-        """Move files over what has their targets' names; FileNotFoundError if one is gone."""
+    def copy_all(self, moves: Mapping[str, str]) -> list[str]:
+        """Copy files over what has their targets' names, and return those to remove afterwards.
+
+        FileNotFoundError if one is gone. Some may be removed already, where they are many.
+        """
 
     def keep_copy(self, source: str, target: str) -> None:
         """Give a file a second name, or copy it."""
@@ -120,6 +123,9 @@ class Backend(Protocol):
 
     def discard_all(self, paths: Sequence[str]) -> None:
         """Remove several files; some may be gone already."""
+
+    def request_discards(self, paths: Sequence[str]) -> None:
+        """Do the same for a caller who looks afterwards whether they are gone."""
 
     def discard_directory(self, path: str) -> bool:
         """Remove a directory if it is empty; False if it still exists afterwards."""
@@ -259,9 +265,10 @@ class _LocalBackend:
                 raise
             _copy_across(source, target, replace=True)
 
-    def move_all(self, moves: Mapping[str, str]) -> None:
+    def copy_all(self, moves: Mapping[str, str]) -> list[str]:
         for source, target in moves.items():
             self.move_over(source, target)
+        return []
 
     def keep_copy(self, source: str, target: str) -> None:
         try:
@@ -286,6 +293,8 @@ class _LocalBackend:
     def discard_all(self, paths: Sequence[str]) -> None:
         for path in paths:
             self.discard(path)
+
+    request_discards = discard_all
 
     def discard_directory(self, path: str) -> bool:
         try:
@@ -484,9 +493,10 @@ class _RemoteBackend:
         self.keep_copy(source, target)
         self.discard(source)
 
-    def move_all(self, moves: Mapping[str, str]) -> None:
+    def copy_all(self, moves: Mapping[str, str]) -> list[str]:
         for source, target in moves.items():
             self.move_over(source, target)
+        return []
 
     def keep_copy(self, source: str, target: str) -> None:
         self._change("cp_file", source, target)
@@ -503,6 +513,9 @@ class _RemoteBackend:
     def discard_all(self, paths: Sequence[str]) -> None:
         for path in paths:
             self.discard(path)
+
+    def request_discards(self, paths: Sequence[str]) -> None:
+        self.discard_all(paths)
 
     def discard_directory(self, path: str) -> bool:
         if self._ls(path):
@@ -628,8 +641,10 @@ class _ObjectStoreBackend(_RemoteBackend):
         if len(paths) <= _MAX_SINGLE_STATS:
             return super().stat_all(paths)
         directory = os.path.commonpath([path.rpartition("/")[0] for path in paths])
+        names = [path[len(directory) + 1 :] for path in paths]
+        start = os.path.commonprefix(names)  # noqa: RUF071 - a listing takes any prefix
         try:
-            found = list_objects(self._root, directory)
+            found = list_objects(self._root, directory, start)
         except FileNotFoundError:
             return {}
         return {path: self._file(path, found[path]) for path in paths if path in found}
@@ -645,18 +660,20 @@ class _ObjectStoreBackend(_RemoteBackend):
         files = (info for info in found if info.get("type") != "directory")
         return {info["name"]: self._file(info["name"], info) for info in files}
 
-    def move_all(self, moves: Mapping[str, str]) -> None:
-        """Copy and remove objects, many at a time.
+    def copy_all(self, moves: Mapping[str, str]) -> list[str]:
+        """Copy objects, many at a time.
 
         The sources of a portion are gone before the next one is copied: whoever waits for this
         writer sees that it goes on. Of one that was listed, the client does not ask for the size.
         """
         pairs = list(moves.items())
+        sources: list[str] = []
         for start in range(0, len(pairs), _MAX_MOVES):
+            self.request_discards(sources)
             sources, targets = map(list, zip(*pairs[start : start + _MAX_MOVES], strict=True))
             with naming_failure(self._root, sources[0], "copying", "copy"):
                 syscalls.remote(self._filesystem, "copy", sources, targets)
-            self._remove(sources)
+        return sources
 
     def _is_listed(self, path: str) -> bool:
         """Whether an object exists that may not be read.
@@ -700,17 +717,21 @@ class _ObjectStoreBackend(_RemoteBackend):
         return True
 
     def discard_all(self, paths: Sequence[str]) -> None:
-        """Remove objects, many with one request, and what is left of them one by one.
-
-        Clients do not report the objects that a store refuses to remove in such a request.
-        """
-        self._remove(paths)
+        """Remove objects, many with one request, and what is left of them one by one."""
+        self.request_discards(paths)
         if len(paths) > 1:
             for path in self.stat_all(paths):
                 self.discard(path)
 
+    def request_discards(self, paths: Sequence[str]) -> None:
+        """Remove objects, many with one request, which names objects of one bucket.
+
+        Clients do not report the objects that a store refuses to remove in such a request.
+        """
+        for bucket in sorted({path.partition("/")[0] for path in paths}):
+            self._remove([path for path in paths if path.startswith(f"{bucket}/")])
+
     def _remove(self, paths: Sequence[str]) -> None:
-        """Remove objects, without reading what is left."""
         if len(paths) > 1:
             try:
                 syscalls.remote(self._filesystem, "rm", list(paths))
@@ -728,7 +749,7 @@ class _ObjectStoreBackend(_RemoteBackend):
     def discard_tree(self, path: str) -> bool:
         """Remove every object below a prefix; False if there are others afterwards."""
         found = list_objects(self._root, path)
-        self._remove(list(found))
+        self.request_discards(list(found))
         left = list_objects(self._root, path)
         for key in found.keys() & left.keys():
             self.discard(key)
