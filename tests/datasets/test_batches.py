@@ -204,6 +204,18 @@ def test_datasets_do_not_share_a_quarantine(arrow_feed: Feed, tmp_path: Path) ->
     assert not Path(arrow_feed.path).exists()
 
 
+@pytest.mark.parametrize("name", ["link", "link/bad", "x/../orders", ".orders.fsspeckit/bad"])
+def test_a_quarantine_is_never_the_dataset_under_another_name(
+    arrow_feed: Feed, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "link").symlink_to(arrow_feed.path)
+    arrow_feed.commit(0)
+    arrow_feed.quarantine = f"file://{tmp_path}/{name}"
+    with pytest.raises(InvalidArgumentError, match=r"must not contain each other.\nHint"):
+        arrow_feed.commit(1, expect=EXPECT)
+    assert len(fsspeckit.history(arrow_feed.path)) == 1
+
+
 def test_columns_of_the_quarantine_change_as_those_of_the_dataset(feed: Feed) -> None:
     both, more = {"all": ("v > 99", "quarantine")}, pa.table({"id": [5], "v": [1], "w": ["x"]})
     feed.commit(0, expect=both)

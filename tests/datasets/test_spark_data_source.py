@@ -161,6 +161,7 @@ def test_options_choose_the_call(
             {"keys": "id", "duplicate_keys": "last"},
             "rows of Spark have no order.*\nHint: .*order_by",
         ),
+        ({"keys": "id", "strategy": "deduplicate"}, "rows of Spark have no order.*\nHint"),
         ({"engine": "spark"}, r"no session to merge with.*\nHint: .*remote"),
         ({"engine": "polars"}, "engine must be one of 'pyarrow', 'duckdb'"),
         ({"engine": "duckdb", "remote": "sc://x"}, "'remote' merges with Spark"),

@@ -435,6 +435,11 @@ class TestGates:
         assert "1 row(s) violate 'no 2' (id <> 2), for example: {id: 2, v: -2}" in str(caught.value)
         assert not list(stream.root.glob("orders*"))
 
+    def test_progress_is_not_made_of_a_predicate_that_does_not_fit(self, stream: Stream) -> None:
+        sink = MergeSink(stream.path, "id", expect={"odd": "amount > 0"})
+        with pytest.raises(InvalidArgumentError, match=r"the expectation 'odd' .*does not fit"):
+            sink.observe(stream.frame())
+
     @pytest.mark.parametrize(
         ("predicate", "words"),
         [
@@ -665,6 +670,13 @@ def test_another_version_of_the_package_is_named(
         ({"quarantine": "bad"}, "has no use"),
         ({"storage_options": "anon"}, "storage_options must be a mapping"),
         ({"limits": 8}, "limits must be SparkLimits"),
+        ({"control_dir": 7}, "control_dir must be the path or URL"),
+        ({"filesystem": "s3"}, "filesystem must be an fsspec or pyarrow filesystem"),
+        ({"bloom_columns": 7}, "bloom_columns must name at least one column"),
+        ({"order_by": 7}, "order_by must name at least one column"),
+        ({"partition_by": ["day", "day"]}, "must name each column once"),
+        ({"duplicate_keys": "last"}, r"have no order(?s:.*)Hint: pass order_by"),
+        ({"strategy": "deduplicate"}, r"have no order(?s:.*)Hint: pass order_by"),
     ],
 )
 def test_wrong_arguments_are_refused_before_any_batch(

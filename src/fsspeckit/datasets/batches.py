@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.datasets.pipeline import WriteDatasetResult
-    from fsspeckit.storage import Skipped, Storage, Transaction
+    from fsspeckit.storage import Root, Skipped, Storage, Transaction
 
 __all__ = [
     "BatchCall",
@@ -123,15 +123,18 @@ class BatchTarget:
                 argument="quarantine",
                 mentions=(Argument("on_violation", ("quarantine",)),),
             )
-        paths = (self.path, self.quarantine)
-        one, other = (_FILE.sub("/", path).rstrip("/") + "/" for path in paths)
-        if one.startswith(other) or other.startswith(one):
-            dataset, quarantine = map(without_credentials, paths)
-            raise InvalidArgumentError(
-                f"quarantine {quarantine!r} and the dataset {dataset!r} must not contain "
-                "each other.\nHint: pass a path beside the dataset.",
-                argument="quarantine",
-            )
+        one, other = (_FILE.sub("/", path) for path in (self.path, self.quarantine))
+        if _overlap(one, other):
+            raise self.not_apart()
+
+    def not_apart(self) -> InvalidArgumentError:
+        """Return the error for a quarantine that is not beside the dataset."""
+        dataset, quarantine = map(without_credentials, (self.path, str(self.quarantine)))
+        return InvalidArgumentError(
+            f"quarantine {quarantine!r} and the dataset {dataset!r} must not contain "
+            "each other.\nHint: pass a path beside the dataset.",
+            argument="quarantine",
+        )
 
     def options(
         self, transaction: Transaction | None = None, counts: Mapping[str, int] | None = None
@@ -152,6 +155,12 @@ class BatchTarget:
         if self.call == "apply_changes":
             return MergeOptions.of_changes(**given)
         return WriteOptions.of(mode=self.call, **given)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two paths are equal, or one contains the other."""
+    first, second = (path.rstrip("/") + "/" for path in (one, other))
+    return first.startswith(second) or second.startswith(first)
 
 
 @dataclass(frozen=True)
@@ -375,7 +384,9 @@ def _quarantine(
     assert target.quarantine is not None
     beside = io._with_own_control_dir()
     storage = beside._storage(target.quarantine, None)
-    purpose = f"quarantine of {io._storage(target.path, None).root.path}"
+    dataset = io._storage(target.path, None)
+    _check_apart(target, dataset, storage.root)
+    purpose = f"quarantine of {dataset.root.path}"
     if (skipped := _find_in_quarantine(storage, target, transaction)) is not None:
         if skipped.facts is not None and skipped.facts.strategy != purpose:
             raise InvalidArgumentError(
@@ -398,6 +409,17 @@ def _quarantine(
         )
         with _about_quarantine(target.quarantine):
             beside._run(checked.quarantined, target.quarantine, options)
+
+
+def _check_apart(target: BatchTarget, dataset: Storage, quarantine: Root) -> None:
+    """Refuse a quarantine that is the dataset under another name, as a link is.
+
+    Its commit would have the transaction of the batch, whose rows would then be skipped.
+    """
+    if dataset.root.filesystem == quarantine.filesystem and any(
+        _overlap(path, quarantine.path) for path in (dataset.root.path, dataset.control.path)
+    ):
+        raise target.not_apart()
 
 
 @contextmanager

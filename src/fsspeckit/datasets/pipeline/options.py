@@ -93,6 +93,7 @@ class FileOptions:
                 )
         if self.compression not in _CODECS:
             raise InvalidArgumentError.choice("compression", self.compression, _CODECS)
+        _check_optional_names("bloom_columns", self.bloom_columns)
         basename_of(self.basename_template, 0)
 
     @property
@@ -397,6 +398,8 @@ class MergeOptions:
     def __post_init__(self) -> None:
         if not self.selects:
             check_names("key_columns", self.key_columns)
+        _check_optional_names("order_by", self.order_by)
+        _check_optional_names("partition_columns", self.partition_columns)
         _check_schema(self.schema)
         check_progress(self.progress)
         _check_transaction(self.transaction)
@@ -608,6 +611,12 @@ class RepartitionOptions:
         _check_flag("dry_run", self.dry_run)
         _check_schema(self.schema)
         check_progress(self.progress)
+
+
+def _check_optional_names(name: str, names: Any) -> None:
+    """Check columns that need not be given."""
+    if names not in (None, ()):
+        check_names(name, names)
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -508,6 +508,12 @@ def _check_merge(arguments: Mapping[str, Any], *, overwrite: bool, streaming: bo
             'before it.\nHint: use "upsert", or outputMode("complete"): its batches have all rows.',
             argument="strategy",
         )
+    if arguments["strategy"] == "deduplicate" and "order_by" not in arguments:
+        raise InvalidArgumentError(
+            "option 'strategy' is 'deduplicate', and the rows of Spark have no order.\n"
+            'Hint: .option("order_by", "updated_at") keeps the greatest.',
+            argument="strategy",
+        )
     policy = arguments.get("duplicate_keys", "error")
     if policy != "error" and "order_by" not in arguments:
         raise InvalidArgumentError(

@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.int64]
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "check_order"]
 
 
 @dataclass(frozen=True)
@@ -330,15 +330,8 @@ class SparkEngine:
         progress: Progress = report_nothing,
     ) -> DriverKeys | ResolvedKeys:
         """Return the keys that take part: indexed by the driver if it can hold them."""
-        needs_order = options.duplicates != "error" and not options.only_keys
-        if needs_order and not source.has_order and not options.order_by:
-            raise InvalidArgumentError(
-                f"{options.strategy.value} with duplicate_keys={options.duplicates!r} needs "
-                "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
-                "the last.\nHint: pass order_by=[...]; of rows with one key the greatest is kept.",
-                argument="duplicate_keys",
-                mentions=(Argument("order_by", (...,)), Argument("order_by")),
-            )
+        if not source.has_order:
+            check_order(options)
         limits = self._limits
         wanted = key_and_order_columns(target, options, source.schema.names)
         order = tuple(key_column(n, source.schema.field(n).type) for n in options.order_by)
@@ -857,3 +850,19 @@ def _rewrites_in_scans(options: MergeOptions) -> bool:
     limits = options.limits
     is_limited = limits.max_rewrite_bytes is not None or limits.max_rewrite_fraction is not None
     return _rewrites(options) and not options.rewrite_all and not is_limited
+
+
+def check_order(options: MergeOptions) -> None:
+    """Refuse to choose between the rows of a data frame that have one key, if nothing orders them.
+
+    Raises:
+        InvalidArgumentError: If ``order_by`` is missing.
+    """
+    if options.duplicates != "error" and not options.only_keys and not options.order_by:
+        raise InvalidArgumentError(
+            f"{options.strategy.value} with duplicate_keys={options.duplicates!r} needs "
+            "order_by: the rows of a Spark DataFrame have no order, so none is the first or "
+            "the last.\nHint: pass order_by=[...]; of rows with one key the greatest is kept.",
+            argument="duplicate_keys",
+            mentions=(Argument("order_by", (...,)), Argument("order_by")),
+        )

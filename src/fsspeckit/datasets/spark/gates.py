@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fsspeckit.datasets.spark.session import Jobs
     from fsspeckit.storage import Transaction
 
-__all__ = ["FrameGate", "violated"]
+__all__ = ["FrameGate", "check_predicates", "violated"]
 
 _VIOLATED = "__fsspeckit_violated"
 

@@ -23,8 +23,9 @@ import fsspeckit
 from fsspeckit.core.expectations import parse_expectations
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.datasets.batches import BatchTarget, commit_batch
-from fsspeckit.datasets.pipeline import DEFAULT_RETENTION
-from fsspeckit.datasets.spark.gates import FrameGate, violated
+from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, MergeOptions
+from fsspeckit.datasets.spark.engine import check_order
+from fsspeckit.datasets.spark.gates import FrameGate, check_predicates, violated
 from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.queries import (
     StartedQueries,
@@ -34,7 +35,7 @@ from fsspeckit.datasets.spark.queries import (
 )
 from fsspeckit.datasets.spark.session import Jobs, absolute_path
 from fsspeckit.errors import InvalidArgumentError
-from fsspeckit.storage import Transaction, check_lock_timeout, without_credentials
+from fsspeckit.storage import Transaction, check_lock_timeout, open_root, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,7 +155,7 @@ class Sink:
         if self.filesystem is None:
             for name in _SCHEMELESS:
                 object.__setattr__(self, name, _absolute(getattr(self, name)))
-        _check_opening(self.storage_options, self.limits)
+        _check_opening(self)
         check_lock_timeout(self.lock_timeout)
         if self.app is not None:
             _check_app(self.app)
@@ -250,11 +251,15 @@ class Sink:
         Args:
             stream: The stream, just before ``writeStream``.
 
+        Raises:
+            InvalidArgumentError: If a predicate does not fit the columns.
+
         Examples:
             >>> sink = MergeSink("orders", "id", expect={"valid amount": "amount >= 0"})
             >>> sink.observe(stream).writeStream.foreachBatch(sink)  # doctest: +SKIP
         """
         sql = Jobs(stream.sparkSession).functions
+        check_predicates(sql, stream, self._state.target.expectations)
         metrics = {"rows": sql.count(sql.lit(1))}
         if (deletes := self._deletes(sql)) is not None:
             metrics["deletes"] = sql.count_if(deletes)
@@ -340,6 +345,9 @@ class MergeSink(Sink):
                 "Hint: use upsert, with delete_when= for rows that delete.",
                 argument="strategy",
             )
+        options = self._state.target.options()
+        assert isinstance(options, MergeOptions)
+        check_order(options)
 
     def _deletes(self, functions: Any) -> Any:
         if self.delete_when is not None:
@@ -403,16 +411,26 @@ def _absolute(path: Any) -> Any:
     return absolute_path(path) if isinstance(path, str) and path else path
 
 
-def _check_opening(storage_options: Any, limits: Any) -> None:
-    if not isinstance(storage_options, Mapping | None):
+def _check_opening(sink: Sink) -> None:
+    """Check the arguments that open the dataset, as far as possible without opening it."""
+    control: Any = sink.control_dir
+    if not (control is None or (isinstance(control, str | os.PathLike) and os.fspath(control))):
+        raise InvalidArgumentError(
+            f"control_dir must be the path or URL of a directory, got {control!r}.",
+            argument="control_dir",
+        )
+    if sink.filesystem is not None:
+        open_root(sink.path, sink.filesystem)
+    options: Any = sink.storage_options
+    if not isinstance(options, Mapping | None):
         raise InvalidArgumentError(
             "storage_options must be a mapping of names to values, got a "
-            f"{type(storage_options).__name__}.",
+            f"{type(options).__name__}.",
             argument="storage_options",
         )
-    if not isinstance(limits, SparkLimits):
+    if not isinstance(sink.limits, SparkLimits):
         raise InvalidArgumentError(
-            f"limits must be SparkLimits, got {limits!r}.", argument="limits"
+            f"limits must be SparkLimits, got {sink.limits!r}.", argument="limits"
         )
 
 
