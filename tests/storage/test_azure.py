@@ -172,7 +172,7 @@ def test_a_copy_that_ends_otherwise_leaves_its_source(
 ) -> None:
     source, target = storage.path("old.parquet"), storage.path("new.parquet")
     storage.backend.overwrite(source, b"bytes")
-    for move in (storage.backend.move_over, lambda *pair: storage.backend.move_all(dict([pair]))):
+    for move in (storage.backend.move_over, lambda *pair: storage.backend.copy_all(dict([pair]))):
         with (
             following(proxy, accepting(["pending", end])),
             pytest.raises(OSError, match=f"new.parquet.*{end}"),
