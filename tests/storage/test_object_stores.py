@@ -17,6 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from tests.storage.checks import read_consistently
 from tests.storage.scenario import FLAT, IN_PLACE, parquet_bytes, put, stage_change
+from tests.storage.test_folding import forge
 
 from fsspeckit.errors import (
     CommitPendingError,
@@ -35,8 +36,9 @@ from fsspeckit.storage import (
     staging,
     take_snapshot,
 )
+from fsspeckit.storage.commit.folding import fold_records
 from fsspeckit.storage.fs.attributes import capabilities_of
-from fsspeckit.storage.storage import staging_names
+from fsspeckit.storage.storage import BLOCK, KEPT, staging_names
 from fsspeckit.testing.conformance.stores import OBJECT_STORES, object_store
 from fsspeckit.testing.object_stores import (
     KEY,
@@ -430,6 +432,19 @@ def test_another_commit_before_any_request_of_a_commit(plain: Moto, dies: bool) 
         assert {entry.state for entry in history_of(mine)} <= {"complete", "recovered"}
     assert ("refused", "pending" if dies else "done") in ends
     assert ("done", "refused") in ends
+
+
+def test_a_commit_whose_number_was_taken_and_folded(plain: Moto, there: Storage) -> None:
+    """The put of its record alone would succeed, and the record would be taken for a leftover."""
+    snapshot = take_snapshot(there)
+    forge(there, BLOCK + KEPT)  # commits that change no file
+    fold_records(there)
+    assert there.backend.stat(there.control.record(1)) is None
+    assert tried(there, "mine", snapshot) == "done"
+    numbers = [entry.number for entry in history_of(there)]
+    assert numbers == list(range(1, BLOCK + KEPT + 2))
+    assert history_of(there)[-1].added
+    assert read_consistently(there) == [(0, "mine"), (1, "mine")]
 
 
 def plain_rows(storage: Storage) -> State:

@@ -24,6 +24,7 @@ from fsspeckit.errors import (
 from fsspeckit.storage.commit.lock import hold_lock
 from fsspeckit.storage.commit.log import (
     Completion,
+    list_records,
     mark_complete,
     pending_numbers,
     read_completion,
@@ -450,15 +451,18 @@ def take_snapshot(storage: Storage) -> Snapshot:
 
 
 def is_unchanged(storage: Storage, snapshot: Snapshot, lock: WriterLock) -> bool:
-    """Whether a dataset is as a settled snapshot says, unless the next commit is recorded already.
+    """Whether a dataset is as a settled snapshot says, and nobody has committed since.
 
-    One listing is enough where the record of the next commit is put conditionally: if another
-    writer has recorded it meanwhile, the put fails, and everything is looked at again. If nobody
-    has, nothing was published since the snapshot.
+    Who commits after this is noticed where the record of the next commit is put conditionally: the
+    put fails, and everything is looked at again. The put alone does not notice a long sequence of
+    commits that change no file: the record in its way may be folded and gone.
     """
     if lock.exclusive or not storage.capabilities.conditional_put or not snapshot.is_settled:
         return False
-    return list_files(storage.root) == snapshot.listing
+    if list_files(storage.root) != snapshot.listing:
+        return False
+    names = list_records(storage)
+    return (names.last, names.pending) == (snapshot.number, [])
 
 
 def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
