@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pyarrow as pa
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from pyarrow.fs import LocalFileSystem
 from tests.storage.checks import read_consistently, read_plainly
@@ -115,6 +117,35 @@ def test_a_commit_through_a_directory_filesystem(memory: str) -> None:
     change_it(PARTITIONED, storage)
     assert read_consistently(open_storage(memory)) == PARTITIONED.new()
     assert storage.root.to_user_path(storage.root.path) == "data"
+
+
+class WithoutTimes(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
+    """A filesystem that reports sizes alone."""
+
+    protocol = "timeless"
+
+    def info(self, path: str, **options: Any) -> Any:
+        return {**super().info(path, **options), "created": None}
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        found = super().ls(path, detail=True, **options)
+        sizes = [{**info, "created": None} for info in found]
+        return sizes if detail else [info["name"] for info in sizes]
+
+    def find(self, path: str, **options: Any) -> Any:
+        found = AbstractFileSystem.find(self, path, **{**options, "detail": True})
+        return found if options.get("detail") else list(found)
+
+
+def test_a_merge_where_no_times_are_known() -> None:
+    """A file of which nothing but its size is known is replaced all the same."""
+    filesystem, path = WithoutTimes(), f"/{uuid.uuid4().hex}/data"
+    with open_engine("pyarrow", filesystem=filesystem) as io:
+        io.write_dataset(rows(1, 2, 3), path)
+        merged = io.merge(rows(2, v="new"), path, "upsert", ["id"])
+        assert read_ids(io, path) == [(1, "old"), (2, "new"), (3, "old")]
+    assert merged.metrics["commit"]["notes"] == []
+    filesystem.rm(path, recursive=True)
 
 
 class Death(BaseException):
