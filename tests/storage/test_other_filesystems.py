@@ -48,6 +48,7 @@ from fsspeckit.storage.commit import lock, recovery
 from fsspeckit.storage.commit.lock import state_of, this_process
 from fsspeckit.storage.commit.log import list_records
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -93,6 +94,8 @@ def assert_no_leftovers(storage: Storage) -> None:
     assert storage.backend.names(storage.control.path) in ([], ["commits"])
     found = storage.root.filesystem.find(storage.control.path, detail=True)
     files = [name for name, info in found.items() if info["type"] == "file"]
+    # Where nobody knows who writes a record, one that is not whole stays for days.
+    files = [name for name in files if not name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)]
     assert not [name for name in files if not name.endswith(".json")]
 
 
@@ -191,11 +194,11 @@ def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", killed_object_stores())
+@pytest.mark.parametrize("kind", [*killed_object_stores(), "hdfs"])
 @pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE] if TORTURE else [FLAT], ids=lambda item: item.name
 )
-def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -> None:
+def test_death_at_every_call_on_another_machine(kind: str, scenario: Scenario) -> None:
     server = object_store(kind)
     bucket = server.make_bucket(versioned=server.keeps_versions)
 
@@ -203,7 +206,7 @@ def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -
         place = server.at(bucket, f"{name}/data")
         return open_storage(place, storage_options=server.options, lock_timeout=0.0)
 
-    die_everywhere(scenario, kind, opened, step=1 if TORTURE else 4)
+    die_everywhere(scenario, kind, opened, step=1 if TORTURE else 12 if kind == "hdfs" else 4)
 
 
 def die_everywhere(
