@@ -13,7 +13,7 @@ PEERS := .venv-peers
 # Options of the benchmarks against peers, as in: make bench-peers ARGS='--resume --only one-row'
 ARGS ?=
 
-.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-pipelines torture-streams stores minio azurite fake-gcs clean
+.PHONY: help setup java demo test test-smoke test-fast test-duckdb1 test-spark41 lint format hooks types docs bench bench-quick bench-peers bench-spark torture torture-feeds torture-pipelines torture-streams stores minio azurite fake-gcs hdfs clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,7 +118,7 @@ torture: setup stores ## Kill writers at every step, for minutes rather than sec
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/storage
 	FSSPECKIT_TORTURE=1 $(BIN)/pytest tests/datasets/test_pyarrow.py tests/datasets/test_duckdb.py -k 'moto or minio or azurite or fake-gcs or sequences'
 
-stores: minio azurite fake-gcs ## Build or fetch the object stores below for the tests, once, into a cache outside of the checkout
+stores: minio azurite fake-gcs hdfs ## Build or fetch the stores below for the tests, once, into a cache outside of the checkout
 
 minio: $(INSTALLED) ## Build MinIO, a store like S3 (needs Go)
 	@$(PYTHON) -m scripts.stores minio
@@ -128,6 +128,9 @@ azurite: $(INSTALLED) ## Fetch Azurite, a store like Azure Blob Storage (needs N
 
 fake-gcs: $(INSTALLED) ## Build fake-gcs-server, a store like Google Cloud Storage (needs Go)
 	@$(PYTHON) -m scripts.stores fake-gcs
+
+hdfs: $(INSTALLED) ## Fetch HDFS, a small cluster in one process (needs Maven and Java)
+	@$(PYTHON) -m scripts.stores hdfs
 
 clean: ## Remove everything that the commands above made
 	rm -rf .venv $(DUCKDB1) $(SPARK41) $(PEERS) $(PEERS)-spark $(PEERS)-hudi site build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts

@@ -37,13 +37,21 @@ def filesystems() -> dict[str, Capabilities]:
         "local Linux disk": replace(local, kernel_lock=True, exchange=True),
         "other local disk": replace(local, kernel_lock=True, exchange=False),
         "S3, GCS, Azure": capabilities_of(_root(is_local=False, protocol="s3")),
+        "HDFS": capabilities_of(_root(is_local=False, protocol="hdfs", filesystem=_HdfsNative())),
         "memory": capabilities_of(_root(is_local=False, protocol="memory")),
         "any other": capabilities_of(_root(is_local=False, protocol="sftp")),
     }
 
 
+class _HdfsNative:
+    """What is known of a filesystem of hdfs-native, which may not be installed."""
+
+    __module__ = "hdfs_native.fsspec"
+    protocol = "hdfs"
+
+
 def _root(**facts: Any) -> Any:
-    return SimpleNamespace(is_arrow=False, filesystem=None, **facts)
+    return SimpleNamespace(**{"is_arrow": False, "filesystem": None, **facts})
 
 
 def table() -> str:

@@ -1,9 +1,9 @@
-"""Build or fetch real object stores for the tests; once, into a cache outside of the checkout.
+"""Build or fetch real object stores and HDFS for the tests; once, into a cache elsewhere.
 
 MinIO and fake-gcs-server are Go modules, so Go is needed, and minutes. Azurite is an npm package
-and needs Node. What is there already is not made again.
+and needs Node. HDFS is a set of jars, which Maven fetches. What is there is not made again.
 
-Usage: ``python -m scripts.stores minio azurite fake-gcs``
+Usage: ``python -m scripts.stores minio azurite fake-gcs hdfs``
 """
 
 from __future__ import annotations
@@ -56,7 +56,24 @@ PROGRAMS = {
         object_stores.fake_gcs_program,
         5,
     ),
+    # The cluster and its clients, with the libraries of both inside.
+    "hdfs": Program(
+        "mvn",
+        f"org.apache.hadoop:hadoop-client-minicluster:{object_stores.HADOOP_VERSION}",
+        object_stores.hadoop_jars,
+        1,
+    ),
 }
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tests</groupId><artifactId>tests</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+  </dependency></dependencies>
+</project>
+"""
 
 
 def make(program: Program) -> None:
@@ -67,12 +84,23 @@ def make(program: Program) -> None:
         made = Path(directory) / "made"
         made.mkdir()
         environment = {**os.environ, "GOBIN": str(made), "CGO_ENABLED": "0"}
-        go = ["go", "install", "-trimpath", "-ldflags=-s -w", program.source]
-        npm = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(made), program.source]
-        command = go if program.tool == "go" else npm
-        # Both print what they do; the output of a command belongs to its result.
-        subprocess.run(command, env=environment, cwd=made, check=True, stdout=sys.stderr)
+        # All print what they do; the output of a command belongs to its result.
+        subprocess.run(
+            _command(program, made), env=environment, cwd=made, check=True, stdout=sys.stderr
+        )
         (next(made.iterdir()) if program.tool == "go" else made).replace(place)
+
+
+def _command(program: Program, made: Path) -> list[str]:
+    """What makes a program in an empty directory."""
+    if program.tool == "go":
+        return ["go", "install", "-trimpath", "-ldflags=-s -w", program.source]
+    if program.tool == "npm":
+        return ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(made), program.source]
+    pom = made / "pom.xml"
+    pom.write_text(_POM.format(*program.source.split(":")), encoding="utf-8")
+    fetch = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    return [*fetch, "-DincludeScope=runtime", f"-DoutputDirectory={made}"]
 
 
 def main(names: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Merges on every object store whose processes are killed at any moment, and two at once."""
+"""Merges on object stores and HDFS whose processes are killed at any moment, and two at once."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from fsspeckit.testing.object_stores import ObjectStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.untraced]
-EVERY_CLOUD = pytest.mark.parametrize("merging", killed_object_stores(), indirect=True)
+EVERY_CLOUD = pytest.mark.parametrize("merging", [*killed_object_stores(), "hdfs"], indirect=True)
 KILLS, RUNS = (200, 50) if TORTURE else (6, 2)
 KILLS_OF_ONE_DATASET, MERGES = 10, 4
-MODULES = {"s3": "s3fs", "abfs": "adlfs", "gs": "gcsfs"}
+LONGEST = {"hdfs": 4.0}
+"""Seconds after which a process is killed at the latest, so that some merges have returned."""
+MODULES = {"s3": "s3fs", "abfs": "adlfs", "gs": "gcsfs", "hdfs": "hdfs_native.fsspec"}
 
 
 class Merging:
@@ -125,7 +127,7 @@ def test_a_process_that_is_killed_while_it_merges(merging: Merging) -> None:
         if kill % KILLS_OF_ONE_DATASET == 0:
             path, done = merging.dataset(f"killed-{kill}"), 0
         process = merging.start(path, done, done + 1_000)
-        time.sleep(chance.uniform(0.05, 0.8))
+        time.sleep(chance.uniform(0.05, LONGEST.get(merging.kind, 0.8)))
         os.kill(process, signal.SIGKILL)
         assert merging.ask("wait") == -signal.SIGKILL
         returned = merging.returned()

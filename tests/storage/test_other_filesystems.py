@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 import pyarrow as pa
 import pytest
+from fsspec import AbstractFileSystem
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs as arrow_fs
 from pyarrow.fs import LocalFileSystem
 from tests.storage.checks import read_consistently, read_plainly
@@ -46,6 +48,7 @@ from fsspeckit.storage.commit import lock, recovery
 from fsspeckit.storage.commit.lock import state_of, this_process
 from fsspeckit.storage.commit.log import list_records
 from fsspeckit.storage.fs import syscalls
+from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.testing.conformance.stores import (
     OBJECT_STORES,
     TORTURE,
@@ -91,6 +94,8 @@ def assert_no_leftovers(storage: Storage) -> None:
     assert storage.backend.names(storage.control.path) in ([], ["commits"])
     found = storage.root.filesystem.find(storage.control.path, detail=True)
     files = [name for name, info in found.items() if info["type"] == "file"]
+    # Where nobody knows who writes a record, one that is not whole stays for days.
+    files = [name for name in files if not name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)]
     assert not [name for name in files if not name.endswith(".json")]
 
 
@@ -115,6 +120,35 @@ def test_a_commit_through_a_directory_filesystem(memory: str) -> None:
     change_it(PARTITIONED, storage)
     assert read_consistently(open_storage(memory)) == PARTITIONED.new()
     assert storage.root.to_user_path(storage.root.path) == "data"
+
+
+class WithoutTimes(MemoryFileSystem):  # type: ignore[misc] # fsspec has no types
+    """A filesystem that reports sizes alone."""
+
+    protocol = "timeless"
+
+    def info(self, path: str, **options: Any) -> Any:
+        return {**super().info(path, **options), "created": None}
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        found = super().ls(path, detail=True, **options)
+        sizes = [{**info, "created": None} for info in found]
+        return sizes if detail else [info["name"] for info in sizes]
+
+    def find(self, path: str, **options: Any) -> Any:
+        found = AbstractFileSystem.find(self, path, **{**options, "detail": True})
+        return found if options.get("detail") else list(found)
+
+
+def test_a_merge_where_no_times_are_known() -> None:
+    """A file of which nothing but its size is known is replaced all the same."""
+    filesystem, path = WithoutTimes(), f"/{uuid.uuid4().hex}/data"
+    with open_engine("pyarrow", filesystem=filesystem) as io:
+        io.write_dataset(rows(1, 2, 3), path)
+        merged = io.merge(rows(2, v="new"), path, "upsert", ["id"])
+        assert read_ids(io, path) == [(1, "old"), (2, "new"), (3, "old")]
+    assert merged.metrics["commit"]["notes"] == []
+    filesystem.rm(path, recursive=True)
 
 
 class Death(BaseException):
@@ -160,11 +194,11 @@ def test_death_at_every_call_in_memory(memory: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", killed_object_stores())
+@pytest.mark.parametrize("kind", [*killed_object_stores(), "hdfs"])
 @pytest.mark.parametrize(
     "scenario", [FLAT, PARTITIONED, IN_PLACE] if TORTURE else [FLAT], ids=lambda item: item.name
 )
-def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -> None:
+def test_death_at_every_call_on_another_machine(kind: str, scenario: Scenario) -> None:
     server = object_store(kind)
     bucket = server.make_bucket(versioned=server.keeps_versions)
 
@@ -172,7 +206,7 @@ def test_death_at_every_call_on_an_object_store(kind: str, scenario: Scenario) -
         place = server.at(bucket, f"{name}/data")
         return open_storage(place, storage_options=server.options, lock_timeout=0.0)
 
-    die_everywhere(scenario, kind, opened, step=1 if TORTURE else 4)
+    die_everywhere(scenario, kind, opened, step=1 if TORTURE else 12 if kind == "hdfs" else 4)
 
 
 def die_everywhere(

@@ -446,22 +446,29 @@ def local_file(path: str, status: FileStatus) -> DataFile:
 # In the words of s3fs, adlfs, gcsfs and others. On GCS a generation is one write, while an ETag
 # may be made of the content alone.
 _MODIFIED = ("LastModified", "last_modified", "mtime", "created")
+# In milliseconds, in the words of hdfs-native and of WebHDFS.
+_MODIFIED_MILLISECONDS = ("modification_time", "modificationTime")
 _VERSIONS = ("ETag", "generation", "etag", "md5Hash")
 
 
 def remote_file(path: str, info: dict[str, Any], *, whole_seconds: bool = False) -> DataFile:
     """Describe a file from what a remote filesystem reports."""
-    modified: Any = next(filter(None, map(info.get, _MODIFIED)), None)
     etag = next(filter(None, map(info.get, _VERSIONS)), None)
-    seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
-    if seconds is not None:
-        seconds = int(seconds) if whole_seconds else float(seconds)
     return DataFile(
         path,
         int(info.get("size") or 0),
-        None if seconds is None else int(seconds * 1_000_000_000),
+        _modified_ns(info, whole_seconds),
         etag=None if etag is None else str(etag).strip('"'),
     )
+
+
+def _modified_ns(info: dict[str, Any], whole_seconds: bool) -> int | None:
+    modified: Any = next(filter(None, map(info.get, _MODIFIED)), None)
+    if modified is None:
+        milliseconds = next(filter(None, map(info.get, _MODIFIED_MILLISECONDS)), None)
+        return None if milliseconds is None else int(milliseconds) * 1_000_000
+    seconds: Any = modified.timestamp() if hasattr(modified, "timestamp") else modified
+    return int((int(seconds) if whole_seconds else float(seconds)) * 1_000_000_000)
 
 
 def check_relative(path: str, *, what: str = "path") -> str:

@@ -5,7 +5,8 @@ moto hides what is different there, and :func:`limited_to`, the credentials of a
 administrator. A test may add rules of its own, such as a response that is lost.
 
 MinIO and fake-gcs-server are programs in Go, Azurite is one for Node. ``make stores`` builds or
-fetches them once, into a cache outside of the checkout.
+fetches them once, into a cache outside of the checkout. HDFS is here as well, though it has files
+and directories: a small cluster in one process of Java.
 """
 
 from __future__ import annotations
@@ -44,16 +45,20 @@ if TYPE_CHECKING:
 __all__ = [
     "AZURITE_VERSION",
     "FAKE_GCS_VERSION",
+    "HADOOP_VERSION",
     "MINIO_VERSION",
     "Asked",
     "Azurite",
     "FakeGcs",
+    "Hdfs",
     "ObjectStore",
     "as_minio",
     "azurite",
     "azurite_program",
     "fake_gcs",
     "fake_gcs_program",
+    "hadoop_jars",
+    "hdfs",
     "limited_to",
     "minio",
     "minio_program",
@@ -69,6 +74,9 @@ AZURITE_VERSION = "3.35.0"
 
 FAKE_GCS_VERSION = "v1.56.1"
 """The version of the Go module github.com/fsouza/fake-gcs-server that is built."""
+
+HADOOP_VERSION = "3.4.2"
+"""The version of the jars of Hadoop that are fetched."""
 
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 _LONGEST_START = 30.0
@@ -445,6 +453,27 @@ class FakeGcs(ObjectStore):
         yield {}
 
 
+class Hdfs(ObjectStore):
+    """HDFS with one data node; a bucket is a directory."""
+
+    scheme = "hdfs"
+    keeps_versions = False
+
+    def at(self, bucket: str, path: str) -> str:
+        """The URL of a path in a directory."""
+        return f"{self.url}/{bucket}/{path}"
+
+    def opened_with(self, credentials: Mapping[str, str]) -> dict[str, Any]:
+        """Its URL says all that fsspec needs to open it."""
+        return {}
+
+    def make_bucket(self, *, versioned: bool = False) -> str:
+        """Name a directory; SkipTest if it must keep versions."""
+        if versioned:
+            raise SkipTest("HDFS keeps no versions.")
+        return f"lake-{uuid4().hex}"
+
+
 def _cached(name: str) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "fsspeckit" / name
@@ -463,6 +492,11 @@ def azurite_program() -> Path:
 def fake_gcs_program() -> Path:
     """Where the program is, or will be, that ``make fake-gcs`` builds."""
     return _cached(f"fake-gcs-server-{FAKE_GCS_VERSION}")
+
+
+def hadoop_jars() -> Path:
+    """Where the jars are, or will be, that ``make hdfs`` fetches."""
+    return _cached(f"hadoop-{HADOOP_VERSION}")
 
 
 def memory_disk() -> str | None:
@@ -521,6 +555,28 @@ def fake_gcs() -> FakeGcs | None:
     ]
     _serve("fake-gcs-server", command, directory, f"{url}/_internal/healthcheck", {})
     return FakeGcs(url, {"token": "anon"})
+
+
+@cache
+def hdfs() -> Hdfs | None:
+    """Give HDFS, started once for this process; None where it is not fetched."""
+    jars = hadoop_jars()
+    if not jars.exists() or shutil.which("java") is None:
+        return None
+    directory, port, web = _directory("hdfs-"), _free_port(), _free_port()
+    started = Path(directory) / "started.json"
+    command = [
+        *("java", "-Xmx512m", f"-Dtest.build.data={directory}", "-cp", f"{jars}/*"),
+        *("org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-nomr", "-format"),
+        *("-nnport", str(port), "-nnhttpport", str(web), "-writeDetails", str(started)),
+    ]
+    _serve("HDFS", command, directory, f"http://127.0.0.1:{web}/", {})
+    deadline = time.monotonic() + _LONGEST_START
+    while not started.exists():  # the data node takes longer than the pages of the name node
+        if time.monotonic() > deadline:
+            raise RuntimeError("HDFS has no data node.")
+        time.sleep(0.1)
+    return Hdfs(f"hdfs://127.0.0.1:{port}", {})
 
 
 def _directory(prefix: str) -> str:

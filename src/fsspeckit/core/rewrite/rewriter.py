@@ -663,7 +663,8 @@ def open_writer(
     with ExitStack() as stack:
         target: Any = path
         if not root.is_local:
-            target = root.filesystem.open(path, "wb")
+            # It counts bytes itself: not every filesystem's file can.
+            target = pa.PythonFile(root.filesystem.open(path, "wb"), mode="w")
             stack.callback(target.close)
             if set_bytes is not None:
                 stack.callback(lambda: set_bytes(target.tell()))

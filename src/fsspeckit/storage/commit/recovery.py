@@ -51,6 +51,7 @@ from fsspeckit.storage.commit.publish import (
     was_trashed,
 )
 from fsspeckit.storage.commit.staging import (
+    MAX_OWNER_AGE,
     current_names,
     own_staging,
     owner_state,
@@ -752,14 +753,24 @@ def _sweep(
         swept = sweep_staging(storage, name, partial(_is_pending, storage, lock, name))
         if swept is not None:
             (discarded if swept else in_use).append(name)
-    if lock.exclusive:  # only the holder of the lock writes records
-        for name in entries.temporaries:
-            storage.backend.discard(storage.control.at("commits", name))
-            discarded.append(f"commits/{name}")
+    for name in _abandoned_temporaries(storage, lock, entries):
+        storage.backend.discard(storage.control.at("commits", name))
+        discarded.append(f"commits/{name}")
     if INCOMING in names:
         found = find_abandoned(storage)
         discarded += [name for name in found if discard_abandoned(storage, name)]
     return discarded, in_use
+
+
+def _abandoned_temporaries(
+    storage: Storage, lock: WriterLock, entries: ControlEntries
+) -> list[str]:
+    """Return those records that nobody is writing any more."""
+    if lock.exclusive or not entries.temporaries:
+        return entries.temporaries  # only the holder of the lock writes records
+    modified = storage.backend.modified_below(storage.control.commits)
+    oldest = time.time() - MAX_OWNER_AGE.total_seconds()
+    return [name for name in entries.temporaries if (modified.get(name) or oldest) < oldest]
 
 
 def _is_pending(storage: Storage, lock: WriterLock, name: str) -> bool:

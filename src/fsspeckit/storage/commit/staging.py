@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
-_MAX_OWNER_AGE = timedelta(days=7)
+MAX_OWNER_AGE = timedelta(days=7)
+"""How long a writer of whom nothing is known may be alive."""
+
 _MAX_ATTEMPTS = 5
 # How long to wait before trying again to remove a directory into which somebody still writes.
 _PAUSES = (0.01, 0.05, 0.25, 0.0)
@@ -310,7 +312,7 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
         return "unknown" if storage.backend.names(storage.control.at(name)) else "gone"
     except (ValueError, KeyError, TypeError):
         return "unknown"
-    if state == "unknown" and datetime.now(UTC) - begun > _MAX_OWNER_AGE:
+    if state == "unknown" and datetime.now(UTC) - begun > MAX_OWNER_AGE:
         return "gone"
     return state
 

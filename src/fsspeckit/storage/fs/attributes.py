@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.azure import is_adlfs
+from fsspeckit.storage.fs.hdfs import is_hdfs_native
 
 if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
@@ -196,6 +197,8 @@ _CONDITIONAL = replace(
 )
 # pyarrow puts without a condition, keeps objects that stand for directories, and lists no ETags.
 _ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
+# Names change in one step of the name node; nobody syncs the disks of the data nodes.
+_HDFS = replace(_UNKNOWN, exclusive_create=True, whole_put=True, atomic_rename=True)
 # Stores whose fsspec implementation puts conditionally when asked for mode="create".
 _CONDITIONAL_PUT = frozenset({"s3", "s3a", "gs", "gcs"})
 _AZURE = frozenset({"abfs", "abfss", "az"})
@@ -207,6 +210,8 @@ def capabilities_of(root: Root) -> Capabilities:
         return _LOCAL
     if root.protocol == "memory":
         return _MEMORY
+    if is_hdfs_native(root.filesystem):
+        return _HDFS
     known = root.protocol in _CONDITIONAL_PUT
     if root.is_arrow:
         return _ARROW_STORE if known else _UNKNOWN

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
 from fsspeckit.storage.fs.azure import client_of
+from fsspeckit.storage.fs.hdfs import is_hdfs_native, translated
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
@@ -148,6 +149,8 @@ def open_backend(root: Root) -> Backend:
     if root.is_local:
         return _LocalBackend()
     capabilities = capabilities_of(root)
+    if is_hdfs_native(root.filesystem):
+        return _HdfsBackend(root.filesystem)
     if capabilities.directories:
         return _RemoteBackend(root.filesystem, whole_seconds=capabilities.whole_seconds)
     return _ObjectStoreBackend(root, capabilities)
@@ -554,6 +557,45 @@ class _RemoteBackend:
         """Nothing to do: a put is as durable as the store makes it."""
 
     sync_directory = sync_file
+
+
+class _HdfsBackend(_RemoteBackend):
+    """HDFS, whose name node changes a name in one step, and refuses one that is taken.
+
+    A file that is created is there, and empty, before its bytes are. So each is written under
+    another name, and then renamed.
+    """
+
+    def create(self, path: str, data: bytes) -> None:
+        self._put(path, data, overwrite=False)
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        self._put(path, data, overwrite=True)
+
+    def _put(self, path: str, data: bytes, *, overwrite: bool) -> None:
+        temporary = f"{path.rpartition('/')[0]}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        try:
+            self._change("pipe_file", temporary, data)
+            self._change("mv", temporary, path, overwrite=overwrite)
+        except BaseException:
+            with suppress(Exception):
+                self._change("rm_file", temporary)
+            raise
+
+    def move_new(self, source: str, target: str) -> None:
+        self._change("mv", source, target, overwrite=False)
+
+    move_on_same_disk = move_new
+
+    def move_over(self, source: str, target: str) -> None:
+        self._change("mv", source, target, overwrite=True)
+
+    def keep_copy(self, source: str, target: str) -> None:
+        self.overwrite(target, self.read(source))
+
+    def _change(self, method: str, *arguments: Any, **options: Any) -> None:
+        with translated(str(arguments[-1] if method == "mv" else arguments[0])):
+            super()._change(method, *arguments, **options)
 
 
 class _ObjectStoreBackend(_RemoteBackend):

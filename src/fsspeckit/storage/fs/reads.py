@@ -429,7 +429,8 @@ class _Input:
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to another position of the file."""
         with naming_failure(self._root, self._path, "reading"):
-            return int(self._handle.seek(offset, whence))
+            self._handle.seek(offset, whence)  # the file of hdfs-native does not return where it is
+        return int(self._handle.tell())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)

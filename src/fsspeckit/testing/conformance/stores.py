@@ -80,6 +80,7 @@ _PROGRAMS: dict[str, tuple[str, Callable[[], Path], str, Callable[[], ObjectStor
         *("fake-gcs-server", object_stores.fake_gcs_program),
         *("gcsfs", object_stores.fake_gcs),
     ),
+    "hdfs": ("HDFS", object_stores.hadoop_jars, "hdfs_native", object_stores.hdfs),
 }
 # What such a case runs beyond the same case on a disk, tests of object stores run, too.
 _REPEATED = (pytest.mark.slow, pytest.mark.untraced)
