@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from fsspeckit.storage.history import history
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.cli.running import Run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -261,6 +264,40 @@ def test_recover_watches_until_ctrl_c(done: Run, dataset: Path, source: Path) ->
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(20) == 0
         assert watcher.stdout.read() == ""
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_what_happens_between_two_looks_of_recover(
+    done: Run,
+    run: Run,
+    dataset: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_pending: bool,
+) -> None:
+    done("merge", source, dataset, "-k", "id", "--engine", "pyarrow")
+    mark = dataset.parent / ".data.fsspeckit" / "commits" / "0000000001.done.json"
+    record = mark.with_name("0000000001.json")
+    content = record.read_bytes()
+
+    def damage() -> None:
+        mark.unlink()
+        record.write_bytes(b"damaged")
+
+    def stop() -> None:
+        if is_pending:
+            mark.unlink()
+        raise KeyboardInterrupt
+
+    events: Iterator[Callable[[], object]] = iter(
+        [mark.unlink, damage, lambda: None, partial(record.write_bytes, content), stop]
+    )
+    monkeypatch.setattr("fsspeckit.cli.commands.inspect.time.sleep", lambda _: next(events)())
+    ran = run("recover", dataset, "--watch")
+    assert ran.code == (3 if is_pending else 0)
+    assert ran.out.count("completed commit 1") == 2
+    assert ran.err.count("tried again in 10 s") == 1
+    assert mark.exists() != is_pending
 
 
 def test_an_interrupt_that_was_deferred_ends_a_merge_that_begins_again() -> None:
