@@ -2,7 +2,7 @@
 
 Started as ``python -m tests.storage.merging <module>``, the module of the filesystem. It has loaded
 all that a child needs and has no threads, so a child begins to merge at once. A child writes one
-byte for each merge that has returned.
+byte for each merge that has returned. Its exit code says how the last one ended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.errors import CommitPendingError, CommitUnknownError
+from fsspeckit.storage.commit import lock
 
 KEYS = 12
 """How many rows the dataset has; merges change some of them, and add none."""
@@ -31,6 +33,12 @@ def changes(number: int, writer: int, writers: int) -> Rows:
 
 def table(rows: Rows) -> pa.Table:
     return pa.table({"id": list(rows), "v": list(rows.values())})
+
+
+def seem_to_be_on(host: str) -> None:
+    """Describe this process to other writers as one of another machine."""
+    lock._namespace = lambda: f"kernel of {host}"
+    lock.socket.gethostname = lambda: host  # type: ignore[attr-defined]
 
 
 def merge_on(request: dict[str, Any], answer: int) -> None:
@@ -52,8 +60,12 @@ def main() -> None:
             if (child := os.fork()) == 0:
                 code = 1
                 try:
+                    if host := request.get("host"):
+                        seem_to_be_on(host)
                     merge_on(request, request["answer"])
                     code = 0
+                except CommitPendingError as error:
+                    code = 3 if isinstance(error, CommitUnknownError) else 2
                 finally:
                     os._exit(code)
             sys.stdout.write(f"{child}\n")

@@ -63,10 +63,18 @@ class Merging:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def start(self, path: str, start: int, end: int, writer: int = 0, writers: int = 1) -> int:
-        """Start a process that merges; its id."""
+    def start(
+        self,
+        path: str,
+        start: int,
+        end: int,
+        writer: int = 0,
+        writers: int = 1,
+        host: str | None = None,
+    ) -> int:
+        """Start a process that merges, on a host of this name; its id."""
         request = {"path": path, "options": self.server.options, "start": start, "end": end}
-        given = {"writer": writer, "writers": writers, "answer": self._writing}
+        given = {"writer": writer, "writers": writers, "answer": self._writing, "host": host}
         return self.ask(json.dumps({**request, **given}))
 
     def returned(self) -> int:

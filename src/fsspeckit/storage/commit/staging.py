@@ -23,7 +23,7 @@ from fsspeckit.storage.commit.lock import (
     state_of,
     try_lock_if_supported,
 )
-from fsspeckit.storage.commit.log import Add
+from fsspeckit.storage.commit.log import Add, list_records
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import follow_directory, follow_file
 from fsspeckit.storage.fs.reads import open_input
@@ -45,8 +45,11 @@ _MAX_ATTEMPTS = 5
 _PAUSES = (0.01, 0.05, 0.25, 0.0)
 # Staging directories of this process on filesystems without kernel locks.
 _alive: set[str] = set()
+# Those of commits of which nobody knows whether they are recorded, with their numbers.
+_undecided: dict[str, int] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_alive.clear)
+    os.register_at_fork(after_in_child=_undecided.clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,11 @@ class Stage:
         finally:
             self.release()
 
+    def keep_until(self, number: int) -> None:
+        """Keep the directory until a commit has this number: it may turn out to be this one."""
+        self.owned_by_commit = True
+        _undecided[self.path] = number
+
     def release(self) -> None:
         """Give up the ownership, so that recovery may remove the directory."""
         _alive.discard(self.path)
@@ -302,7 +310,7 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
     path = storage.control.at(name, OWNER_FILE)
     if storage.capabilities.kernel_lock:
         return _lock_state(path)
-    if storage.control.at(name) in _alive:
+    if storage.control.at(name) in _alive or _is_undecided(storage, storage.control.at(name)):
         return "running"
     try:
         owner: Any = json.loads(storage.backend.read(path))
@@ -315,6 +323,17 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
     if state == "unknown" and datetime.now(UTC) - begun > MAX_OWNER_AGE:
         return "gone"
     return state
+
+
+def _is_undecided(storage: Storage, place: str) -> bool:
+    """Whether the record that needs a staging directory may still appear."""
+    number = _undecided.get(place)
+    if number is None:
+        return False
+    if list_records(storage).last >= number:
+        del _undecided[place]
+        return False
+    return True
 
 
 def _lock_state(path: str) -> ProcessState:

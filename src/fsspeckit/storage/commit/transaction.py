@@ -55,6 +55,7 @@ from fsspeckit.storage.commit.recovery import (
     wait_for_completion,
 )
 from fsspeckit.storage.commit.tombstones import restore_tombstones, write_tombstones
+from fsspeckit.storage.fs.reads import is_unanswered
 from fsspeckit.storage.listing import check_relative
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
@@ -387,6 +388,10 @@ class _CommitAttempt:
                 if number_is_taken:
                     return True  # the answer to the first request was lost, and it was repeated
                 self._raise_pending(record, error)
+            if self._may_be_recorded_later(error):
+                self._stage.keep_until(record.number)
+                path = self._storage.root.display_path
+                raise CommitUnknownError.unanswered(record.number, path, error) from error
             if swap is not None:
                 discard_swap(self._storage, swap.name)
             self._stage.owned_by_commit = False
@@ -394,6 +399,11 @@ class _CommitAttempt:
                 return False
             raise
         return True
+
+    def _may_be_recorded_later(self, error: BaseException) -> bool:
+        """Whether the store may still create the record: it did not answer, or too late."""
+        is_asked = self._storage.capabilities.conditional_put and isinstance(error, Exception)
+        return is_asked and not isinstance(error, FileExistsError) and is_unanswered(error)
 
     def _was_late(self, record: CommitRecord) -> bool:
         """Whether a record of this number was folded already, so that its name was free again.

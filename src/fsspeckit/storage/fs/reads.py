@@ -177,10 +177,26 @@ _NAMED_PATH = "_fsspeckit_named_path"
 """The attribute of an error that already names a file."""
 
 
+_CLIENTS = {"aiobotocore", "aiohttp", "azure", "botocore"}
+"""Libraries whose errors without a status say that a connection failed."""
+
+
 def meaning_of(error: BaseException) -> Meaning:
     """Return what an error of a filesystem means, by itself or else by its cause."""
     found = (_meaning_of_one(current) for current in _with_causes(error))
     return next((meaning for meaning in found if meaning is not None), "other")
+
+
+def is_unanswered(error: BaseException) -> bool:
+    """Whether a client of a store gave up waiting: what it asked for may still be done."""
+    chain = list(_with_causes(error))
+    if any(True for current in chain for _ in _codes(current)):
+        return False  # a status, which is an answer
+    return any(
+        isinstance(current, (TimeoutError, ConnectionError))
+        or type(current).__module__.partition(".")[0] in _CLIENTS
+        for current in chain
+    )
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
