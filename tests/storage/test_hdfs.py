@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TYPE_CHECKING
@@ -36,6 +39,23 @@ def prepared(path: str) -> Storage:
     storage = open_storage(path)
     storage.prepare()
     return storage
+
+
+@pytest.mark.slow
+def test_a_process_that_has_used_it_may_be_forked(dataset: str) -> None:
+    """A child that drops the client waits for threads that it does not have."""
+    prepared(dataset)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    ended, deadline = 0, time.monotonic() + 20
+    while not ended and time.monotonic() < deadline:
+        ended, _ = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == child
 
 
 @pytest.mark.slow

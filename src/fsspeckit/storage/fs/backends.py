@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
 from fsspeckit.storage.fs.azure import client_of
-from fsspeckit.storage.fs.hdfs import is_hdfs_native, translated
+from fsspeckit.storage.fs.hdfs import is_hdfs_native, keep_for_forks, translated
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
@@ -150,6 +150,7 @@ def open_backend(root: Root) -> Backend:
         return _LocalBackend()
     capabilities = capabilities_of(root)
     if is_hdfs_native(root.filesystem):
+        keep_for_forks(root.filesystem)
         return _HdfsBackend(root.filesystem)
     if capabilities.directories:
         return _RemoteBackend(root.filesystem, whole_seconds=capabilities.whole_seconds)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
+_clients: dict[int, AbstractFileSystem] = {}
+"""Clients that were used. The threads of one do not exist in a forked child, which would wait for
+them for ever if it dropped the client; and fsspec drops what it remembers when it is forked."""
+
 _ERRORS = {
     "AccessControlException": errno.EACCES,
     "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
@@ -29,6 +33,11 @@ def is_hdfs_native(filesystem: AbstractFileSystem) -> bool:
     is_hdfs = "hdfs" in ((names,) if isinstance(names, str) else names)
     modules = (base.__module__ for base in type(filesystem).__mro__)
     return is_hdfs and any(name.partition(".")[0] == "hdfs_native" for name in modules)
+
+
+def keep_for_forks(filesystem: AbstractFileSystem) -> None:
+    """Keep a client as long as this process, so that its forked children do not drop it."""
+    _clients[id(filesystem)] = filesystem
 
 
 @contextmanager
