@@ -267,7 +267,7 @@ def test_recover_watches_until_ctrl_c(done: Run, dataset: Path, source: Path) ->
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_what_happens_between_two_looks_of_recover(
+def test_what_happens_while_recover_watches(
     done: Run,
     run: Run,
     dataset: Path,
