@@ -380,7 +380,7 @@ def _started(*rules: Rule) -> Moto:
     return server
 
 
-class Azurite(ObjectStore):
+class Azurite(ObjectStore):  # pragma: no cover - it may not be built
     """Azurite: containers without versions, and no credentials for some prefixes only."""
 
     scheme = "abfs"
@@ -420,7 +420,7 @@ class Azurite(ObjectStore):
         return fsspec.filesystem(self.scheme, **self.options)
 
 
-class FakeGcs(ObjectStore):
+class FakeGcs(ObjectStore):  # pragma: no cover - it may not be built
     """fake-gcs-server, which accepts all credentials."""
 
     scheme = "gs"
@@ -453,7 +453,7 @@ class FakeGcs(ObjectStore):
         yield {}
 
 
-class Hdfs(ObjectStore):
+class Hdfs(ObjectStore):  # pragma: no cover - it may not be built
     """HDFS with one data node; a bucket is a directory."""
 
     scheme = "hdfs"
@@ -506,7 +506,7 @@ def memory_disk() -> str | None:
 
 
 @cache
-def minio() -> ObjectStore | None:
+def minio() -> ObjectStore | None:  # pragma: no cover - it may not be built
     """Give MinIO, started once for this process; None where it is not built."""
     program = minio_program()
     if not program.exists():
@@ -520,7 +520,7 @@ def minio() -> ObjectStore | None:
 
 
 @cache
-def azurite() -> Azurite | None:
+def azurite() -> Azurite | None:  # pragma: no cover - it may not be built
     """Give Azurite, started once for this process; None where it is not fetched."""
     program = azurite_program() / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if not program.exists() or shutil.which("node") is None:
@@ -539,7 +539,7 @@ def azurite() -> Azurite | None:
 
 
 @cache
-def fake_gcs() -> FakeGcs | None:
+def fake_gcs() -> FakeGcs | None:  # pragma: no cover - it may not be built
     """Give fake-gcs-server, started once for this process; None where it is not built."""
     program = fake_gcs_program()
     if not program.exists():
@@ -558,7 +558,7 @@ def fake_gcs() -> FakeGcs | None:
 
 
 @cache
-def hdfs() -> Hdfs | None:
+def hdfs() -> Hdfs | None:  # pragma: no cover - it may not be built
     """Give HDFS, started once for this process; None where it is not fetched."""
     jars = hadoop_jars()
     if not jars.exists() or shutil.which("java") is None:
@@ -579,14 +579,14 @@ def hdfs() -> Hdfs | None:
     return Hdfs(f"hdfs://127.0.0.1:{port}", {})
 
 
-def _directory(prefix: str) -> str:
+def _directory(prefix: str) -> str:  # pragma: no cover - it may not be built
     """Make a directory for what a server stores, until this process ends."""
     directory = tempfile.mkdtemp(prefix=prefix, dir=memory_disk())
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
 
 
-def _free_port() -> int:
+def _free_port() -> int:  # pragma: no cover - it may not be built
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -594,7 +594,7 @@ def _free_port() -> int:
 
 def _serve(
     name: str, command: list[str], directory: str, url: str, environment: Mapping[str, str]
-) -> None:
+) -> None:  # pragma: no cover - it may not be built
     """Start a server, wait until it answers at a URL, and end it with this process."""
     log = f"{directory}.log"
     with open(log, "wb") as output:
@@ -615,7 +615,7 @@ def _serve(
     raise RuntimeError(f"{name} does not answer at {url}: {text}")
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str) -> bool:  # pragma: no cover - it may not be built
     """Whether a server answers at all; one that refuses a question without credentials does."""
     try:
         with urllib.request.urlopen(url, timeout=5):
@@ -627,7 +627,9 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _end(server: subprocess.Popen[bytes], log: str) -> None:
+def _end(
+    server: subprocess.Popen[bytes], log: str
+) -> None:  # pragma: no cover - it may not be built
     server.terminate()
     server.wait()
     Path(log).unlink(missing_ok=True)
