@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.storage.figures import FIGURES, render, write_page
+from tests.storage.figures import FIGURES, Matrix, render, write_page
 
 from fsspeckit.storage import storage
 from fsspeckit.storage.commit import transaction
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    Matrix.keeps_cells = config.getoption("--keep-cells")
 
 
 class ForkServer:

@@ -6,9 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 FIGURES: dict[str, Counter[str]] = {}
+_STORES = {
+    "moto": "S3 (moto)",
+    "minio": "MinIO",
+    "azurite": "Azure (Azurite)",
+    "fake-gcs": "GCS (fake-gcs-server)",
+    "hdfs": "HDFS",
+}
+
+_NOT_RUN = "not run"
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _COLUMNS = ("experiment", "tried", "old state", "new state", "lost or doubled", "other")
 
@@ -78,3 +88,52 @@ def write_line(page: Path, name: str, line: tuple[str, ...]) -> None:
     else:
         lines.append(new)
     page.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
+
+
+class Matrix:
+    """A table of one run: an experiment in each line, a store in each column.
+
+    It is written again after each cell, with what this run has found and nothing of an earlier one.
+    With the option ``--keep-cells`` the cells of earlier runs stay, so that a table can be made in
+    parts.
+    """
+
+    keeps_cells = False
+    """Whether the cells of earlier runs stay."""
+
+    def __init__(self, page: Path, name: str, corner: str, lines: Iterable[str]) -> None:
+        self._page = page
+        self._name = name
+        self._corner = corner
+        self._lines = list(lines)
+        self._cells: dict[tuple[str, str], str] | None = None
+
+    def write(self, line: str, store: str, cell: str) -> None:
+        """Put a cell into the page."""
+        assert line in self._lines, line
+        begin, end = f"<!-- {self._name}: begin -->\n", f"<!-- {self._name}: end -->"
+        before, rest = self._page.read_text().split(begin)
+        table, after = rest.split(end)
+        if self._cells is None:
+            self._cells = self._read(table) if self.keeps_cells else {}
+        self._cells[line, store] = cell
+        self._page.write_text(f"{before}{begin}{self._render(self._cells)}\n{end}{after}")
+
+    def _read(self, table: str) -> dict[tuple[str, str], str]:
+        """The cells of a table, without those of experiments that there are no longer."""
+        rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+        stores = {title: store for store, title in _STORES.items()}
+        return {
+            (row[0], stores[title]): cell
+            for row in rows[2:]
+            for title, cell in zip(rows[0][1:], row[1:], strict=True)
+            if row[0] in self._lines and cell != _NOT_RUN
+        }
+
+    def _render(self, cells: dict[tuple[str, str], str]) -> str:
+        stores = [store for store in _STORES if any(store == one for _, one in cells)]
+        titles = [_STORES[store] for store in stores]
+        rows = [[self._corner, *titles], ["---"] * (1 + len(stores))]
+        for line in self._lines:
+            rows.append([line, *(cells.get((line, one), _NOT_RUN) for one in stores)])
+        return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -115,7 +115,7 @@ def store(request: pytest.FixtureRequest, quick_disk: str) -> Store:
         def open_bucket(name: str) -> Storage:
             return open_storage(server.at(bucket, f"{name}/data"), storage_options=options)
 
-        return Store(kind, open_bucket, 25, 10, longer=12)
+        return Store(kind, open_bucket, 13, 6, longer=24)
     if kind == "memory":
         base = f"memory://{uuid.uuid4().hex}"
         return Store(
@@ -249,10 +249,11 @@ class Experiment:
         buries: bool = False,
     ) -> int:
         """Run an order of writers of files, or of tombstones; gives the number of calls."""
-        storage = self._store.open(f"x{next(self._numbers)}")
+        number = next(self._numbers)
+        storage = self._store.open(f"x{number}")
         begin(storage)
         turns = self._turns = Turns(order)
-        mine = stepped(storage, turns, lock_timeout)
+        mine = stepped(storage, turns, lock_timeout, last_first=bool(number % 2))
         outcomes: dict[str, str] = {}
         local = storage.root.is_local
         act = add_tombstone if buries else partial(add_name, transaction=transaction)
@@ -322,7 +323,7 @@ def test_three_writers_at_every_call(experiment: Experiment, store: Store) -> No
     calls = experiment.run(1, [])
     steps = range(1, calls + 12)
     orders = list(itertools.product(steps, steps, steps))
-    for order in chosen(orders, store.three, min(store.longer, 20)):
+    for order in chosen(orders, store.three, min(store.longer, 24)):
         experiment.run(3, order_of(*order))
         count(f"three writers switched at every call, {store.name}", tried=1, losses=0)
 
@@ -340,7 +341,7 @@ def bursts(random: Random, writers: int) -> list[str]:
 def test_writers_that_are_switched_again_and_again(
     experiment: Experiment, store: Store, writers: int
 ) -> None:
-    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+    for seed in range(store.three * (min(store.longer, 24) if TORTURE else 1)):
         experiment.run(writers, bursts(Random(seed), writers))
         count(f"{writers} writers switched again and again, {store.name}", tried=1, losses=0)
 
@@ -349,7 +350,7 @@ def test_writers_that_are_switched_again_and_again(
 @pytest.mark.parametrize("writers", [2, 3])
 def test_writers_of_one_transaction(experiment: Experiment, store: Store, writers: int) -> None:
     """Switched again and again, one of them commits and the others are skipped."""
-    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+    for seed in range(store.three * (min(store.longer, 24) if TORTURE else 1)):
         order = bursts(Random(seed), writers)
         experiment.run(writers, order, transaction=Transaction("feed", 1))
         count(f"{writers} writers of one transaction, {store.name}", tried=1, losses=0)
@@ -363,7 +364,7 @@ def test_writers_of_tombstones(experiment: Experiment, store: Store, writers: in
     steps = range(1, calls + 12)
     orders = list(itertools.product(*[steps] * writers))
     number = store.two if writers == 2 else store.three
-    for order in chosen(orders, number // 2, min(store.longer, 20)):
+    for order in chosen(orders, number // 2, min(store.longer, 24)):
         experiment.run(writers, order_of(*order), buries=True)
         count(f"{writers} writers of tombstones, {store.name}", tried=1, losses=0)
 
@@ -379,7 +380,7 @@ def test_writers_that_take_each_other_for_dead(
 ) -> None:
     """A commit is completed by another writer at once, while its owner goes on itself."""
     monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
-    for seed in range(store.two * (min(store.longer, 20) if TORTURE else 1)):
+    for seed in range(store.two * (min(store.longer, 24) if TORTURE else 1)):
         experiment.run(writers, bursts(Random(seed), writers), lock_timeout=0.0)
         count(f"{writers} writers take each other for dead, {store.name}", tried=1, losses=0)
 
@@ -391,6 +392,6 @@ def test_writers_of_tombstones_that_take_each_other_for_dead(
 ) -> None:
     """What one of them completes and sweeps is not what another still needs."""
     monkeypatch.setattr(recovery, "owner_state", lambda storage, name: "unknown")
-    for seed in range(store.three * (min(store.longer, 20) if TORTURE else 1)):
+    for seed in range(store.three * (min(store.longer, 24) if TORTURE else 1)):
         experiment.run(3, bursts(Random(seed), 3), lock_timeout=0.0, buries=True)
         count(f"writers of tombstones take each other for dead, {store.name}", tried=1, losses=0)

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.storage.figures import count
+from tests.storage.figures import Matrix
 from tests.storage.merging import KEYS, changes, table
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -32,7 +33,23 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.untraced]
 EVERY_CLOUD = pytest.mark.parametrize("merging", [*killed_object_stores(), "hdfs"], indirect=True)
 KILLS, RUNS = (200, 50) if TORTURE else (6, 2)
+FEWER = {} if TORTURE else {"hdfs": (3, 1)}
+"""Where each file takes long to create: other numbers of kills and runs."""
+
 KILLS_OF_ONE_DATASET, MERGES = 10, 4
+KILLED, RETURNED, OLD_STATE, NEW_STATE, LOST, TWO, MERGED, LOST_BY_TWO = LINES = (
+    "processes that were killed",
+    "merges that had returned before",
+    "the merge of the moment was not there",
+    "it was there as a whole",
+    "states with lost or doubled rows",
+    "runs of two processes",
+    "merges of both",
+    "runs with lost or doubled rows",
+)
+FIGURES = Matrix(
+    Path(__file__).parents[2] / "docs" / "concepts" / "what-survives-what.md", "kills", "", LINES
+)
 LONGEST = {"hdfs": 4.0}
 """Seconds after which a process is killed at the latest, so that some merges have returned."""
 MODULES = {"s3": "s3fs", "abfs": "adlfs", "gs": "gcsfs", "hdfs": "hdfs_native.fsspec"}
@@ -126,12 +143,22 @@ def state(merges: int, writer: int = 0, writers: int = 1) -> Rows:
     return rows
 
 
+def write(merging: Merging, seen: Counter[str]) -> None:
+    """Print what was counted; put it into the page if it is all."""
+    for line in seen:
+        sys.stdout.write(f"{line}, {merging.kind}: {seen[line]:,}\n")
+        if TORTURE:
+            FIGURES.write(line, merging.kind, f"{seen[line]:,}")
+
+
 @EVERY_CLOUD
 def test_a_process_that_is_killed_while_it_merges(merging: Merging) -> None:
     """What has returned is there, what has not is there as a whole or not at all."""
     chance = random.Random(22)
     path, done = "", 0
-    for kill in range(KILLS):
+    seen: Counter[str] = Counter()
+    kills, _ = FEWER.get(merging.kind, (KILLS, RUNS))
+    for kill in range(kills):
         if kill % KILLS_OF_ONE_DATASET == 0:
             path, done = merging.dataset(f"killed-{kill}"), 0
         process = merging.start(path, done, done + 1_000)
@@ -143,30 +170,35 @@ def test_a_process_that_is_killed_while_it_merges(merging: Merging) -> None:
         recover(path, storage_options=merging.server.options)
         found = merging.rows(path)
         old, new = (sorted(state(merges).items()) for merges in (done, done + 1))
-        count(
-            f"merges killed at random, {merging.kind}",
-            tried=1,
-            old=found == old,
-            new=found == new,
-            losses=found not in (old, new),
-            merges_that_returned=returned,
+        seen.update(
+            {
+                KILLED: 1,
+                RETURNED: returned,
+                OLD_STATE: found == old,
+                NEW_STATE: found == new,
+                LOST: found not in (old, new),
+            }
         )
         assert found in (old, new)
         done += found == new
+    write(merging, seen)
 
 
 @EVERY_CLOUD
 def test_two_processes_that_merge_into_the_same_files(merging: Merging) -> None:
-    for run in range(RUNS):
+    seen: Counter[str] = Counter()
+    _, runs = FEWER.get(merging.kind, (KILLS, RUNS))
+    for run in range(runs):
         path = merging.dataset(f"two-{run}")
         for writer in range(2):
             merging.start(path, 0, MERGES, writer, 2)
         assert [merging.ask("wait") for _ in range(2)] == [0, 0]
         expected = sorted((state(MERGES, 0, 2) | state(MERGES, 1, 2)).items())
         found = merging.rows(path)
-        count(f"two processes merge, {merging.kind}", tried=1, losses=found != expected)
+        seen.update({TWO: 1, MERGED: merging.returned(), LOST_BY_TWO: found != expected})
         assert found == expected
-        assert merging.returned() == 2 * MERGES
+    assert seen[MERGED] == 2 * MERGES * runs
+    write(merging, seen)
 
 
 def test_a_state_knows_which_merges_it_has() -> None:

@@ -196,13 +196,16 @@ def test_objects_that_vanish_again_and_again_end_in_an_error(server: Server, sto
     """Each time that a file is read it is gone, and another one has appeared."""
     other: Any = fsspec.filesystem("s3", key="k", secret="s", endpoint_url=server.url)
     names = iter(range(1000))
+    gone: set[str] = set()
 
     def replace(method: str, path: str) -> tuple[str, str] | None:
         if method != "GET" or not path.endswith(".parquet") or path.endswith("/a.parquet"):
             return None
-        server.refuse = lambda method, path: None
-        other.mv(path, f"refusals/data/{next(names)}.parquet")
-        server.refuse = replace
+        if path not in gone:  # one client asks after the other
+            gone.add(path)
+            server.refuse = lambda method, path: None
+            other.mv(path, f"refusals/data/{next(names)}.parquet")
+            server.refuse = replace
         return ("404 Not Found", "NoSuchKey")
 
     server.refuse = replace

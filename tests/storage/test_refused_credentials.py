@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.errors import CommitPendingError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 from fsspeckit.testing.conformance.stores import object_store
 from fsspeckit.testing.object_stores import Moto, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 pytestmark = pytest.mark.slow
 EVERY = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
@@ -78,9 +78,11 @@ def enforce(server: ObjectStore, free_requests: str) -> None:
         pass
 
 
-def merge(server: ObjectStore, url: str, credentials: Mapping[str, str]) -> Any:
+def merge(
+    server: ObjectStore, url: str, credentials: Mapping[str, str], ids: Sequence[int] = (2, 3)
+) -> Any:
     with PyarrowDatasetIO(storage_options=server.opened_with(credentials)) as io:
-        return io.merge(pa.table({"id": [2, 3]}), url, "upsert", ["id"])
+        return io.merge(pa.table({"id": ids}), url, "upsert", ["id"])
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,57 @@ def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         merge(server, url, {})
 
 
+@pytest.mark.parametrize("kind", ["moto", "minio", "azurite", "fake-gcs"])
+def test_a_bucket_that_is_not_there_is_named(kind: str) -> None:
+    server = object_store(kind)
+    with (
+        PyarrowDatasetIO(storage_options=server.options) as io,
+        pytest.raises(
+            FileNotFoundError, match=r"there is no (bucket|container) 'no-such-lake'"
+        ) as caught,
+    ):
+        io.merge(pa.table({"id": [1]}), server.at("no-such-lake", PATH), "upsert", ["id"])
+    assert "\nHint: check its name, and the endpoint or account" in str(caught.value)
+
+
+def test_a_store_that_cannot_be_reached() -> None:
+    address = {"endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1"}
+    options = {"key": "key", "secret": "hush", "client_kwargs": address}
+    with (
+        PyarrowDatasetIO(storage_options=options) as io,
+        pytest.raises(OSError, match=r"127\.0\.0\.1:9.*\nHint: check the network, and the endp"),
+    ):
+        io.read_dataset("s3://bucket/lake")
+
+
+def test_an_option_that_the_library_does_not_know() -> None:
+    server = object_store("moto")
+    with (
+        PyarrowDatasetIO(storage_options={**server.options, "access_key": "hush"}) as io,
+        pytest.raises(InvalidArgumentError, match="'access_key', which s3fs does not know"),
+    ):
+        io.read_dataset("s3://bucket/lake")
+
+
+def test_an_endpoint_without_a_scheme() -> None:
+    options = {"key": "key", "secret": "hush", "endpoint_url": "minio.example.org:9000"}
+    with (
+        PyarrowDatasetIO(storage_options=options) as io,
+        pytest.raises(InvalidArgumentError, match=r"minio.*\nHint: an endpoint begins with https"),
+    ):
+        io.read_dataset("s3://bucket/lake")
+
+
+def test_an_account_of_azure_that_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONNECTION_STRING", "ACCOUNT_NAME", "ACCOUNT_KEY"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+    with (
+        PyarrowDatasetIO() as io,
+        pytest.raises(InvalidArgumentError, match="\nHint: pass account_name and a credential"),
+    ):
+        io.read_dataset("az://box/lake")
+
+
 @pytest.mark.parametrize("missing", EVERY)
 def test_a_missing_permission_is_named(server: ObjectStore, url: str, missing: str) -> None:
     if isinstance(server, Moto) and missing == "s3:DeleteObject":
@@ -159,7 +212,10 @@ def test_after_a_permission_is_granted_the_commit_is_completed(
 
 
 def test_the_policy_of_the_guide_is_enough() -> None:
-    """And nothing in it is superfluous: without any one of its actions a merge is refused."""
+    """And no less is: without any one of its actions a merge is refused, or not completed.
+
+    All but s3:AbortMultipartUpload, which only uploads of large files need, when they fail.
+    """
     server = object_store("minio")
     url = f"s3://{server.make_bucket()}/{PATH}"
     shown = re.search(r"```json\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
@@ -171,3 +227,18 @@ def test_the_policy_of_the_guide_is_enough() -> None:
         assert merge(server, url, credentials).inserted == 0
         with pytest.raises(PermissionError, match="s3:ListBucket"):
             merge(server, f"s3://{bucket}/lake/others", credentials)
+    for number, action in enumerate(EVERY):
+        with (
+            granted(server, without(action, policy)) as credentials,
+            pytest.raises((PermissionError, CommitPendingError), match=action),
+        ):
+            merge(server, url, credentials, [100 + number])
+
+
+def without(action: str, policy: dict[str, Any]) -> dict[str, Any]:
+    """The policy with an action less."""
+    statements = [
+        {**statement, "Action": [one for one in statement["Action"] if one != action]}
+        for statement in policy["Statement"]
+    ]
+    return {**policy, "Statement": [one for one in statements if one["Action"]]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import fsspec
@@ -24,6 +25,7 @@ AZURE = [
     "abfss://box@account.dfs.core.windows.net/lake/data",
     "abfs://box@account.blob.core.windows.net/lake/data/",
     "ABFSS://box@account.dfs.core.windows.net/lake/data",
+    "abfss://box@account/lake/data",
     "az://box/lake/data",
     "abfs://box/lake/data",
     "AZ://box/lake/data",
@@ -182,6 +184,25 @@ def test_only_the_scheme_changes() -> None:
     assert canonical_url("S3A://Bucket/S3A://x") == "s3://Bucket/S3A://x"
     assert canonical_url("/disk/S3A://x") == "/disk/S3A://x"
     assert canonical_url("simplecache::S3://x") == "simplecache::S3://x"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/lake", "S3A://bucket/lake", "memory://lake"])
+def test_a_url_that_has_lost_a_slash_is_not_a_local_path(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with PyarrowDatasetIO() as io:
+        paths: list[Any] = [Path(url), str(Path(url))]
+        for path in paths:
+            with pytest.raises(InvalidArgumentError, match=f"one slash .*\nHint: write {url}, as"):
+                io.merge(pa.table({"id": [1]}), path, "upsert", ["id"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_paths_with_a_colon(tmp_path: Path) -> None:
+    for name in ("s3:data", "at 10:/data", "./s3:/data"):
+        root = open_root(f"{tmp_path}/{name}")
+        assert root.is_local
 
 
 def test_upper_case_of_other_schemes() -> None:

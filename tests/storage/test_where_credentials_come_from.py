@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -12,6 +14,7 @@ import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.testing.object_stores import KEY, REGION, SECRET, moto, refusal
+from fsspeckit.testing.rule_server import RuleServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +73,13 @@ def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 def merged(url: str, watch: Watch, **options: Any) -> int:
     # fsspec remembers filesystems by their options, and here the environment differs.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    with moto().following(watch), PyarrowDatasetIO(storage_options=options) as io:
+    bucket = url.split("/")[2]
+
+    def watched(request: Request, answer: Answer) -> Response:
+        # What earlier tests have begun may still be on its way to their own buckets.
+        return watch(request, answer) if bucket in request.path else answer()
+
+    with moto().following(watched), PyarrowDatasetIO(storage_options=options) as io:
         return io.merge(ROWS, url, "upsert", ["id"]).inserted
 
 
@@ -109,6 +118,56 @@ def test_an_endpoint_of_a_profile(
     watch = Watch()
     assert merged(url, watch, profile="lake") == 2
     assert watch.keys == {"of-profile"}
+
+
+@pytest.fixture
+def role(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A service that gives out the keys of a role, as machines and containers have one."""
+
+    def answer(request: Request) -> Response:
+        from werkzeug.wrappers import Response
+
+        if request.path == "/latest/api/token":
+            return Response("token-of-service")
+        if request.path == "/latest/meta-data/iam/security-credentials/":
+            return Response("writer")
+        end = datetime.now(UTC) + timedelta(hours=1)
+        keys = {"AccessKeyId": "of-role", "SecretAccessKey": SECRET, "Token": "token-of-role"}
+        given = {"Code": "Success", **keys, "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        return Response(json.dumps(given), content_type="application/json")
+
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED", raising=False)
+    server = RuleServer(answer)
+    yield server.url
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("variable", "place"),
+    [
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "/keys"),
+    ],
+    ids=["instance", "container"],
+)
+def test_a_role(
+    url: str, role: str, monkeypatch: pytest.MonkeyPatch, variable: str, place: str
+) -> None:
+    monkeypatch.setenv(variable, f"{role}{place}")
+    watch = Watch()
+    assert merged(url, watch) == 2
+    assert watch.keys == {"of-role"}
+    assert watch.tokens == {"token-of-role"}
+
+
+def test_the_role_of_a_pod(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "identity").write_text("signed by the cluster")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "identity"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/writer")
+    watch = Watch()
+    assert merged(url, watch) == 2
+    # The request that exchanges the token is not signed.
+    assert len(watch.keys - {""}) == len(watch.tokens - {""}) == 1
 
 
 def test_a_token_that_expires_in_the_middle_of_a_merge_is_renewed(url: str, tmp_path: Path) -> None:

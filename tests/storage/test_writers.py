@@ -234,6 +234,18 @@ def _in_memory(root: str) -> str:
 def _run_together(plans: list[Plan]) -> list[str]:
     """Each writer in a thread; locks are between open files, so threads are as good."""
     barrier = threading.Barrier(len(plans))
+
+    def run(plan: Plan) -> str:
+        try:
+            return str(write(plan, barrier.wait)["outcome"])
+        except BaseException:
+            barrier.abort()  # nobody waits for a writer that has failed
+            raise
+
     with ThreadPoolExecutor(len(plans)) as pool:
-        results = pool.map(lambda plan: write(plan, barrier.wait)["outcome"], plans)
-        return [str(outcome) for outcome in results]
+        futures = [pool.submit(run, plan) for plan in plans]
+    failures = [error for error in (future.exception() for future in futures) if error is not None]
+    causes = [error for error in failures if not isinstance(error, threading.BrokenBarrierError)]
+    for error in causes or failures:
+        raise error
+    return [future.result() for future in futures]

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.storage import listing, open_backend, snapshot
+from fsspeckit.storage import Task, listing, open_backend, snapshot
 from fsspeckit.storage.commit import recovery
+from fsspeckit.storage.fs.tasks import make_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,8 +123,48 @@ class SteppedFilesystem:
         return in_turn
 
 
-def stepped(storage: Storage, turns: Turns, lock_timeout: float) -> Storage:
-    """A storage whose calls take turns."""
+class InOneThread:
+    """Calls that are begun at the same moment, made by who waits for them: the last one first."""
+
+    def __init__(self) -> None:
+        self._begun = threading.local()
+
+    def begin(self, call: Callable[[], Any]) -> Task[Any]:
+        task = _Begun(self.make_all)
+        self._mine.append((task, call))
+        return task
+
+    def make_all(self) -> None:
+        while self._mine:
+            task, call = self._mine.pop()
+            task.run(call)
+
+    @property
+    def _mine(self) -> list[tuple[Task[Any], Callable[[], Any]]]:
+        if not hasattr(self._begun, "calls"):
+            self._begun.calls = []
+        calls: list[tuple[Task[Any], Callable[[], Any]]] = self._begun.calls
+        return calls
+
+
+class _Begun(Task[Any]):
+    def __init__(self, make_all: Callable[[], None]) -> None:
+        super().__init__()
+        self._make_all = make_all
+
+    def wait(self) -> tuple[Any, BaseException | None]:
+        self._make_all()
+        return super().wait()
+
+
+def stepped(
+    storage: Storage, turns: Turns, lock_timeout: float, *, last_first: bool = False
+) -> Storage:
+    """A storage whose calls take turns.
+
+    Requests that an object store would be sent at the same moment come in their order, or with
+    ``last_first`` in the opposite one.
+    """
     changed = replace(storage, lock_timeout=lock_timeout)
     if storage.root.is_local:
         backend: Any = SteppedBackend(storage.backend, turns)
@@ -131,6 +172,7 @@ def stepped(storage: Storage, turns: Turns, lock_timeout: float) -> Storage:
     filesystem: Any = SteppedFilesystem(storage.root.filesystem, turns)
     root = replace(storage.root, filesystem=filesystem)
     stepped_backend: Any = open_backend(root)
+    stepped_backend.begin = InOneThread().begin if last_first else make_at_once
     if not storage.capabilities.conditional_put:
         # It holds a lock of this process meanwhile: nobody else's turn may come.
         create = stepped_backend.create

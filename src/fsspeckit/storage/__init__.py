@@ -6,6 +6,12 @@ A change takes four calls: :func:`open_storage`, :func:`take_snapshot`, :func:`s
 
 from __future__ import annotations
 
+from fsspeckit.storage.activity import (
+    Activity,
+    IncomingRows,
+    WriterActivity,
+    current_activity,
+)
 from fsspeckit.storage.clean import CleanedItem, CleanReport, clean, clean_storage
 from fsspeckit.storage.commit.log import (
     CommitFacts,
@@ -18,11 +24,20 @@ from fsspeckit.storage.commit.log import (
 from fsspeckit.storage.commit.recovery import (
     RecoveredCommit,
     RecoveryReport,
+    confirm_snapshot,
     recover,
     recover_storage,
     take_snapshot,
+    unconfirmed_snapshot,
 )
-from fsspeckit.storage.commit.staging import Stage, StagedFile, WorkerStage, create_stage, staging
+from fsspeckit.storage.commit.staging import (
+    PhasePublisher,
+    Stage,
+    StagedFile,
+    WorkerStage,
+    create_stage,
+    staging,
+)
 from fsspeckit.storage.commit.tombstones import TombstoneChange, read_tombstones
 from fsspeckit.storage.commit.transaction import (
     CommitOutcome,
@@ -35,6 +50,7 @@ from fsspeckit.storage.earlier import earlier_files
 from fsspeckit.storage.findings import Findings, Severity, VerifyFinding
 from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of
 from fsspeckit.storage.fs.backends import open_backend
+from fsspeckit.storage.fs.clients import new_file
 from fsspeckit.storage.fs.local_copies import OnDisk, on_local_disk
 from fsspeckit.storage.fs.reads import (
     arrow_filesystem,
@@ -44,6 +60,7 @@ from fsspeckit.storage.fs.reads import (
     read_tail,
 )
 from fsspeckit.storage.fs.syscalls import Call
+from fsspeckit.storage.fs.tasks import Task
 from fsspeckit.storage.hadoop_options import HADOOP_OPTIONS, HADOOP_PREFIX, is_hadoop_option
 from fsspeckit.storage.history import History, HistoryEntry, history, history_of
 from fsspeckit.storage.incoming import IncomingBatch
@@ -95,6 +112,7 @@ __all__ = [
     "HADOOP_OPTIONS",
     "HADOOP_PREFIX",
     "STAGED_SUFFIX",
+    "Activity",
     "Call",
     "Capabilities",
     "CleanReport",
@@ -109,7 +127,9 @@ __all__ = [
     "History",
     "HistoryEntry",
     "IncomingBatch",
+    "IncomingRows",
     "OnDisk",
+    "PhasePublisher",
     "PinnedFile",
     "PublishMode",
     "RecoveredCommit",
@@ -126,6 +146,7 @@ __all__ = [
     "Stage",
     "StagedFile",
     "Storage",
+    "Task",
     "TombstoneChange",
     "TombstoneFile",
     "TombstoneLimits",
@@ -134,6 +155,7 @@ __all__ = [
     "TransactionLimits",
     "VerifyFinding",
     "WorkerStage",
+    "WriterActivity",
     "arrow_filesystem",
     "canonical_scheme",
     "capabilities_of",
@@ -144,7 +166,9 @@ __all__ = [
     "clean",
     "clean_storage",
     "commit",
+    "confirm_snapshot",
     "create_stage",
+    "current_activity",
     "earlier_files",
     "files_to_verify",
     "find_transaction",
@@ -156,6 +180,7 @@ __all__ = [
     "list_files",
     "list_snapshot",
     "naming_failure",
+    "new_file",
     "on_local_disk",
     "open_backend",
     "open_input",
@@ -177,6 +202,7 @@ __all__ = [
     "stable_files",
     "staging",
     "take_snapshot",
+    "unconfirmed_snapshot",
     "undo",
     "undo_storage",
     "unique_basename",

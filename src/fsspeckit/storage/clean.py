@@ -14,18 +14,24 @@ from fsspeckit.storage.commit.publish import expired_trash
 from fsspeckit.storage.commit.recovery import recover_locked, temporaries
 from fsspeckit.storage.commit.staging import owner_state
 from fsspeckit.storage.commit.tombstones import unused_tombstones
+from fsspeckit.storage.commit.uploads import (
+    abort_uploads,
+    bytes_of_upload,
+    find_abandoned_uploads,
+)
 from fsspeckit.storage.incoming import find_abandoned
 from fsspeckit.storage.storage import open_storage, staging_names, tree_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Phases, Progress
     from fsspeckit.storage.commit.lock import WriterLock
+    from fsspeckit.storage.commit.uploads import AbandonedUpload
     from fsspeckit.storage.storage import Retention, Storage
 
-Kind = Literal["trash", "staging", "tree", "incoming", "temporary", "tombstones"]
+Kind = Literal["trash", "staging", "tree", "incoming", "temporary", "tombstones", "upload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,10 @@ class CleanedItem:
     kind: Kind
     """``trash`` that is no longer kept, ``staging`` and ``tree`` directories of writers that are
     gone, ``incoming`` rows that nobody came back for, half-written ``temporary`` files, files of
-    ``tombstones`` that no record needs."""
+    ``tombstones`` that no record needs; an ``upload`` to S3 that nobody finishes."""
 
     name: str
-    """Its path below the control directory."""
+    """Its path below the control directory; of an upload, the object that it would have become."""
 
     files: int
     """How many files it is."""
@@ -174,16 +180,29 @@ def clean_storage(
     """
     if not isinstance(dry_run, bool):
         raise InvalidArgumentError.flag("dry_run", dry_run)
+    with storage.observe("plan_clean" if dry_run else "clean", progress=progress) as phases:
+        report = _run(storage, dry_run, phases)
+        phases.facts["files_removed"] = sum(item.files for item in report.items)
+        phases.facts["bytes_removed"] = report.bytes
+        phases.facts["records_folded"] = report.folded
+        return report
+
+
+def _run(storage: Storage, dry_run: bool, phases: Phases) -> CleanReport:
     if not storage.backend.names(storage.control.path):
         return CleanReport(storage.root.display_path, (), 0, dry_run=dry_run)
     with hold_lock(storage) as lock:
-        return _plan(storage, lock) if dry_run else _clean(storage, lock, progress)
+        if dry_run:
+            return _plan(storage, lock)
+        with phases.timed("clean"):
+            return _clean(storage, lock, phases.report)
 
 
 def _plan(storage: Storage, lock: WriterLock) -> CleanReport:
     """Find what a clean removes."""
     names = list_records(storage)
     items = list(_find(storage, lock, names.last, set(names.pending)))
+    items += _items_of(storage, find_abandoned_uploads(storage))
     blocks = names.full_blocks() if storage.capabilities.whole_put else []
     return CleanReport(
         storage.root.display_path,
@@ -200,7 +219,6 @@ def _plan(storage: Storage, lock: WriterLock) -> CleanReport:
 
 
 def _clean(storage: Storage, lock: WriterLock, progress: Progress) -> CleanReport:
-    progress("clean", 0, 1)
     before = _plan(storage, lock)
     recovered = recover_locked(storage, lock)
     names = list_records(storage)
@@ -212,8 +230,10 @@ def _clean(storage: Storage, lock: WriterLock, progress: Progress) -> CleanRepor
         elif item.kind == "tombstones":
             storage.backend.discard(storage.control.at(item.name))
         progress("clean", count, len(items))
+    uploads = find_abandoned_uploads(storage)
+    items |= {item.name: item for item in _items_of(storage, uploads)}
+    abort_uploads(storage, uploads)
     folded = fold_records(storage).records
-    progress("clean", 1, 1)
     return replace(
         before,
         items=tuple(item for item in items.values() if not _is_there(storage, item)),
@@ -255,6 +275,15 @@ def _item(storage: Storage, kind: Kind, name: str) -> CleanedItem:
     return CleanedItem(kind, name, len(sizes), sum(sizes))
 
 
+def _items_of(storage: Storage, uploads: Sequence[AbandonedUpload]) -> list[CleanedItem]:
+    return [
+        CleanedItem("upload", upload.name, 1, bytes_of_upload(storage, upload))
+        for upload in uploads
+    ]
+
+
 def _is_there(storage: Storage, item: CleanedItem) -> bool:
+    if item.kind == "upload":
+        return False  # or there was an error
     directory, _, name = storage.control.at(item.name).rpartition("/")
     return name in storage.backend.names(directory)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.display import MAX_LINES, Card, Displayed, FileGroup, Listing, counted
+from fsspeckit.display import (
+    MAX_LINES,
+    Card,
+    Displayed,
+    FileGroup,
+    Lane,
+    Listing,
+    Mark,
+    Paged,
+    counted,
+    size,
+)
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage.commit.log import Completion, list_records, read_records
 from fsspeckit.storage.storage import open_storage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fsspeckit.errors import CorruptRecordError
     from fsspeckit.storage.commit.log import CommitRecord, Transaction
@@ -84,6 +95,15 @@ class HistoryEntry(Displayed):
     restores: int | None = None
     """The commit whose state it has brought back, if that is what it has done."""
 
+    bytes_added: int = 0
+    """The bytes of the new files."""
+
+    bytes_removed: int = 0
+    """The bytes of the files that were replaced or deleted."""
+
+    record: CommitRecord | None = field(default=None, repr=False, compare=False)
+    """The whole record, which is not shown."""
+
     @property
     def state(self) -> str:
         """What became of it: complete, pending, recovered or abandoned."""
@@ -127,20 +147,46 @@ class HistoryEntry(Displayed):
     def _card(self) -> Card:
         files = [(name, "added") for name in self.added]
         files += [(name, "removed") for name in self.removed]
-        groups = (
-            FileGroup("added", "added", len(self.added)),
-            FileGroup("removed", "removed", len(self.removed)),
-        )
         return Card(
             str(self),
-            tuple(group for group in groups if group.count),
+            _groups([self]),
             Listing.of(("file", "what"), files, tuple),
             self.notes,
         )
 
+    def _lanes(self) -> tuple[Lane, ...]:
+        return (self._lane(),)
 
-class History(Displayed, list[HistoryEntry]):
+    def _lane(self) -> Lane:
+        marks = (
+            Mark(self._when(), "added", self.bytes_added, len(self.added), "added"),
+            Mark(self._when(), "removed", self.bytes_removed, len(self.removed), "removed"),
+        )
+        return Lane(
+            tuple(mark for mark in marks if mark.count),
+            f"{self.number} {self.strategy}",
+            f"+{len(self.added)} -{len(self.removed)}, {size(self.bytes_added)} written",
+        )
+
+
+def _groups(entries: Sequence[HistoryEntry]) -> tuple[FileGroup, ...]:
+    added = sum(len(entry.added) for entry in entries)
+    removed = sum(len(entry.removed) for entry in entries)
+    groups = (
+        FileGroup("added", "added", added, sum(entry.bytes_added for entry in entries)),
+        FileGroup("removed", "removed", removed, sum(entry.bytes_removed for entry in entries)),
+    )
+    return tuple(group for group in groups if group.count)
+
+
+class History(Paged, Displayed, list[HistoryEntry]):
     """The commits of a dataset, the oldest first: a list that displays itself as a table."""
+
+    storage: Storage | None = None
+    """The dataset, for its page; None for a copy from another process."""
+
+    def __getstate__(self) -> None:
+        """Copies travel without the dataset: its filesystem may be of this process."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the commits as values that ``json`` can write."""
@@ -166,7 +212,11 @@ class History(Displayed, list[HistoryEntry]):
             )
 
         columns = ("commit", "time", "what", "engine", "rows", "files", "seconds", "state")
-        return Card(counted(len(self), "commit"), listing=Listing.of(columns, self[::-1], line))
+        listing = Listing.of(columns, self[::-1], line)
+        return Card(counted(len(self), "commit"), _groups(self), listing)
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return tuple(entry._lane() for entry in self[::-1])
 
 
 def history(
@@ -218,7 +268,9 @@ def history_of(storage: Storage, limit: int | None = None) -> History:
         for other in others:
             first.add_note(str(other))
         raise first
-    return History(_entry(record, completion) for record, completion in found)
+    entries = History(_entry(record, completion) for record, completion in found)
+    entries.storage = storage
+    return entries
 
 
 def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
@@ -247,4 +299,7 @@ def _entry(record: CommitRecord, completion: Completion | None) -> HistoryEntry:
         tombstone_seconds=None if left is None else left.seconds,
         schema_changes=tuple((record.facts.schema or {}).get("changes", ())),
         restores=record.facts.restores,
+        bytes_added=sum(add.size for add in record.adds),
+        bytes_removed=sum(remove.size for remove in record.removes),
+        record=record,
     )

@@ -23,7 +23,7 @@ from fsspec.utils import glob_translate
 
 from fsspeckit.errors import InvalidArgumentError, UnsupportedLayoutError
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
-from fsspeckit.storage.fs.azure import client_of
+from fsspeckit.storage.fs.clients import client_of
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 
 if TYPE_CHECKING:
@@ -427,9 +427,12 @@ def list_objects(root: Root, directory: str, start: str = "") -> dict[str, dict[
         try:
             found: dict[str, dict[str, Any]] = filesystem.find(above, prefix=prefix, detail=True)
         except FileNotFoundError as error:
+            bucket, reason = wanted.partition("/")[0], str(error).rstrip(".")
+            kind = "container" if root.protocol in ("abfs", "abfss", "az") else "bucket"
             raise FileNotFoundError(
-                f"{root.to_user_path(directory)!r} cannot be listed: {error}.\n"
-                "Hint: check the name, or create the bucket; a merge creates none."
+                f"there is no {kind} {bucket!r} in the store that was asked ({reason}).\n"
+                "Hint: check its name, and the endpoint or account; or create it, which a merge "
+                "does not do."
             ) from error
     return {
         path: info

@@ -32,8 +32,9 @@ from fsspeckit.storage.storage import open_storage
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Phases, Progress
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.earlier import EarlierState, KeptFile
     from fsspeckit.storage.listing import DataFile
@@ -248,13 +249,14 @@ def undo_storage(
     """Take back the last commit of an open storage that changed files."""
     if not isinstance(dry_run, bool):
         raise InvalidArgumentError.flag("dry_run", dry_run)
-    now = _now(storage, dry_run=dry_run)
-    number = _last_change(storage, now.number)
-    if number is None:
-        raise InvalidArgumentError(
-            f"{storage.root.display_path!r} has no commit that could be undone."
-        )
-    return _run(storage, now, number - 1, "undo", progress)
+    with _observe(storage, "undo", dry_run, progress) as phases:
+        now = _now(storage, dry_run=dry_run)
+        number = _last_change(storage, now.number)
+        if number is None:
+            raise InvalidArgumentError(
+                f"{storage.root.display_path!r} has no commit that could be undone."
+            )
+        return _run(storage, now, number - 1, "undo", phases)
 
 
 def restore_storage(
@@ -263,9 +265,16 @@ def restore_storage(
     """Bring back the state of an open storage after a commit."""
     if not isinstance(dry_run, bool):
         raise InvalidArgumentError.flag("dry_run", dry_run)
-    now = _now(storage, dry_run=dry_run)
-    number = check_commit_number(storage, commit, now.number)
-    return _run(storage, now, number, "restore", progress)
+    with _observe(storage, "restore", dry_run, progress) as phases:
+        now = _now(storage, dry_run=dry_run)
+        number = check_commit_number(storage, commit, now.number)
+        return _run(storage, now, number, "restore", phases)
+
+
+def _observe(
+    storage: Storage, call: str, dry_run: bool, progress: Progress
+) -> AbstractContextManager[Phases]:
+    return storage.observe(f"plan_{call}" if dry_run else call, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -301,9 +310,7 @@ def _last_change(storage: Storage, last: int) -> int | None:
         step *= 10
 
 
-def _run(
-    storage: Storage, now: _Now, number: int, strategy: str, progress: Progress
-) -> RestoreResult:
+def _run(storage: Storage, now: _Now, number: int, strategy: str, phases: Phases) -> RestoreResult:
     started = time.time()
     state = find_state(storage, number, now.number, now.files)
     missing = [*state.missing, *_missing_tombstones(storage, number, now.number)]
@@ -326,20 +333,20 @@ def _run(
         return result
     with staging(storage) as stage:
         adds = []
-        progress("restore", 0, 1)
-        for count, kept in enumerate(state.kept, 1):
-            adds.append(_stage_copy(storage, stage, state, kept))
-            progress("restore", count, len(state.kept))
-        progress("restore", 1, 1)
-        progress("commit", 0, 1)
-        outcome = commit_changes(
-            storage,
-            now.snapshot,
-            stage,
-            FileChanges(adds, list(state.later), restores=number),
-            CommitFacts("", strategy, started=started, restores=number),
-        )
-        progress("commit", 1, 1)
+        with phases.timed("restore") as facts:
+            for count, kept in enumerate(state.kept, 1):
+                adds.append(_stage_copy(storage, stage, state, kept))
+                phases.report("restore", count, len(state.kept))
+            facts["files"] = len(adds)
+            facts["bytes"] = sum(kept.file.size for kept in state.kept)
+        with phases.timed("commit"):
+            outcome = commit_changes(
+                storage,
+                now.snapshot,
+                stage,
+                FileChanges(adds, list(state.later), restores=number),
+                CommitFacts("", strategy, started=started, restores=number),
+            )
     restored = (_restored(kept, file.final) for kept, file in zip(state.kept, adds, strict=True))
     return replace(result, commit=outcome.number, restored=tuple(restored), notes=outcome.notes)
 

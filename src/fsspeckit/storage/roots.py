@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -19,6 +20,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from fsspeckit.display import without_queries
 from fsspeckit.errors import Argument, InvalidArgumentError
 from fsspeckit.storage.schemes import (
     address_of,
@@ -30,7 +32,7 @@ from fsspeckit.storage.schemes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from fsspec import AbstractFileSystem
 
@@ -52,6 +54,15 @@ _PORT_SCHEMES = frozenset({"hdfs", "viewfs", "webhdfs", "webHDFS"})
 
 _HIDDEN = "***"
 
+# Options of filesystems whose values must not be in a log.
+_SECRET_NAMES = re.compile(
+    r"key|secret|token|pass|credential|connection_string|sas|signature|auth", re.IGNORECASE
+)
+_MIN_SECRET_LENGTH = 4
+
+_MAX_CONNECTIONS = 32
+"""How many connections a client of S3 has at most."""
+
 # "user@", "user:password@", with any "@" and, after a colon, any "/" inside of the password. A
 # colon before digits and a slash begins a port, one after "[" is part of an address.
 _CREDENTIALS = re.compile(
@@ -60,6 +71,7 @@ _CREDENTIALS = re.compile(
 )
 
 # The same of one URL alone, where a password may hold anything: up to the last "@".
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _URL = re.compile(
     r"(?:.*::)?(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://"
     r"(?:(?!\[)[^/@:]*(?P<password>:.*)|[^/]*)@(?P<rest>.*)",
@@ -78,6 +90,28 @@ def _drop_user(found: re.Match[str]) -> str:
     scheme, user = found["scheme"], found["user"]
     is_container = scheme.lower() in _CONTAINER_SCHEMES and not set(user) & {":", "@"}
     return found[0] if is_container else f"{scheme}://"
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    """Return the values of options that have the name of a secret."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif _SECRET_NAMES.search(str(name)) and len(str(value)) >= _MIN_SECRET_LENGTH:
+            yield str(value)
+
+
+def _check_slashes(text: str) -> None:
+    """Refuse a URL that has lost a slash: it would be a path of the local disk."""
+    found = _ONE_SLASH.match(text)
+    if found is None or canonical_scheme(found[1]) in ("file", "local"):
+        return
+    if canonical_scheme(found[1]) in fsspec.available_protocols():
+        raise InvalidArgumentError(
+            f"path {text!r} has one slash after {found[1]!r} instead of two.\n"
+            f"Hint: write {found[1]}://{text[found.end() :]}, as a str: a pathlib.Path makes one "
+            "slash of two."
+        )
 
 
 def check_credentials(url: str) -> None:
@@ -192,6 +226,14 @@ class Root:
         """The root in the caller's spelling, for messages: without user and password."""
         return self.to_user_path(self.path)
 
+    def redacted(self, text: str) -> str:
+        """Return a text without credentials: those of URLs, and of the options of a filesystem."""
+        text = without_queries(without_credentials(text))
+        options = getattr(self.filesystem, "storage_options", None) or {}
+        for secret in sorted(_secrets(options), key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
     def __repr__(self) -> str:
         # A filesystem's own repr may hold credentials.
         return f"Root({self.protocol}, {without_credentials(self.path)!r})"
@@ -210,6 +252,7 @@ def open_root(
     if "\0" in text:
         raise InvalidArgumentError(f"path must not contain a NUL character, got {text!r}.")
     check_credentials(text)
+    _check_slashes(text)
     if filesystem is None:
         root = _from_url(text, dict(storage_options or {}))
     else:
@@ -239,14 +282,40 @@ def _from_url(text: str, options: dict[str, Any]) -> Root:
         for password in passwords_of(text):  # it may show only the password
             reason = reason.replace(password, _HIDDEN)
         raise InvalidArgumentError(
-            f"path {without_credentials(text)!r} cannot be opened: {reason}.\n"
-            "Hint: the scheme must be one that fsspec knows, for example file, s3 or memory."
+            f"path {without_credentials(text)!r} cannot be opened: {reason.rstrip('.!')}.\n"
+            f"Hint: {_advice(url)}"
         ) from (None if passwords_of(text) else error)
+    _allow_connections(filesystem)
     root = _on_filesystem(stripped, filesystem)
     if root.is_local or "://" not in text or "://" in root.path:
         return root
     inner, outer = _prefixes(text, root.path)
     return Root(root.filesystem, root.path, inner, outer)
+
+
+def _advice(url: str) -> str:
+    """Return what to do about a URL that cannot be opened."""
+    scheme = scheme_of(url)
+    if scheme == "abfs":
+        return (
+            "pass account_name and a credential, such as account_key, in storage_options, or set "
+            "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY."
+        )
+    if scheme in fsspec.available_protocols():
+        return "check the address, and storage_options."
+    return "the scheme must be one that fsspec knows, for example file, s3 or memory."
+
+
+def _allow_connections(filesystem: Any) -> None:
+    """Let s3fs have as many connections as footers are read at the same moment.
+
+    Its client takes 10 otherwise. A filesystem that has connected already keeps what it has. An
+    argument would make it another filesystem than the one that the same options give elsewhere,
+    whose listings would not notice what is written here.
+    """
+    options = getattr(filesystem, "config_kwargs", None)
+    if isinstance(options, dict) and "max_pool_connections" not in options:
+        filesystem.config_kwargs = {**options, "max_pool_connections": _MAX_CONNECTIONS}
 
 
 def _prefixes(text: str, path: str) -> tuple[str, str]:

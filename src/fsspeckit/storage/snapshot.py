@@ -70,6 +70,10 @@ class Snapshot:
     control_names: tuple[str, ...] | None = None
     """What is in the control directory; None if it was not listed."""
 
+    is_confirmed: bool = True
+    """Whether no commit was recorded or published while it was taken; a commit on a snapshot of
+    which that is not known finds it out."""
+
     @cached_property
     def by_path(self) -> dict[str, DataFile]:
         """The data files by their path below the root."""

@@ -16,7 +16,7 @@ readers take hidden files below a root for data::
         commits/0000000007.done.json says that the commit is complete
         commits/0000000001_0000000050.jsonl.gz  records and marks of old commits
         commits/0000000007.damaged.json a record that could not be read, set aside by recovery
-        .staging_<id>/               files of a writer, complete but not visible yet
+        .staging_<id>/               files of a writer, not visible yet; phases.json
         .opening_<id>/               a staging directory that nobody uses yet
         .shadow_<number>_<id>/       the new tree of a directory, before it is swapped in
         .old_<number>_<id>/          the old tree, after it was swapped out
@@ -34,12 +34,15 @@ import hashlib
 import json
 import os
 import re
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from fsspeckit.display import observed_call, warn, without_queries
 from fsspeckit.errors import Argument, CorruptRecordError, InvalidArgumentError
 from fsspeckit.storage.fs.attributes import Capabilities, capabilities_of, mount_points
 from fsspeckit.storage.fs.backends import Backend, open_backend
@@ -49,6 +52,11 @@ from fsspeckit.storage.schemes import scheme_of, schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from fsspeckit.display import Fact, Phases, Progress
+    from fsspeckit.storage.fs.tasks import Task
+    from fsspeckit.storage.listing import Listing
 
 STAGED_SUFFIX = ".staged"
 TRASH_SUFFIX = ".trash"
@@ -295,7 +303,7 @@ def _find_control_directory(
     control_dir: str | os.PathLike[str] | None = None,
     *,
     only_reads: bool = False,
-    found: FirstListing,
+    found: FirstListings,
 ) -> tuple[ControlDirectory, ControlDirectory | None]:
     """Find the control directory of a dataset, and the default one if that is another.
 
@@ -319,10 +327,10 @@ def _find_control_directory(
                 argument="control_dir",
             )
         if pointed:
-            found.clear()
+            found.control = None
             return ControlDirectory(pointed), default
         return default, None
-    found.clear()
+    found.control = None
     given = _given(root, control_dir)
     other = None if default is None or default.path == given else default
     if pointed is None and other is not None and backend.names(other.commits):
@@ -333,7 +341,7 @@ def _find_control_directory(
 
 
 def _has_pointer(
-    root: Root, backend: Backend, default: ControlDirectory, found: FirstListing
+    root: Root, backend: Backend, default: ControlDirectory, found: FirstListings
 ) -> bool:
     """Whether the default control directory points to another one.
 
@@ -341,8 +349,8 @@ def _has_pointer(
     """
     if root.is_local or capabilities_of(root).directories:
         return backend.stat(default.at(POINTER)) is not None
-    found.append(backend.names_with(default.path, "commits"))
-    return POINTER in found[0][0]
+    found.control = backend.names_with(default.path, "commits")
+    return POINTER in found.control[0]
 
 
 def _leave_pointer(
@@ -434,13 +442,48 @@ def _read_document(backend: Backend, path: str, kind: str, key: str) -> str:
     return str(value)
 
 
-FirstListing = list[tuple[list[str], list[str]]]
-"""At most one listing: the names in a control directory, and those of its records."""
+ControlNames = tuple[list[str], list[str]]
+"""The names in a control directory, and those of its records."""
+
+
+@dataclass
+class FirstListings:
+    """What was listed when a storage was opened, for whoever asks first; it is given once."""
+
+    control: ControlNames | None = None
+    """The names in the control directory."""
+
+    files: Task[Listing] | None = None
+    """The listing of the data files, where it was requested at the same moment."""
+
+    moment: float = field(default_factory=time.monotonic)
+    """When they were requested."""
+
+    def __reduce__(self) -> tuple[type[FirstListings], tuple[()]]:
+        return FirstListings, ()  # in another process, or in a copy, they would be old
+
+    def take_control(self) -> ControlNames | None:
+        """Return the names in the control directory."""
+        found, self.control = self.control, None
+        return found
+
+    def take_recent(self) -> tuple[ControlNames, Listing | None] | None:
+        """Return all listings, if they are of the last few seconds."""
+        control, files = self.take_control(), self.files
+        self.files = None
+        is_old = time.monotonic() - self.moment > _MAX_RECENT_SECONDS
+        if control is None or is_old:
+            return None
+        return control, None if files is None else files.result()
+
 
 PublishMode = Literal["auto", "plain"]
 """How a commit is made visible: at once where the disk can, or always file by file."""
 
 _MODES = ("auto", "plain")
+_MAX_RECENT_SECONDS = 5.0
+"""How old a listing may be on which something is planned before it is known to be still true."""
+
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -531,8 +574,8 @@ class Storage:
     default_control: str | None = None
     """The default control directory, if another one is used."""
 
-    first_listing: FirstListing = field(default_factory=list, compare=False)
-    """What was in the control directory when it was opened, for whoever asks first."""
+    first_listings: FirstListings = field(default_factory=FirstListings, compare=False)
+    """What was listed when it was opened, for whoever asks first."""
 
     def path(self, relative: str) -> str:
         """Return the canonical path of an entry below the root."""
@@ -547,6 +590,32 @@ class Storage:
             f"{self.control.path!r}.\nHint: check the path; a relative one begins at the working "
             "directory."
         )
+
+    def observe(
+        self,
+        call: str,
+        *,
+        engine: str | None = None,
+        transaction: object = None,
+        progress: Progress | bool | None = None,
+        **context: Fact,
+    ) -> AbstractContextManager[Phases]:
+        """Observe a call on this dataset: a span and log lines for it and each of its phases."""
+        named = None if transaction is None else self.root.redacted(str(transaction))
+        about = {**self._context, "engine": engine, "transaction": named, **context}
+        return observed_call(call, about, progress, self.root.redacted)
+
+    def warn(self, event: str, **facts: Fact) -> None:
+        """Log a warning about this dataset; texts are redacted."""
+        redacted = {
+            name: self.root.redacted(value) if isinstance(value, str) else value
+            for name, value in facts.items()
+        }
+        warn(event, self._context, **redacted)
+
+    @property
+    def _context(self) -> dict[str, Fact]:
+        return {"dataset": without_queries(self.root.display_path)}
 
     @contextmanager
     def writing_control(self, phase: str) -> Iterator[None]:
@@ -613,7 +682,7 @@ def check_lock_timeout(seconds: Any) -> None:
         )
 
 
-def open_storage(
+def open_storage(  # noqa: PLR0913 - one signature for everything about a dataset
     path: str | os.PathLike[str],
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -623,6 +692,7 @@ def open_storage(
     lock_timeout: float = 30.0,
     only_reads: bool = False,
     retention: Retention | None = None,
+    lists_files: bool = False,
 ) -> Storage:
     """Open the storage of a dataset; changes nothing.
 
@@ -637,6 +707,8 @@ def open_storage(
         only_reads: Whether nothing will be written: then the top of a filesystem, which has no
             place for a control directory, is a dataset like any other.
         retention: How long replaced files are kept in the trash; None for the default.
+        lists_files: Whether the data files are needed next: on an object store they are listed
+            while the control directory is found.
 
     Raises:
         InvalidArgumentError: If an argument is wrong.
@@ -652,11 +724,13 @@ def open_storage(
     check_lock_timeout(lock_timeout)
     root = open_root(path, filesystem, storage_options)
     backend = open_backend(root)
-    found: FirstListing = []
+    capabilities = capabilities_of(root)
+    found = FirstListings()
+    if lists_files and not capabilities.directories:
+        found.files = backend.begin(partial(list_files, root))
     control, default = _find_control_directory(
         root, backend, control_dir, only_reads=only_reads, found=found
     )
-    capabilities = capabilities_of(root)
     if publish == "plain":
         capabilities = replace(capabilities, exchange=False)
     default_control = None if default is None else default.path
@@ -669,5 +743,5 @@ def open_storage(
         lock_timeout,
         retention or Retention(),
         default_control=default_control,
-        first_listing=found,
+        first_listings=found,
     )

@@ -21,6 +21,7 @@ from fsspeckit.storage.commit.staging import (
     staging_paths,
 )
 from fsspeckit.storage.commit.tombstones import read_tombstones
+from fsspeckit.storage.commit.uploads import find_abandoned_uploads
 from fsspeckit.storage.findings import Findings
 from fsspeckit.storage.incoming import find_abandoned
 from fsspeckit.storage.snapshot import PinnedFile, StableFiles, list_snapshot, stable_files
@@ -273,6 +274,13 @@ class _ControlCheck:
         for name in found:
             self._findings.file = name
             self._findings.warning("a writer that is gone has left it.", _RECOVER)
+        for upload in find_abandoned_uploads(storage):
+            self._findings.file = upload.name
+            self._findings.warning(
+                "a writer that is gone has left an upload that nobody finishes: the store keeps "
+                "its parts.",
+                "call recover() to abort it.",
+            )
 
     def _staging_of(self, number: int) -> list[str]:
         try:

@@ -21,15 +21,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from unittest import SkipTest
@@ -37,29 +36,38 @@ from uuid import uuid4
 
 import fsspec
 
+from fsspeckit.testing.rule_server import Answer, Rule, RuleServer
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from werkzeug.wrappers import Request, Response
 
 __all__ = [
     "AZURITE_VERSION",
     "FAKE_GCS_VERSION",
+    "HADOOP_AWS_VERSION",
     "HADOOP_VERSION",
     "MINIO_VERSION",
+    "Answer",
+    "Answered",
     "Asked",
     "Azurite",
     "FakeGcs",
     "Hdfs",
     "ObjectStore",
+    "Rule",
     "as_minio",
     "azurite",
     "azurite_program",
     "fake_gcs",
     "fake_gcs_program",
+    "hadoop_aws_jars",
     "hadoop_jars",
     "hdfs",
     "limited_to",
+    "longest_chain",
     "minio",
     "minio_program",
     "moto",
@@ -78,6 +86,9 @@ FAKE_GCS_VERSION = "v1.56.1"
 HADOOP_VERSION = "3.4.2"
 """The version of the jars of Hadoop that are fetched."""
 
+HADOOP_AWS_VERSION = "3.5.0"
+"""The version of hadoop-aws whose jars are fetched: that of the Hadoop inside of pyspark."""
+
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
 _LONGEST_START = 30.0
 
@@ -94,6 +105,32 @@ class Asked:
 
     key: str
     """Its key, the first of several, or the prefix of a listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request with the time that it took, in seconds of one clock."""
+
+    asked: Asked
+    start: float
+    """When it came."""
+
+    end: float
+    """When its answer was ready to be sent."""
+
+
+def longest_chain(requests: Iterable[Answered]) -> list[Answered]:
+    """Return the most requests of which each came after the answer to the one before.
+
+    Requests that depend on each other are never at the same time. So this is at least the number
+    of round trips that a caller waits for one after the other. It is more only where the caller
+    was too slow to send two requests at the same time.
+    """
+    chain: list[Answered] = []
+    for request in sorted(requests, key=attrgetter("end")):
+        if not chain or request.start >= chain[-1].end:
+            chain.append(request)
+    return chain
 
 
 @dataclass
@@ -193,64 +230,47 @@ def policy(bucket: str, *prefixes: str) -> dict[str, Any]:
     }
 
 
-Answer = Callable[[], "Response"]
-"""Lets moto answer a request."""
-
-Rule = Callable[["Request", Answer], "Response"]
-"""Answers a request, with the help of moto or without."""
-
-
 class Moto(ObjectStore):
     """moto behind a server of this process that writes down requests and follows rules."""
 
     def __init__(self, *rules: Rule) -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
 
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._rules = rules
-        self._recording: list[list[Asked]] = []
-        self._server = make_server(
-            "127.0.0.1", 0, self._serve, threaded=True, request_handler=_quiet_handler()
-        )
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{self._server.server_port}"
-        super().__init__(url, {"key": KEY, "secret": SECRET})
+        self._server = RuleServer(self._answer, *rules)
+        super().__init__(self._server.url, {"key": KEY, "secret": SECRET})
 
-    def _serve(self, environ: dict[str, Any], start_response: Any) -> Any:
-        from werkzeug.wrappers import Request, Response
+    def _answer(self, request: Request) -> Response:
+        from werkzeug.wrappers import Response
 
-        request = Request(environ)
-        asked = asked_by(request)
-        for recording in self._recording:
-            recording.append(asked)
+        environ = {**request.environ, "wsgi.input": io.BytesIO(request.get_data())}
+        return Response.from_app(self._moto, environ, buffered=True)
 
-        def answer() -> Response:
-            return Response.from_app(self._moto, environ, buffered=True)
-
-        for rule in self._rules:
-            answer = _following(rule, request, answer)
-        return answer()(environ, start_response)
-
-    @contextmanager
-    def following(self, *rules: Rule) -> Iterator[None]:
+    def following(self, *rules: Rule) -> AbstractContextManager[None]:
         """Follow more rules for a while; the last one sees a request first."""
-        before = self._rules
-        self._rules = (*before, *rules)
-        try:
-            yield
-        finally:
-            self._rules = before
+        return self._server.following(*rules)
+
+    def recording(self) -> AbstractContextManager[list[Asked]]:
+        """Write down the requests of a while."""
+        return self._server.noting(asked_by)
 
     @contextmanager
-    def recording(self) -> Iterator[list[Asked]]:
-        """Write down the requests of a while."""
-        recording: list[Asked] = []
-        self._recording.append(recording)
-        try:
-            yield recording
-        finally:
-            self._recording.remove(recording)
+    def timing(self, pause: float) -> Iterator[list[Answered]]:
+        """Write down the requests of a while with their times; each takes ``pause`` seconds more.
+
+        The list is in the order of the answers.
+        """
+        found: list[Answered] = []
+
+        def timed(request: Request, answer: Answer) -> Response:
+            start, asked = time.perf_counter(), asked_by(request)
+            time.sleep(pause)
+            response = answer()
+            found.append(Answered(asked, start, time.perf_counter()))
+            return response
+
+        with self.following(timed):
+            yield found
 
     @contextmanager
     def limited(self, bucket: str, *prefixes: str) -> Iterator[Mapping[str, str]]:
@@ -260,26 +280,21 @@ class Moto(ObjectStore):
 
     def stop(self) -> None:
         """Close its port."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _quiet_handler() -> Any:
-    from moto.moto_server.werkzeug_app import MotoRequestHandler
-
-    def say_nothing(*arguments: Any, **options: Any) -> None:
-        pass
-
-    return type("QuietHandler", (MotoRequestHandler,), {"log": say_nothing})
-
-
-def _following(rule: Rule, request: Request, answer: Answer) -> Answer:
-    return lambda: rule(request, answer)
+        self._server.stop()
 
 
 _BUCKET_ACTIONS = {"HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
 _OBJECT_ACTIONS = {"HEAD": "HeadObject", "GET": "GetObject", "DELETE": "DeleteObject"}
-_QUESTIONS = {"versions": "ListObjectVersions", "location": "GetBucketLocation"}
+_QUESTIONS = {
+    "versions": "ListObjectVersions",
+    "location": "GetBucketLocation",
+    "uploads": "ListMultipartUploads",
+}
+_UPLOAD_ACTIONS = {
+    "GET": "ListParts",
+    "POST": "CompleteMultipartUpload",
+    "DELETE": "AbortMultipartUpload",
+}
 
 
 def asked_by(request: Request) -> Asked:
@@ -288,9 +303,7 @@ def asked_by(request: Request) -> Asked:
     if not bucket:
         return Asked("ListBuckets" if request.method == "GET" else request.method, "", "")
     if key:
-        copies = "x-amz-copy-source" in request.headers
-        put = "CopyObject" if copies else "PutObject"
-        return Asked(_OBJECT_ACTIONS.get(request.method, put), bucket, key)
+        return Asked(_object_action(request), bucket, key)
     if request.method == "GET":
         found = [name for question, name in _QUESTIONS.items() if question in request.args]
         return Asked((found or ["ListObjectsV2"])[0], bucket, request.args.get("prefix", ""))
@@ -299,11 +312,19 @@ def asked_by(request: Request) -> Asked:
     return Asked(_BUCKET_ACTIONS.get(request.method, request.method), bucket, "")
 
 
+def _object_action(request: Request) -> str:
+    copies = "x-amz-copy-source" in request.headers
+    if "uploadId" in request.args:
+        part = "UploadPartCopy" if copies else "UploadPart"
+        return _UPLOAD_ACTIONS.get(request.method, part)
+    if request.method == "POST" and "uploads" in request.args:
+        return "CreateMultipartUpload"
+    return _OBJECT_ACTIONS.get(request.method, "CopyObject" if copies else "PutObject")
+
+
 def _keys_in(request: Request) -> list[str]:
-    """The keys of a request that deletes many objects; moto can read it afterwards."""
-    body = request.get_data()
-    request.environ["wsgi.input"] = io.BytesIO(body)
-    return re.findall(r"<Key>([^<]*)</Key>", body.decode())
+    """The keys of a request that deletes many objects."""
+    return re.findall(r"<Key>([^<]*)</Key>", request.get_data(as_text=True))
 
 
 _LISTED_TIME = re.compile(r"(<Key>([^<]*)</Key>\s*<LastModified>[^<]*?)\.000Z")
@@ -355,11 +376,21 @@ def limited_to(*prefixes: str) -> Rule:
 
 
 def refusal(status: int, code: str, message: str) -> Response:
-    """An answer that is an error."""
+    """An answer that is an error, in the words of S3 and of Azure."""
     from werkzeug.wrappers import Response
 
     text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
-    return Response(text, status, content_type="application/xml")
+    headers = {"x-ms-error-code": code}
+    return Response(text, status, headers, content_type="application/xml")
+
+
+def refusal_of_gcs(status: int, code: str, message: str) -> Response:
+    """An answer that is an error, in the words of Google Cloud Storage."""
+    from werkzeug.wrappers import Response
+
+    reasons = [{"reason": code, "message": message}]
+    error = {"code": status, "message": message, "errors": reasons}
+    return Response(json.dumps({"error": error}), status, content_type="application/json")
 
 
 @cache
@@ -497,6 +528,11 @@ def fake_gcs_program() -> Path:
 def hadoop_jars() -> Path:
     """Where the jars are, or will be, that ``make hdfs`` fetches."""
     return _cached(f"hadoop-{HADOOP_VERSION}")
+
+
+def hadoop_aws_jars() -> Path:
+    """Where the jars are, or will be, that ``make hadoop-aws`` fetches."""
+    return _cached(f"hadoop-aws-{HADOOP_AWS_VERSION}")
 
 
 def memory_disk() -> str | None:

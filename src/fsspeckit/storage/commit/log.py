@@ -186,6 +186,9 @@ class CommitFacts:
     restores: int | None = None
     """The commit whose state it brings back; None for every other commit."""
 
+    details: Mapping[str, Any] | None = None
+    """How the work was done, for reports; None if the record does not say."""
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -380,6 +383,8 @@ def write_record(storage: Storage, record: CommitRecord) -> None:
         "purge": record.facts.purge,
         "restores": record.facts.restores,
     }
+    if record.facts.details is not None:
+        content["details"] = dict(record.facts.details)
     if record.facts.schema is not None:
         content["schema"] = dict(record.facts.schema)
     if record.transactions is not None:
@@ -606,6 +611,13 @@ class RecordedState:
         self._number = number
         self._read = cache(partial(read_record, storage))
 
+    def last(self) -> CommitRecord | None:
+        """Return the last record; None if there is none, or if it cannot be understood."""
+        try:
+            return self._read(self._number) if self._number else None
+        except (FileNotFoundError, CorruptRecordError):
+            return None
+
     def transactions(self, *, ask: bool) -> dict[str, RecordedTransaction] | None:
         """Return the last version of each application that is committed.
 
@@ -638,11 +650,8 @@ class RecordedState:
     ) -> CommitRecord | None:
         """Return the newest record that says it, the last one only if nobody asks."""
         if seconds is None:
-            try:
-                record = self._read(self._number) if self._number else None
-                return record if record is not None and says(record) else None
-            except (FileNotFoundError, CorruptRecordError):
-                return None  # whoever asks reports it
+            record = self.last()
+            return record if record is not None and says(record) else None  # who asks reports it
         # What older records say would be dropped anyway.
         oldest = time.time() - seconds
         for record in self._newest_first():
@@ -729,6 +738,7 @@ def _parse_record(content: dict[str, Any]) -> CommitRecord:
         bool(content.get("purge", False)),
         _parse_schema(content.get("schema")),
         content.get("restores"),
+        details if isinstance(details := content.get("details"), dict) else None,
     )
     if content["publish"] not in ("exchange", "plain"):
         raise ValueError(f"publish is {content['publish']!r}")

@@ -31,6 +31,7 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fsspeckit.errors import ConcurrentModificationError, CorruptRecordError, LostFileError
@@ -44,6 +45,8 @@ from fsspeckit.storage.fs.attributes import (
     make_data_directories,
     mount_points,
 )
+from fsspeckit.storage.fs.backends import MAX_MOVES
+from fsspeckit.storage.fs.tasks import all_of
 from fsspeckit.storage.listing import parents_of
 from fsspeckit.storage.storage import MANIFEST_FILE, TREE, new_tree_name
 
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     from fsspeckit.storage.storage import Storage
 
 _MAX_ATTEMPTS = 3
+_MAX_SHORT_BYTES = 64 * 1024 * 1024
+"""How many bytes are copied while replaced objects are listed. Copying more takes longer, and the
+listing would be older when the objects are removed that it describes."""
 
 
 def remove_file(storage: Storage, number: int, remove: Remove, path: str) -> str | None:
@@ -218,19 +224,21 @@ def publish_plain(
     deleted: set[str],
     before: Mapping[str, DataFile] | None = None,
     staged: Mapping[str, DataFile] | None = None,
+    *,
+    copied: list[str],
 ) -> list[str]:
     """Publish a commit file by file, and return notes; may be repeated after an interruption.
 
     New files that another program has deleted since they were published are added to ``deleted``.
     LostFileError if a new file is neither staged nor published; nothing was removed then.
     ``before`` are the data files by path right before the first attempt, ``staged`` the files of
-    its staging directory.
+    its staging directory. ``copied`` gets staged objects that are published and still there.
     """
     if not storage.capabilities.directories:
         if staged is None:
             directories = staging_dirs if record.adds else ()
             staged = {p: f for one in directories for p, f in storage.backend.files_in(one).items()}
-        return _publish_objects(storage, record, staged, deleted, before)
+        return _publish_objects(storage, record, staged, deleted, before, copied)
     replaced = {remove.path: remove for remove in record.removes}
     added = set(record.added)
     notes = []
@@ -259,11 +267,14 @@ def _publish_objects(
     staged: Iterable[str],
     deleted: set[str],
     before: Mapping[str, DataFile] | None,
+    left: list[str],
 ) -> list[str]:
     """Do the same on an object store, many objects at a time: each of them is a few requests.
 
-    What is to be removed is removed together, after the last copy. Whether it is gone is for
-    ``check_published`` to see.
+    An object that an earlier attempt has copied is not copied again. Replaced objects are listed
+    while small ones are copied. They are removed together, after the last copy, and staged objects
+    with them. Where nothing is replaced, staged objects are left to the caller. Whether an object
+    is gone is for ``check_published`` to see.
     """
     backend = storage.backend
     replaced = {remove.path: remove for remove in record.removes}
@@ -273,21 +284,33 @@ def _publish_objects(
     else:
         there = {storage.path(path): before[path] for path in record.added if path in before}
     moves: dict[str, str] = {}
+    done: list[str] = []
     notes = []
     for add in record.adds:
         final, old = storage.path(add.final), replaced.get(add.final)
         found, waiting = there.get(final), by_name.get(add.staged)
-        if waiting is not None:
-            if found is not None and old is None and found.size != add.size:
-                # Not the copy that an earlier attempt made.
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), final)
+        if old is not None and found is not None and old.is_still(found):
+            found = None
+        if waiting is None:
+            if found is None:
+                notes.append(_missing_add(storage, record, add))
+                deleted.add(add.final)
+        elif found is not None and found.size == add.size and storage.capabilities.whole_copy:
+            # The copy that an earlier attempt made. Another one could end when a later commit has
+            # removed it.
+            done.append(waiting)
+        elif found is not None and old is None and found.size != add.size:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), final)
+        else:
             moves[waiting] = final
-        elif found is None or (old is not None and old.is_still(found)):
-            notes.append(_missing_add(storage, record, add))
-            deleted.add(add.final)
-    copied = backend.copy_all(moves)
     leaving = {storage.path(path): r for path, r in replaced.items() if path not in record.added}
-    there = backend.stat_all(list(leaving))
+    copy, find = partial(backend.copy_all, moves), partial(backend.stat_all, list(leaving))
+    is_short = len(moves) <= MAX_MOVES and sum(a.size for a in record.adds) <= _MAX_SHORT_BYTES
+    copied, there = all_of(backend, copy, find) if is_short else (copy(), find())
+    copied += done
+    if not leaving:
+        left.extend(copied)
+        return notes
     changed = [path for path, found in there.items() if not leaving[path].is_still(found)]
     backend.request_discards([*copied, *(path for path in there if path not in changed)])
     return [*notes, *(_changed_meanwhile(leaving[path]) for path in changed)]

@@ -59,13 +59,16 @@ from fsspeckit.storage.commit.staging import (
     sweep_staging,
 )
 from fsspeckit.storage.commit.tombstones import sweep_tombstones
+from fsspeckit.storage.commit.uploads import abort_uploads, find_abandoned_uploads
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
+from fsspeckit.storage.fs.tasks import all_of
 from fsspeckit.storage.incoming import discard_abandoned, find_abandoned
 from fsspeckit.storage.listing import entries_below, list_files
 from fsspeckit.storage.snapshot import Snapshot, list_snapshot
 from fsspeckit.storage.storage import (
     INCOMING,
+    OWNER_FILE,
     TRASH,
     open_storage,
     renamed_staging,
@@ -74,12 +77,12 @@ from fsspeckit.storage.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from fsspeckit.storage.commit.lock import ProcessState, WriterLock
     from fsspeckit.storage.commit.log import Add, CommitRecord, Published, Remove
     from fsspeckit.storage.listing import DataFile
-    from fsspeckit.storage.storage import RecordNames, Storage
+    from fsspeckit.storage.storage import ControlNames, RecordNames, Storage
 
 
 def check_published(
@@ -141,6 +144,10 @@ def _is_left(storage: Storage, remove: Remove, present: dict[str, DataFile | Non
     return found is not None and remove.is_still(found)
 
 
+_MAX_SINGLE_DISCARDS = 4
+"""How many staged objects are removed with a request for each."""
+
+
 @dataclass
 class Publication:
     """How a commit was published, and what a person should know about it."""
@@ -150,6 +157,10 @@ class Publication:
     abandoned: bool = False
     window_seconds: float = 0.0
     """How long both new and replaced files were there for whoever lists the dataset."""
+
+    staged: list[str] | None = None
+    """What was left in the staging directory when the dataset was checked; None if that was not
+    listed, or if another writer has renamed the directory."""
 
 
 def try_build_swap(
@@ -182,6 +193,7 @@ def publish(
     """Make a commit visible: by the swap, if one was built and the disk allows it, or plainly."""
     publication = Publication()
     deleted: set[str] = set()
+    copied: list[str] = []
     # A writer that was suspended may wake up long after others have gone on.
     lock.check()
     if swap is not None:
@@ -196,12 +208,38 @@ def publish(
     if publication.published == "plain":
         there = None if before is None else before.by_path
         started = time.perf_counter()
-        publication.notes += publish_plain(storage, record, staging_dirs, deleted, there, staged)
+        publication.notes += publish_plain(
+            storage, record, staging_dirs, deleted, there, staged, copied=copied
+        )
         if record.adds and record.removes:
             publication.window_seconds = time.perf_counter() - started
-    notes = check_published(storage, record, before, deleted)
+    check = partial(check_published, storage, record, before, deleted)
+    if storage.capabilities.directories:
+        notes = check()
+    else:
+        notes, publication.staged = _check_objects(storage, record, check, copied)
     publication.notes += [note for note in notes if note not in publication.notes]
     return publication
+
+
+def _check_objects(
+    storage: Storage, record: CommitRecord, check: Callable[[], list[str]], copied: list[str]
+) -> tuple[list[str], list[str] | None]:
+    """Check what was published, find what is left in staging, and remove a few staged objects.
+
+    The answer to a request for one object says that it is gone. Many are removed afterwards, with
+    one request, and listed again.
+    """
+    backend = storage.backend
+    gone = copied if len(copied) <= _MAX_SINGLE_DISCARDS else []
+    discards = (partial(backend.discard, path) for path in gone)
+    notes, left, _ = all_of(
+        backend,
+        check,
+        partial(_staged_objects, storage, record),
+        lambda: all_of(backend, *discards),
+    )
+    return notes, None if left is None else [path for path in left if path not in gone]
 
 
 def abandon_commit(storage: Storage, record: CommitRecord, reason: Exception) -> Publication:
@@ -274,14 +312,48 @@ def complete(
         abandoned=publication.abandoned,
         notes=tuple(publication.notes),
     )
-    if not mark_complete(storage, record.number, completion):
+    if publication.staged is None or recovered:
+        is_first = mark_complete(storage, record.number, completion)
+        names = _discard_staging(storage, record) if is_first else []
+    else:
+        is_first = _mark_and_discard(storage, record, completion, publication.staged)
+        names = []
+    if not is_first:
         return read_completion(storage, record.number) or completion
-    names = _discard_staging(storage, record)
     if TRASH in names:
         purge_trash(storage, record.number)
     if record.changes_tombstones and not completion.abandoned:
         sweep_tombstones(storage, record)
     return completion
+
+
+def _staged_objects(storage: Storage, record: CommitRecord) -> list[str] | None:
+    """Return what is left in the staging directory of a commit; None if it was renamed."""
+    control = storage.control
+    keys = list(storage.backend.sizes_below(control.path))
+    names = sorted({key.partition("/")[0] for key in keys})
+    if TRASH in names or renamed_staging(staging_names(names), record.staging) != [record.staging]:
+        return None
+    return [control.at(key) for key in keys if key.partition("/")[0] == record.staging]
+
+
+def _mark_and_discard(
+    storage: Storage, record: CommitRecord, completion: Completion, staged: list[str]
+) -> bool:
+    """Mark a commit complete, and remove what is left in staging meanwhile.
+
+    Nothing there is needed any more: it is published, and the dataset was checked. Who finds the
+    commit without a mark and without an owner marks it. The owner file goes last: without it,
+    other staged objects would stay for days. False if another writer has marked it already.
+    """
+    owner = storage.control.at(record.staging, OWNER_FILE)
+    mark = partial(mark_complete, storage, record.number, completion)
+    if others := [path for path in staged if path != owner]:
+        is_first, _ = all_of(storage.backend, mark, partial(storage.backend.discard_all, others))
+        storage.backend.discard(owner)
+    else:
+        is_first, _ = all_of(storage.backend, mark, partial(storage.backend.discard, owner))
+    return is_first
 
 
 def _discard_staging(storage: Storage, record: CommitRecord) -> list[str]:
@@ -351,7 +423,8 @@ class RecoveryReport(Displayed):
     """Commits that were interrupted and are complete now."""
 
     discarded: tuple[str, ...] = ()
-    """Leftovers of writers that never committed, by their name in the control directory."""
+    """Leftovers of writers that never committed, by their name in the control directory; and
+    uploads that were never finished."""
 
     in_use: tuple[str, ...] = ()
     """Staging directories that were left alone because their owners may be alive."""
@@ -418,9 +491,21 @@ def recover(
     return recover_storage(storage, abandon=abandon)
 
 
-def recover_storage(storage: Storage, *, abandon: bool = False) -> RecoveryReport:
-    """Recover a dataset; takes the lock only if there is something to do."""
-    return _recover(storage, abandon=abandon)[0]
+def recover_storage(
+    storage: Storage, *, abandon: bool = False, with_uploads: bool = True
+) -> RecoveryReport:
+    """Recover a dataset; takes the lock only if there is something to do.
+
+    ``with_uploads`` also aborts uploads that a writer left with nothing else: a request more.
+    """
+    with storage.observe("recover") as phases, phases.timed("recover") as facts:
+        report = _recover(storage, abandon=abandon)[0]
+        if with_uploads:
+            aborted = _abort_uploads(storage)
+            report = replace(report, discarded=(*report.discarded, *aborted))
+        facts["commits"] = len(report.completed)
+        facts["discarded"] = len(report.discarded)
+        return report
 
 
 def _recover(
@@ -444,26 +529,82 @@ def take_snapshot(storage: Storage) -> Snapshot:
             for commit in report.completed
             for note in commit.notes
         ]
-        records, names = (None, None) if entries is None else (entries.records, entries.names)
+        records = None if entries is None else entries.records
         snapshot, pending = list_snapshot(storage, records=records)
         if not pending:
-            listed = None if names is None else tuple(names)
-            return replace(snapshot, notes=tuple(notes), control_names=listed)
+            return replace(_with_names(snapshot, entries), notes=tuple(notes))
 
 
-def is_unchanged(storage: Storage, snapshot: Snapshot, lock: WriterLock) -> bool:
-    """Whether a dataset is as a settled snapshot says, and nobody has committed since.
+def _with_names(snapshot: Snapshot, entries: ControlEntries | None) -> Snapshot:
+    """Add what was in the control directory, if that was listed after the last commit."""
+    if entries is None or entries.records.last != snapshot.number:
+        return snapshot
+    return replace(snapshot, control_names=tuple(entries.names))
 
-    Who commits after this is noticed where the record of the next commit is put conditionally: the
-    put fails, and everything is looked at again. The put alone does not notice a long sequence of
-    commits that change no file: the record in its way may be folded and gone.
+
+def unconfirmed_snapshot(storage: Storage) -> Snapshot:
+    """Take a snapshot with one round trip, for a caller that commits on it or confirms it.
+
+    Where the store puts conditionally, the records and the data files are listed at the same
+    moment. So a commit that was published meanwhile may be in the listing in part. Whoever commits
+    on the snapshot finds that out: the same files must be listed once more, after the records, and
+    the next record must be the first after them. Whoever does not commit must call
+    :func:`confirm_snapshot` before anything that was read is believed.
     """
-    if lock.exclusive or not storage.capabilities.conditional_put or not snapshot.is_settled:
-        return False
-    if list_files(storage.root) != snapshot.listing:
-        return False
+    if not storage.capabilities.conditional_put:
+        return take_snapshot(storage)
+    list_control = partial(ControlEntries.of, storage)
+    recent = storage.first_listings.take_recent()
+    if recent is None:
+        entries, listing = all_of(storage.backend, list_control, partial(list_files, storage.root))
+    else:
+        names, found = recent
+        entries = ControlEntries.found(storage, names)
+        listing = list_files(storage.root) if found is None else found
+    if entries.records.pending or entries.has_leftovers(storage):
+        return take_snapshot(storage)
+    return Snapshot(
+        entries.records.last,
+        listing,
+        storage.root.path,
+        can_fold=entries.records.can_be_folded,
+        is_settled=True,
+        control_names=tuple(entries.names),
+        is_confirmed=False,
+    )
+
+
+def confirm_snapshot(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether a dataset is as a snapshot says, and nobody has committed since its records."""
+    if snapshot.is_confirmed:
+        return True
+    listing = list_files(storage.root)
+    return listing == snapshot.listing and _is_last(storage, snapshot)
+
+
+def _is_last(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether the last commit is that of a snapshot, and complete."""
     names = list_records(storage)
     return (names.last, names.pending) == (snapshot.number, [])
+
+
+def may_be_unchanged(storage: Storage, snapshot: Snapshot, lock: WriterLock) -> bool:
+    """Whether :func:`is_unchanged` can say that a snapshot still holds."""
+    return not lock.exclusive and storage.capabilities.conditional_put and snapshot.is_settled
+
+
+def is_unchanged(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether a dataset has the files of a settled snapshot, and no later commit is listed.
+
+    Who has committed and is not listed yet, or commits after this, is noticed where the record of
+    the next commit is put conditionally: the put fails, and everything is listed again. If that
+    record was folded meanwhile, its segment is listed after the put. So the files and the records
+    can be listed at the same moment.
+    """
+    listing, is_last = all_of(
+        storage.backend, partial(list_files, storage.root), partial(_is_last, storage, snapshot)
+    )
+    return is_last and listing == snapshot.listing
 
 
 def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
@@ -475,15 +616,30 @@ def settled_snapshot(storage: Storage, lock: WriterLock) -> Snapshot:
     """
     while True:
         entries = ControlEntries.of(storage)
-        records = None
         if entries.records.pending:
             recover_locked(storage, lock)
+            known = None
         else:
             _sweep(storage, lock, entries)
-            records = entries.records
-        snapshot, pending = list_snapshot(storage, records=records)
+            known = entries
+        snapshot, pending = list_snapshot(storage, records=known.records if known else None)
         if not pending:
-            return snapshot
+            return _with_names(snapshot, known)
+
+
+def discard_staged_before(storage: Storage, snapshot: Snapshot, last: CommitRecord | None) -> None:
+    """Remove what the last commit has left in staging, before the next one replaces its files.
+
+    Where there is no lock, a recovery may have taken that commit over while its writer went on. It
+    would copy staged objects again, and bring back files that were replaced since.
+    """
+    if last is None or storage.capabilities.directories:
+        return
+    names = snapshot.control_names
+    if names is None:
+        names = tuple(storage.backend.names(storage.control.path))
+    if renamed_staging(staging_names(list(names)), last.staging):
+        _discard_staging(storage, last)
 
 
 def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False) -> RecoveryReport:
@@ -505,8 +661,21 @@ def recover_locked(storage: Storage, lock: WriterLock, *, abandon: bool = False)
     if completed:
         entries = ControlEntries.of(storage)
     discarded, in_use = _sweep(storage, lock, entries)
+    for commit in completed:
+        _warn_of_recovery(storage, commit)
     path = storage.root.display_path
     return RecoveryReport(path, tuple(completed), tuple(discarded), tuple(in_use))
+
+
+def _warn_of_recovery(storage: Storage, commit: RecoveredCommit) -> None:
+    storage.warn(
+        "recovery",
+        recovered=commit.number,
+        abandoned=commit.abandoned,
+        files_added=len(commit.added),
+        files_removed=len(commit.removed),
+        notes="; ".join(commit.notes) or None,
+    )
 
 
 def _set_aside(storage: Storage, number: int, damage: CorruptRecordError) -> RecoveredCommit:
@@ -706,7 +875,7 @@ class ControlEntries:
     @classmethod
     def of(cls, storage: Storage) -> ControlEntries:
         """List the control directory, and the records in it."""
-        return cls._found(storage, storage.backend.names_with(storage.control.path, "commits"))
+        return cls.found(storage, storage.backend.names_with(storage.control.path, "commits"))
 
     @classmethod
     def first(cls, storage: Storage) -> ControlEntries:
@@ -715,11 +884,12 @@ class ControlEntries:
         It may be old. Whoever lists the dataset sees by a later listing of the records whether
         anything was committed since.
         """
-        found = storage.first_listing.pop() if storage.first_listing else None
-        return cls.of(storage) if found is None else cls._found(storage, found)
+        found = storage.first_listings.take_control()
+        return cls.of(storage) if found is None else cls.found(storage, found)
 
     @classmethod
-    def _found(cls, storage: Storage, found: tuple[list[str], list[str]]) -> ControlEntries:
+    def found(cls, storage: Storage, found: ControlNames) -> ControlEntries:
+        """Sort the names of a listing."""
         names, listed = found
         temporaries = [name for name in listed if name.startswith(TEMPORARY_PREFIX)]
         return cls(names, records_among(storage, listed), temporaries)
@@ -753,6 +923,8 @@ def _sweep(
         swept = sweep_staging(storage, name, partial(_is_pending, storage, lock, name))
         if swept is not None:
             (discarded if swept else in_use).append(name)
+    if discarded:
+        discarded += _abort_uploads(storage)
     for name in _abandoned_temporaries(storage, lock, entries):
         storage.backend.discard(storage.control.at("commits", name))
         discarded.append(f"commits/{name}")
@@ -760,6 +932,12 @@ def _sweep(
         found = find_abandoned(storage)
         discarded += [name for name in found if discard_abandoned(storage, name)]
     return discarded, in_use
+
+
+def _abort_uploads(storage: Storage) -> list[str]:
+    found = find_abandoned_uploads(storage)
+    abort_uploads(storage, found)
+    return [f"the upload of {each.name}" for each in found]
 
 
 def _abandoned_temporaries(

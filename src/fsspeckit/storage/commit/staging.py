@@ -3,6 +3,9 @@
 A staging directory belongs to one writer. On local disks the writer holds a kernel lock on its
 owner file, so that recovery knows for certain whether the owner is gone; elsewhere the file names
 the process.
+
+A writer that takes long publishes its phases in its staging directory, on local disks: elsewhere
+each would be a request. Nothing depends on that file, and a writer that cannot write it goes on.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ import os
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.errors import InvalidArgumentError, UnreadableFileError
+from fsspeckit.errors import FsspeckitError, InvalidArgumentError, UnreadableFileError
 from fsspeckit.storage.commit.lock import (
     is_this_process,
     owner_document,
@@ -34,11 +37,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fsspeckit.storage.commit.lock import ProcessState
+    from fsspeckit.storage.commit.log import Transaction
+    from fsspeckit.storage.fs.tasks import Task
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.storage import Storage
 
 MAX_OWNER_AGE = timedelta(days=7)
 """How long a writer of whom nothing is known may be alive."""
+
+PHASES_FILE = "phases.json"
+MIN_SECONDS = 0.5
+"""A call that takes less publishes nothing, so that small merges cost what they cost without."""
+
+_PAUSE_SECONDS = 0.25
+"""Counts within a phase are published no more often than this."""
 
 _MAX_ATTEMPTS = 5
 # How long to wait before trying again to remove a directory into which somebody still writes.
@@ -104,11 +116,25 @@ class Stage:
         """Whether a commit record refers to it, so that it is no longer ours to delete."""
         self._owner = owner
         self._finished: set[str] = set()
+        self._owned: Task[None] | None = None
 
     @property
     def path(self) -> str:
         """The canonical path of the directory."""
         return self.storage.control.at(self.name)
+
+    def begin_to_own(self) -> None:
+        """Let the owner file be written while the first files are; recovery leaves both alone."""
+        self._owned = self.storage.backend.begin(self._write_owner)
+
+    def _write_owner(self) -> None:
+        with self.storage.writing_control("staging"):
+            self.storage.backend.overwrite(f"{self.path}/{OWNER_FILE}", owner_document())
+
+    def check_owned(self) -> None:
+        """Wait until the owner file is written, and raise the error if it could not be."""
+        if self._owned is not None:
+            self._owned.result()
 
     def is_there(self) -> bool:
         """Whether it still has its name: another writer's recovery renames it."""
@@ -156,6 +182,7 @@ class Stage:
             UnreadableFileError: If one is not what its writer said.
             FileNotFoundError: If one is not there.
         """
+        self.check_owned()
         for file in files:
             directory, _, name = file.path.rpartition("/")
             if directory != self.path or not name:
@@ -170,19 +197,24 @@ class Stage:
         self.storage.backend.sync_directory(self.path)
         return adds
 
-    def check(self, adds: Sequence[Add]) -> dict[str, DataFile]:
+    def staged_files(self, adds: Sequence[Add]) -> dict[str, DataFile]:
+        """Return prepared files by path, as they are now."""
+        if adds and not self.storage.capabilities.directories:
+            return self.storage.backend.files_in(self.path)
+        return self.storage.backend.stat_all([f"{self.path}/{add.staged}" for add in adds])
+
+    def check(
+        self, adds: Sequence[Add], found: dict[str, DataFile] | None = None
+    ) -> dict[str, DataFile]:
         """Return prepared files by path, right before the commit.
 
-        FileNotFoundError if one is gone.
+        ``found`` are those of :meth:`staged_files`, if they were just asked for. FileNotFoundError
+        if one is gone.
         """
-        paths = {add.staged: f"{self.path}/{add.staged}" for add in adds}
-        if adds and not self.storage.capabilities.directories:
-            there = self.storage.backend.files_in(self.path)
-        else:
-            there = self.storage.backend.stat_all(list(paths.values()))
+        there = self.staged_files(adds) if found is None else found
         for add in adds:
-            found = there.get(paths[add.staged])
-            if found is None or found.size != add.size:
+            file = there.get(f"{self.path}/{add.staged}")
+            if file is None or file.size != add.size:
                 raise FileNotFoundError(f"the staged file for {add.final!r} has vanished.")
         return there
 
@@ -215,6 +247,8 @@ class Stage:
 
     def discard(self) -> None:
         """Remove the directory, unless a commit record refers to it."""
+        if self._owned is not None:
+            self._owned.wait()  # else the owner file would come after all others are gone
         try:
             # What cannot be removed now is removed by the next writer's recovery.
             with suppress(OSError):
@@ -240,18 +274,27 @@ class Stage:
 
 
 @contextmanager
-def staging(storage: Storage) -> Iterator[Stage]:
-    """Open a staging directory and remove it afterwards, unless it was committed."""
-    stage = create_stage(storage)
+def staging(storage: Storage, *, waits: bool = True) -> Iterator[Stage]:
+    """Open a staging directory and remove it afterwards, unless it was committed.
+
+    If it does not wait, its owner file may be on its way while the first files are written to an
+    object store. A commit waits for it.
+    """
+    stage = create_stage(storage, waits=waits)
     try:
         yield stage
+    except OSError:
+        stage.check_owned()  # the same obstacle, and its error says what to do about it
+        raise
     finally:
         stage.discard()
 
 
-def create_stage(storage: Storage) -> Stage:
+def create_stage(storage: Storage, *, waits: bool = True) -> Stage:
     """Create a staging directory that lives until it is discarded, or its process ends."""
     storage.prepare()
+    if not storage.capabilities.directories:
+        return _create_prefix(storage, waits=waits)
     for _ in range(_MAX_ATTEMPTS):
         identifier = uuid.uuid4().hex
         locks = storage.capabilities.kernel_lock
@@ -260,6 +303,20 @@ def create_stage(storage: Storage) -> Stage:
         if stage is not None:
             return stage
     raise OSError(f"{storage.control.path!r}: staging directories vanish as they are created.")
+
+
+def _create_prefix(storage: Storage, *, waits: bool) -> Stage:
+    """Create a staging directory where it need not exist before the files in it."""
+    stage = Stage(storage, f".staging_{uuid.uuid4().hex}")
+    _alive.add(stage.path)
+    stage.begin_to_own()
+    if waits:
+        try:
+            stage.check_owned()
+        except BaseException:
+            stage.discard()
+            raise
+    return stage
 
 
 def _create_unlocked(storage: Storage, identifier: str) -> Stage | None:
@@ -317,12 +374,23 @@ def owner_state(storage: Storage, name: str) -> ProcessState:
         begun = datetime.fromisoformat(owner["time"])
         state = "gone" if is_this_process(owner) else state_of(owner)
     except FileNotFoundError:
-        return "unknown" if storage.backend.names(storage.control.at(name)) else "gone"
+        return _state_without_owner(storage, name)
     except (ValueError, KeyError, TypeError):
         return "unknown"
     if state == "unknown" and datetime.now(UTC) - begun > MAX_OWNER_AGE:
         return "gone"
     return state
+
+
+def _state_without_owner(storage: Storage, name: str) -> ProcessState:
+    """Whether somebody may still write into a directory that says nothing of its owner.
+
+    Its owner file may be on its way. Where none ever comes, its writer has died before.
+    """
+    modified = storage.backend.modified_below(storage.control.at(name))
+    oldest = time.time() - MAX_OWNER_AGE.total_seconds()
+    is_old = all(when is not None and when < oldest for when in modified.values())
+    return "gone" if is_old else "unknown"
 
 
 def _is_undecided(storage: Storage, place: str) -> bool:
@@ -441,3 +509,102 @@ def _footer_rows(storage: Storage, file: StagedFile, found: DataFile) -> int:
         raise UnreadableFileError(
             f"the staged file for {file.final!r} is not readable as Parquet: {error}"
         ) from error
+
+
+# What a writer publishes of its work
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPhase:
+    """One phase of a call."""
+
+    name: str
+    done: int
+    """How much of it is done, such as files or tasks."""
+
+    total: int
+    """How much there is; 0 if it is not known."""
+
+    seconds: float
+    """How long it took; of the last phase, how long until it was published."""
+
+    is_done: bool
+
+
+class PhasePublisher:
+    """Publishes the phases of one call in its staging directory.
+
+    Args:
+        storage: The dataset.
+        stage: Opens the staging directory of the call, or returns it.
+        engine: The engine that works.
+        strategy: What it does.
+        transaction: Which batch of which application it is.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        stage: Callable[[], Stage],
+        engine: str,
+        strategy: str,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._storage = storage
+        self._stage = stage
+        self._about = {
+            "engine": engine,
+            "strategy": strategy,
+            "transaction": None if transaction is None else str(transaction),
+        }
+        self._started = self._last = time.monotonic()
+        self._phases: list[PublishedPhase] = []
+        self._begun = 0.0
+        self._path: str | None = None
+        self._is_on = storage.root.is_local
+
+    def begin(self, phase: str) -> None:
+        """Publish that a phase begins."""
+        self._begun = time.monotonic()
+        self._phases.append(PublishedPhase(phase, 0, 0, 0.0, False))
+        self._open()
+        self._publish()
+
+    def count(self, done: int, total: int) -> None:
+        """Publish how much of the current phase is done, but not too often."""
+        if self._phases and time.monotonic() - self._last >= _PAUSE_SECONDS:
+            self._phases[-1] = replace(self._phases[-1], done=done, total=total)
+            self._publish()
+
+    def end(self) -> None:
+        """Publish that the current phase has ended."""
+        seconds = time.monotonic() - self._begun
+        self._phases[-1] = replace(self._phases[-1], seconds=seconds, is_done=True)
+        self._open()
+        self._publish()
+
+    def _open(self) -> None:
+        """Find out where to publish, once the call has taken long enough."""
+        if not self._is_on or self._path or time.monotonic() - self._started < MIN_SECONDS:
+            return
+        if not self._storage.backend.names(self._storage.control.path):
+            return  # a call that may still be refused does not create the control directory
+        try:
+            self._path = f"{self._stage().path}/{PHASES_FILE}"
+        except (OSError, FsspeckitError):
+            self._is_on = False  # the call itself says so, if it needs the directory
+
+    def _publish(self) -> None:
+        if not self._is_on or self._path is None:
+            return
+        self._last = time.monotonic()
+        current = self._phases[-1]
+        if not current.is_done:
+            self._phases[-1] = replace(current, seconds=self._last - self._begun)
+        phases = [asdict(phase) for phase in self._phases]
+        try:
+            syscalls.replace_note(
+                self._path, json.dumps({**self._about, "phases": phases}).encode()
+            )
+        except OSError:
+            self._is_on = False

@@ -9,12 +9,16 @@ Three outcomes, distinguished by type, whatever dies and whoever else writes:
 
 from __future__ import annotations
 
+import os
 import time
+import unicodedata
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from fsspeckit.display import add_facts
 from fsspeckit.errors import (
     CommitPendingError,
     CommitUnknownError,
@@ -22,7 +26,9 @@ from fsspeckit.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     LockTimeoutError,
+    UnsupportedLayoutError,
     mark_committed,
+    mark_undecided,
 )
 from fsspeckit.storage.commit.folding import fold_after_commit
 from fsspeckit.storage.commit.lock import hold_lock
@@ -47,7 +53,9 @@ from fsspeckit.storage.commit.log import (
 from fsspeckit.storage.commit.publish import check_writable, discard_swap
 from fsspeckit.storage.commit.recovery import (
     complete,
+    discard_staged_before,
     is_unchanged,
+    may_be_unchanged,
     publish,
     settled_snapshot,
     take_snapshot,
@@ -56,12 +64,20 @@ from fsspeckit.storage.commit.recovery import (
 )
 from fsspeckit.storage.commit.tombstones import restore_tombstones, write_tombstones
 from fsspeckit.storage.fs.reads import is_unanswered
-from fsspeckit.storage.listing import check_relative
+from fsspeckit.storage.fs.tasks import all_of
+from fsspeckit.storage.listing import check_relative, parents_of
 from fsspeckit.storage.snapshot import Difference, Snapshot
 
 if TYPE_CHECKING:
+    from fsspeckit.display import Fact
     from fsspeckit.storage.commit.lock import WriterLock
-    from fsspeckit.storage.commit.log import Published, Skipped, Transaction
+    from fsspeckit.storage.commit.log import (
+        Add,
+        Published,
+        RecordedTransaction,
+        Skipped,
+        Transaction,
+    )
     from fsspeckit.storage.commit.publish import Swap
     from fsspeckit.storage.commit.staging import Stage, StagedFile
     from fsspeckit.storage.commit.tombstones import TombstoneChange
@@ -183,16 +199,46 @@ def commit(
             storage, stage, snapshot, changes, about, attempt, transaction
         ).run()
         if isinstance(result, CommitOutcome):
+            _add_facts(storage, result, snapshot, changes, about)
             return result
         snapshot, difference = result
         if replan is None:
             break
         if attempt < retries:
+            found = str(difference) or "another commit was first"
+            storage.warn("conflict", attempt=attempt + 1, found=found)
             changes = replan(snapshot, difference)
     raise ConcurrentModificationError(
         f"{storage.root.display_path!r} was changed by somebody else meanwhile: "
         f"{difference or 'another commit was first'}. Nothing was changed by this call.\n"
         "Hint: repeat it."
+    )
+
+
+def _add_facts(
+    storage: Storage,
+    outcome: CommitOutcome,
+    snapshot: Snapshot,
+    changes: FileChanges,
+    about: CommitFacts,
+) -> None:
+    """Say in log lines and spans what was committed."""
+    if outcome.skipped is not None:
+        add_facts(commit=outcome.number, outcome="skipped")
+        return
+    if outcome.published is None:
+        add_facts(commit=outcome.number, outcome="unchanged")
+        return
+    rows: dict[str, Fact] = {f"rows_{name}": count for name, count in about.counts.items()}
+    removed = _removes(storage, snapshot, changes.removes)
+    add_facts(
+        commit=outcome.number,
+        retries=outcome.retries,
+        files_added=len(changes.adds),
+        files_removed=len(removed),
+        bytes_added=sum(file.size or 0 for file in changes.adds),
+        bytes_removed=sum(file.size for file in removed),
+        **rows,
     )
 
 
@@ -211,7 +257,10 @@ def find_transaction(storage: Storage, transaction: Transaction | None) -> Skipp
     if pending:
         number = take_snapshot(storage).number
     known = RecordedState(storage, number).transactions(ask=True)
-    return find_skipped(storage, known, transaction)
+    skipped = find_skipped(storage, known, transaction)
+    if skipped is not None:
+        add_facts(commit=skipped.recorded.commit, outcome="skipped")
+    return skipped
 
 
 @dataclass
@@ -241,17 +290,16 @@ class _CommitAttempt:
     def run(self) -> CommitOutcome | tuple[Snapshot, Difference]:
         """Commit, or return what has changed since the snapshot."""
         _check_finals(self._snapshot, self._changes, self._removes)
+        _check_spellings(self._storage, self._snapshot, self._changes)
         self._notes += self._storage.prepare()
         adds = self._stage.prepare(self._changes.adds)
         self._phase("verify")
         if self._changes.is_empty and self._transaction is None and not self._facts.purge:
             return CommitOutcome(self._snapshot.number, None, retries=self._attempt)
         with hold_lock(self._storage) as lock:
-            current = self._current(lock)
             # The record takes the next number, which no other writer can take as well: so nobody
             # commits the same transaction, or other tombstones, after these checks.
-            state = RecordedState(self._storage, current.number)
-            known = state.transactions(ask=self._transaction is not None)
+            current, state, known, staged = self._current(lock, adds)
             skipped = find_skipped(self._storage, known, self._transaction)
             if skipped is not None:
                 commit = skipped.recorded.commit
@@ -265,6 +313,7 @@ class _CommitAttempt:
             tombstones = state.tombstones(None if change is None else change.seconds)
             if difference or (change is not None and change.base != tombstones):
                 return current, difference
+            discard_staged_before(self._storage, current, state.last())
             number, now = current.number + 1, timestamp()
             if change is not None:
                 tombstones = write_tombstones(self._storage, change, number)
@@ -292,16 +341,27 @@ class _CommitAttempt:
                 ),
                 tombstones=tombstones,
             )
-            outcome = self._commit(record, lock)
+            outcome = self._commit(record, lock, staged)
             if isinstance(outcome, CommitOutcome):
                 self._fold(current, number)
             return outcome
 
-    def _current(self, lock: WriterLock) -> Snapshot:
-        """Return the dataset as it is now."""
-        if self._attempt == 0 and is_unchanged(self._storage, self._snapshot, lock):
-            return self._snapshot
-        return settled_snapshot(self._storage, lock)
+    def _current(self, lock: WriterLock, adds: Sequence[Add]) -> _Current:
+        """Return the dataset as it is now, what is on record, and what is staged."""
+        asks, backend = self._transaction is not None, self._storage.backend
+        if self._attempt == 0 and may_be_unchanged(self._storage, self._snapshot, lock):
+            state = RecordedState(self._storage, self._snapshot.number)
+            is_same, known, staged = all_of(
+                backend,
+                partial(is_unchanged, self._storage, self._snapshot),
+                partial(state.transactions, ask=asks),
+                partial(self._stage.staged_files, adds),
+            )
+            if is_same:
+                return self._snapshot, state, known, staged
+        current = settled_snapshot(self._storage, lock)
+        state = RecordedState(self._storage, current.number)
+        return current, state, state.transactions(ask=asks), None
 
     def _fold(self, current: Snapshot, number: int) -> None:
         """Fold old records, if there are enough; the commit is done, whatever becomes of that."""
@@ -313,10 +373,10 @@ class _CommitAttempt:
             raise
 
     def _commit(
-        self, record: CommitRecord, lock: WriterLock
+        self, record: CommitRecord, lock: WriterLock, found: dict[str, DataFile] | None
     ) -> CommitOutcome | tuple[Snapshot, Difference]:
         staging_dirs = [self._stage.path]
-        staged = self._stage.check(record.adds)
+        staged = self._stage.check(record.adds, found)
         check_writable(self._storage, record)
         swap = try_build_swap(self._storage, record, staging_dirs, lock, self._notes)
         record = replace(record, publish="plain" if swap is None else "exchange")
@@ -384,12 +444,17 @@ class _CommitAttempt:
                 return False
         except BaseException as error:
             number_is_taken = isinstance(error, FileExistsError)
+            may_come_later = self._may_be_recorded_later(error)
+            if may_come_later:
+                self._stage.keep_until(record.number)
             if self._was_recorded(record, error):
                 if number_is_taken:
                     return True  # the answer to the first request was lost, and it was repeated
                 self._raise_pending(record, error)
-            if self._may_be_recorded_later(error):
-                self._stage.keep_until(record.number)
+            if may_come_later and not isinstance(error, Exception):
+                mark_undecided(error, record.number)
+                raise
+            if may_come_later:
                 path = self._storage.root.display_path
                 raise CommitUnknownError.unanswered(record.number, path, error) from error
             if swap is not None:
@@ -401,9 +466,13 @@ class _CommitAttempt:
         return True
 
     def _may_be_recorded_later(self, error: BaseException) -> bool:
-        """Whether the store may still create the record: it did not answer, or too late."""
-        is_asked = self._storage.capabilities.conditional_put and isinstance(error, Exception)
-        return is_asked and not isinstance(error, FileExistsError) and is_unanswered(error)
+        """Whether the store may still create the record: it did not answer, or too late.
+
+        After Ctrl-C the client goes on with the request in a thread of its own.
+        """
+        if not self._storage.capabilities.conditional_put or isinstance(error, FileExistsError):
+            return False
+        return not isinstance(error, Exception) or is_unanswered(error)
 
     def _was_late(self, record: CommitRecord) -> bool:
         """Whether a record of this number was folded already, so that its name was free again.
@@ -448,6 +517,12 @@ class _CommitAttempt:
         raise CommitPendingError.interrupted(record.number, path, error) from error
 
 
+_Current = tuple[
+    Snapshot, RecordedState, "dict[str, RecordedTransaction] | None", "dict[str, DataFile] | None"
+]
+"""The dataset, what is on record, transactions, and staged files if they were listed."""
+
+
 def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tuple[Remove, ...]:
     """Return the files to remove, exactly as the snapshot saw them."""
     base = storage.root.path.rstrip("/") + "/"
@@ -463,6 +538,34 @@ def _removes(storage: Storage, snapshot: Snapshot, paths: Sequence[str]) -> tupl
             relative, file.size, file.mtime_ns, file.inode, file.etag, file.birth_ns
         )
     return tuple(removes.values())
+
+
+def _check_spellings(storage: Storage, snapshot: Snapshot, changes: FileChanges) -> None:
+    """Refuse directories whose names differ in case only where the disk takes them for one.
+
+    Rows of the partition ``k=a`` would be in the directory ``k=A``, and read as ``A``.
+    """
+    wanted = {file.final.rpartition("/")[0] for file in changes.adds} - {""}
+    if not wanted or not storage.root.is_local or not _ignores_case(storage):
+        return
+    wanted |= {path.rpartition("/")[0] for path in snapshot.by_path} - {""}
+    spellings: dict[str, str] = {}
+    for name in sorted({part for path in wanted for part in (path, *parents_of(path))} - {""}):
+        folded = unicodedata.normalize("NFC", name).casefold()
+        if (other := spellings.setdefault(folded, name)) != name:
+            raise UnsupportedLayoutError(
+                f"{storage.root.display_path!r}: the directories {other!r} and {name!r} are one "
+                "for this disk, which ignores the case of letters.\nHint: use values that differ "
+                "in more than case, or a disk that distinguishes them."
+            )
+
+
+def _ignores_case(storage: Storage) -> bool:
+    directory, _, name = storage.control.path.rpartition("/")
+    try:
+        return os.path.samefile(storage.control.path, f"{directory}/{name.swapcase()}")
+    except OSError:
+        return False
 
 
 def _check_finals(snapshot: Snapshot, changes: FileChanges, removes: Sequence[Remove]) -> None:

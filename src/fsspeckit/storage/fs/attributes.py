@@ -158,6 +158,9 @@ class Capabilities:
     conditional_put: bool = False
     """The store itself refuses a put under a name that is taken, if asked to."""
 
+    whole_copy: bool = False
+    """The name of a copy exists when the copy is done, and not before."""
+
     whole_seconds: bool = False
     """Only times distinguish objects, and only a listing reports fractions of a second."""
 
@@ -193,8 +196,15 @@ _UNKNOWN = Capabilities(*(False for _ in _CONSEQUENCES))
 _MEMORY = replace(_UNKNOWN, exclusive_create=True, whole_put=True)
 _OBJECT_STORE = replace(_UNKNOWN, directories=False)
 _CONDITIONAL = replace(
-    _OBJECT_STORE, exclusive_create=True, whole_put=True, durable=True, conditional_put=True
+    _OBJECT_STORE,
+    exclusive_create=True,
+    whole_put=True,
+    durable=True,
+    conditional_put=True,
+    whole_copy=True,
 )
+# Azure may accept a copy, and finish it later.
+_AZURE_BLOBS = replace(_CONDITIONAL, whole_copy=False)
 # pyarrow puts without a condition, keeps objects that stand for directories, and lists no ETags.
 _ARROW_STORE = replace(_UNKNOWN, whole_put=True, durable=True, whole_seconds=True)
 # Names change in one step of the name node; nobody syncs the disks of the data nodes.
@@ -215,8 +225,10 @@ def capabilities_of(root: Root) -> Capabilities:
     known = root.protocol in _CONDITIONAL_PUT
     if root.is_arrow:
         return _ARROW_STORE if known else _UNKNOWN
-    if known or is_adlfs(root.filesystem):
+    if known:
         return _CONDITIONAL
+    if is_adlfs(root.filesystem):
+        return _AZURE_BLOBS
     return _OBJECT_STORE if root.protocol in _AZURE else _UNKNOWN
 
 

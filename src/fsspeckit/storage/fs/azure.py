@@ -29,11 +29,6 @@ _TAKEN = frozenset({"BlobAlreadyExists", "ConditionNotMet", "UnauthorizedBlobOve
 _DIRECTORY_MARKS = ("is_directory", "hdi_isfolder")
 
 
-def client_of(filesystem: AbstractFileSystem) -> Any:
-    """Return what a commit uses of an object store: the filesystem, with its gaps closed."""
-    return AzureBlobs(filesystem) if is_adlfs(filesystem) else filesystem
-
-
 def is_adlfs(filesystem: AbstractFileSystem) -> bool:
     """Whether a filesystem has the client that this module needs; others of its protocol do not."""
     modules = (base.__module__ for base in type(filesystem).__mro__)

@@ -13,25 +13,29 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fsspeckit.storage.fs import syscalls
 from fsspeckit.storage.fs.attributes import capabilities_of, file_status
-from fsspeckit.storage.fs.azure import client_of
+from fsspeckit.storage.fs.clients import client_of
 from fsspeckit.storage.fs.hdfs import is_hdfs_native, keep_for_forks, translated
 from fsspeckit.storage.fs.reads import meaning_of, naming_failure
 from fsspeckit.storage.fs.syscalls import NOT_SUPPORTED
+from fsspeckit.storage.fs.tasks import begin_in_thread, make_at_once
 from fsspeckit.storage.listing import list_objects, local_file, remote_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from fsspec import AbstractFileSystem
 
     from fsspeckit.storage.fs.attributes import Capabilities
     from fsspeckit.storage.fs.reads import Action
+    from fsspeckit.storage.fs.tasks import Task
     from fsspeckit.storage.listing import DataFile
     from fsspeckit.storage.roots import Root
+
+R = TypeVar("R")
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
 _COPY_BLOCK_BYTES = 1 << 20
@@ -46,7 +50,7 @@ _CHANGES: dict[str, tuple[str, Action]] = {
 _MAX_SINGLE_STATS = 1
 """How many objects are looked for one by one; more are found by a listing."""
 
-_MAX_MOVES = 64
+MAX_MOVES = 64
 """How many objects are copied before they are removed where they were."""
 
 # Filesystems that live in this process have no exclusive create of their own.
@@ -58,6 +62,13 @@ TEMPORARY_PREFIX = ".new_"
 
 class Backend(Protocol):
     """What a commit needs from a filesystem."""
+
+    def begin(self, call: Callable[[], R]) -> Task[R]:
+        """Begin a call on which the next calls do not depend.
+
+        Where each call is a round trip, it runs in a thread of its own. Elsewhere it has ended, or
+        raised its error, when this returns.
+        """
 
     def read(self, path: str) -> bytes:
         """Return all bytes of a file."""
@@ -159,6 +170,9 @@ def open_backend(root: Root) -> Backend:
 
 class _LocalBackend:
     """A disk of this machine."""
+
+    def begin(self, call: Callable[[], R]) -> Task[R]:
+        return make_at_once(call)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -400,6 +414,9 @@ class _RemoteBackend:
         self._filesystem = filesystem
         self._whole_seconds = whole_seconds
 
+    def begin(self, call: Callable[[], R]) -> Task[R]:
+        return make_at_once(call)
+
     def read(self, path: str) -> bytes:
         return bytes(self._filesystem.cat_file(path))
 
@@ -613,6 +630,9 @@ class _ObjectStoreBackend(_RemoteBackend):
         self._root = root
         self._conditional_put = capabilities.conditional_put
 
+    def begin(self, call: Callable[[], R]) -> Task[R]:
+        return begin_in_thread(call)
+
     def read(self, path: str) -> bytes:
         with naming_failure(self._root, path, "reading"):
             try:
@@ -711,9 +731,9 @@ class _ObjectStoreBackend(_RemoteBackend):
         """
         pairs = list(moves.items())
         sources: list[str] = []
-        for start in range(0, len(pairs), _MAX_MOVES):
+        for start in range(0, len(pairs), MAX_MOVES):
             self.request_discards(sources)
-            sources, targets = map(list, zip(*pairs[start : start + _MAX_MOVES], strict=True))
+            sources, targets = map(list, zip(*pairs[start : start + MAX_MOVES], strict=True))
             with naming_failure(self._root, sources[0], "copying", "copy"):
                 syscalls.remote(self._filesystem, "copy", sources, targets)
         return sources

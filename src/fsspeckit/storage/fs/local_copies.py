@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fsspec.implementations.local import LocalFileSystem
 
+from fsspeckit.storage.fs.clients import client_of
 from fsspeckit.storage.fs.reads import download, naming_failure
 from fsspeckit.storage.roots import Root
 
@@ -76,7 +77,7 @@ def on_local_disk(
         yield found
         if found.new_bytes is not None:
             with naming_failure(root, destination, "writing", "write"):
-                root.filesystem.put_file(found.destination, destination)
+                client_of(root.filesystem).put_file(found.destination, destination)
 
 
 def _copied(root: Root, path: str, base: str, known: Mapping[str, DataFile]) -> str:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from fsspeckit.errors import FsspeckitError
+from fsspeckit.errors import FsspeckitError, InvalidArgumentError
+from fsspeckit.storage.fs.obstore_reads import read_with_obstore
 from fsspeckit.storage.roots import without_credentials
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from fsspeckit.storage.roots import Root
 
     Meaning = Literal["missing", "denied", "other"]
-    Action = Literal["read", "list", "write", "copy", "delete"]
+    Action = Literal["read", "list", "write", "copy", "delete", "abort"]
 
 _STATUS: dict[str, Meaning] = {"401": "denied", "403": "denied", "404": "missing", "410": "missing"}
 _DENIED_CODES = (
@@ -102,6 +103,24 @@ _REFUSALS: dict[str, tuple[str, str]] = {
     "ClientAuthenticationError": _REFUSED,
 }
 
+_WRONG_SIGNATURE = "Server failed to authenticate the request"
+"""What Azure says of a wrong key. The code is that of other reasons, too."""
+
+_UNREACHABLE = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ClientConnectorError",
+        "ServiceRequestError",
+    }
+)
+"""Classes of botocore, aiohttp and azure for a store that cannot be reached."""
+
+_CHECK_ADDRESS = (
+    "check the network, and the endpoint or account in storage_options and environment."
+)
+
+_UNEXPECTED_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
 _AWS_ERROR = re.compile(r"[A-Z]+(_[A-Z]+)+\b")
 _ATTRIBUTES = ("status_code", "status", "code", "error_code")
 
@@ -142,6 +161,7 @@ _S3 = {
     "write": "s3:PutObject",
     "copy": "s3:PutObject, and s3:GetObject of what is copied,",
     "delete": "s3:DeleteObject",
+    "abort": "s3:AbortMultipartUpload",
 }
 _GCS = {
     "read": "storage.objects.get",
@@ -212,6 +232,8 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 def _refusal_of(error: BaseException) -> tuple[str, str] | None:
     """Return what is wrong with the credentials, and what to do; None if nothing is known."""
     for current in _with_causes(error):
+        if str(current).startswith(_WRONG_SIGNATURE):
+            return _REFUSED
         words = _AWS_ERROR.match(str(current).rpartition("AWS Error ")[2])
         in_text = words[0].title().replace("_", "") if words else ""  # of pyarrow
         for code in (*map(str, _codes(current)), type(current).__name__, in_text):
@@ -279,14 +301,17 @@ def naming_failure(root: Root, path: str, phase: str, action: Action = "read") -
 
 def _name_error(root: Root, path: str, phase: str, action: Action, error: Exception) -> Exception:
     if not isinstance(error, OSError) and type(error).__module__ == "builtins":
-        return error  # a mistake of a program, not an answer of a filesystem
-    user_path, message = root.to_user_path(path), str(error)
+        # A mistake of a program, not an answer of a filesystem.
+        return _wrong_option(root, error) or error
+    user_path, message = root.to_user_path(path), _first_words(error)
     if getattr(error, _NAMED_PATH, None) == path:
         return error
     if root.is_local and isinstance(error, OSError) and (user_path in message or path in message):
         return error
     meaning = meaning_of(error)
     text = f"{phase} of {user_path!r}: {without_credentials(message) or type(error).__name__}"
+    if any(type(current).__name__ in _UNREACHABLE for current in _with_causes(error)):
+        text = f"{text.rstrip('.')}.\nHint: {_CHECK_ADDRESS}"
     named: Exception
     if meaning == "missing":
         named = FileNotFoundError(errno.ENOENT, text)
@@ -300,6 +325,31 @@ def _name_error(root: Root, path: str, phase: str, action: Action, error: Except
         named = kind(error.errno or _ERRNO.get(kind, errno.EIO), text)
     setattr(named, _NAMED_PATH, path)
     return named
+
+
+def _first_words(error: Exception) -> str:
+    """Return what an error says, without the ten lines that Azure adds about the request."""
+    return str(error).partition("\nRequestId:")[0]
+
+
+def _wrong_option(root: Root, error: Exception) -> InvalidArgumentError | None:
+    """Return the error for an option that the library of the store refuses only when it is used."""
+    if isinstance(error, ValueError) and str(error).startswith("Invalid endpoint: "):  # of botocore
+        return InvalidArgumentError(
+            f"{error}.\nHint: an endpoint begins with https:// or http://.",
+            argument="storage_options",
+        )
+    found = _UNEXPECTED_OPTION.search(str(error)) if isinstance(error, TypeError) else None
+    options = getattr(root.filesystem, "storage_options", None) or {}
+    if found is None or found[1] not in options:
+        return None
+    library = type(root.filesystem).__module__.partition(".")[0]
+    return InvalidArgumentError(
+        f"storage_options has {found[1]!r}, which {library} does not know.\n"
+        f"Hint: see the documentation of {library}; settings of Spark, such as fs.s3a.access.key, "
+        "are understood, too.",
+        argument="storage_options",
+    )
 
 
 def _missing_permission(root: Root, user_path: str, action: Action) -> tuple[str, str]:
@@ -360,17 +410,20 @@ class _RangeFile(io.RawIOBase):
         end = self._file.size if size is None or size < 0 else min(start + size, self._file.size)
         is_small = self._file.size <= _MAX_WHOLE_BYTES
         if is_small and start < self._file.size - len(self._tail):
-            self._tail = read_range(self._root, self._file.path, 0, self._file.size)
+            self._tail = self._read_range(0, self._file.size)
             _wholes.keep(self._root, self._file, self._tail)
         kept = self._file.size - len(self._tail)
         if start >= kept:
             data = self._tail[start - kept : end - kept]
         else:
-            data = read_range(self._root, self._file.path, start, end - start)
+            data = self._read_range(start, end - start)
         self._position += len(data)
         return data
 
     readall = read
+
+    def _read_range(self, start: int, length: int) -> bytes:
+        return read_range(self._root, self._file.path, start, length, etag=self._file.etag)
 
     def readinto(self, buffer: Any) -> int:
         data = self.read(len(buffer))
@@ -483,11 +536,22 @@ class _Handler(arrow_fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no t
     open_input_stream = open_input_file
 
 
-def read_range(root: Root, path: str, start: int, length: int, phase: str = "reading") -> bytes:
-    """Return ``length`` bytes of a file from ``start``; fewer where the file ends before."""
+def read_range(
+    root: Root,
+    path: str,
+    start: int,
+    length: int,
+    phase: str = "reading",
+    etag: str | None = None,
+) -> bytes:
+    """Return ``length`` bytes of a file from ``start``; fewer where the file ends before.
+
+    An ``etag`` is that of the object which the caller has seen. If the object has been replaced
+    since, its filesystem decides what is read.
+    """
     with naming_failure(root, path, phase):
         if not root.is_local:
-            return _read_remote(root, path, start, length)
+            return _read_remote(root, path, start, length, etag)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             return os.pread(descriptor, length, start)
@@ -495,9 +559,12 @@ def read_range(root: Root, path: str, start: int, length: int, phase: str = "rea
             os.close(descriptor)
 
 
-def _read_remote(root: Root, path: str, start: int, length: int) -> bytes:
+def _read_remote(root: Root, path: str, start: int, length: int, etag: str | None) -> bytes:
     if length <= 0:
         return b""  # a range of no bytes is an error for some stores
+    found = read_with_obstore(root.filesystem, path, start, length, etag)
+    if found is not None:
+        return found
     # A pyarrow filesystem opens a file that is read from its start as a stream, which cannot seek,
     # and fsspec seeks to the start.
     options = {"seekable": True} if root.is_arrow else {}
@@ -512,7 +579,7 @@ def read_tail(root: Root, file: DataFile, length: int) -> tuple[bytes, int]:
     phase = "reading the footer"
     if not root.is_local:
         start = max(0, file.size - length)
-        tail = read_range(root, file.path, start, file.size - start, phase)
+        tail = read_range(root, file.path, start, file.size - start, phase, file.etag)
         _tails.keep(root, file, tail)
         return tail, file.size
     with naming_failure(root, file.path, phase):

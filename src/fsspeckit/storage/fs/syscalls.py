@@ -112,7 +112,20 @@ def truncate(descriptor: int, path: str) -> None:
 
 def sync(descriptor: int, path: str) -> None:
     """Make an open file, or an open directory's entries, survive a power failure."""
-    _run(Call("fsync", (path,)), os.fsync, descriptor)
+    _run(Call("fsync", (path,)), _sync_completely, descriptor)
+
+
+def _sync_completely(descriptor: int) -> None:
+    """Also empty the cache of the disk, which fsync of macOS does not."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in NOT_SUPPORTED:
+                raise
+        else:
+            return
+    os.fsync(descriptor)
 
 
 def link(source: str, target: str) -> None:
@@ -147,6 +160,7 @@ def _load(name: str) -> Any:
         return None
 
 
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _renameat2 = _load("renameat2")
 _statx = _load("statx")
 CAN_EXCHANGE = _renameat2 is not None
@@ -202,6 +216,21 @@ def change_owner(path: str, user: int, group: int) -> None:
 def set_attribute(path: str, name: str, value: bytes) -> None:
     """Set an extended attribute."""
     _run(Call("setxattr", (path,)), os.setxattr, path, name, value)
+
+
+def replace_note(path: str, data: bytes) -> None:
+    """Create or replace a small file that nothing depends on, whole or not at all.
+
+    It is not observed: whether it happens depends on how long a call takes, and a death here
+    leaves what a death before or after the call leaves.
+    """
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    os.rename(new, path)
 
 
 def try_lock(descriptor: int, path: str) -> bool:

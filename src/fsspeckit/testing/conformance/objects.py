@@ -87,7 +87,12 @@ class ObjectStoreTests:
             io.merge(numbers(2, 3, v="new"), store.path, "upsert", ["id"])
             io.write_dataset(numbers(4), store.path, mode="overwrite")
             io.read_dataset(store.path)
+        with server.recording() as asked_by_recovery:
             recover(store.path, **store.opening)
+        # Uploads that nobody finishes are looked for, if the credentials allow it.
+        asked_of_bucket = {"ListMultipartUploads"}
+        assert {r.action for r in asked_by_recovery} <= {*_LISTING, *_OBJECTS, *asked_of_bucket}
+        asked += [r for r in asked_by_recovery if r.action not in asked_of_bucket]
         listed = {request.key for request in asked if request.action == "ListObjectsV2"}
         assert [prefix for prefix in listed if not prefix.startswith(PREFIXES)] == []
         assert {request.action for request in asked} <= {*_LISTING, *_OBJECTS}

@@ -47,6 +47,8 @@ filesystem, as fsspec has ``hdfs://``."""
 OBJECT_STORES = ("moto", "moto-as-minio", "minio", "azurite", "fake-gcs")
 """Stores behind a server of this machine."""
 
+_OF_CLOUDS = ("moto", "minio", "azurite", "fake-gcs")
+
 TORTURE = bool(os.environ.get("TORTURE"))
 """Whether tests may take minutes rather than seconds."""
 
@@ -62,7 +64,15 @@ def long_object_stores() -> tuple[str, ...]:
 
 def killed_object_stores() -> tuple[str, ...]:
     """The object stores on which writers are killed: one of each cloud."""
-    return OBJECT_STORES if TORTURE else (*long_object_stores(), "azurite", "fake-gcs")
+    return _OF_CLOUDS if TORTURE else (*long_object_stores(), "azurite", "fake-gcs")
+
+
+def stores_of_clouds() -> tuple[str, ...]:
+    """One store of each cloud, and S3 twice; those that are built, where tests must not take long.
+
+    moto that answers as MinIO does adds nothing to MinIO itself.
+    """
+    return tuple(kind for kind in _OF_CLOUDS if TORTURE or kind == "moto" or not _missing(kind))
 
 
 def both_object_stores() -> tuple[str, ...]:
@@ -341,15 +351,24 @@ def object_store(kind: str) -> ObjectStore:
         return object_stores.moto()
     if kind == "moto-as-minio":
         return object_stores.moto_as_minio()
-    name, program, package, start = _PROGRAMS[kind]
-    missing = f"{name} is not built at {program()}. Hint: run 'make {kind}'."
-    if package and find_spec(package) is None:
-        missing = f"the package {package} is missing. Hint: install it."
-    elif (server := start()) is not None:
+    missing = _missing(kind)
+    server = None if missing else _PROGRAMS[kind][3]()
+    if server is not None:
         return server
+    missing = missing or f"{kind} cannot be started. Hint: see 'make {kind}'."
     if TORTURE:
         pytest.fail(missing)
     pytest.skip(missing)
+
+
+def _missing(kind: str) -> str:
+    """What a store that is a program of its own lacks on this machine; empty if nothing."""
+    name, program, package, _ = _PROGRAMS[kind]
+    if package and find_spec(package) is None:
+        return f"the package {package} is missing. Hint: install it."
+    if not program().exists():
+        return f"{name} is not built at {program()}. Hint: run 'make {kind}'."
+    return ""
 
 
 def bucket_store(
