@@ -17,7 +17,12 @@ import typer
 from tests.cli.running import content, tree
 
 from fsspeckit.cli.errors import Interrupts, report_on_interrupt
-from fsspeckit.errors import CommitPendingError, InvalidArgumentError, mark_committed
+from fsspeckit.errors import (
+    CommitPendingError,
+    InvalidArgumentError,
+    mark_committed,
+    mark_undecided,
+)
 from fsspeckit.storage.commit.recovery import recover
 from fsspeckit.storage.history import history
 from fsspeckit.storage.storage import open_storage
@@ -340,6 +345,22 @@ def test_a_commit_of_nobody_knows_whom(dataset: Path, source: Path, done: Run) -
         forced()
     assert end.value.exit_code == 3
     assert "'fsspeckit history' shows its state" in said[0]
+
+
+def test_a_record_of_which_nobody_knows_whether_it_is_there(dataset: Path) -> None:
+    """An object store that was asked to write it may do so after the command has ended."""
+    said: list[str] = []
+    interrupts = Interrupts(said.append)
+    interrupts.commit_started = True
+    interrupt = KeyboardInterrupt()
+    mark_undecided(interrupt, 1)
+    with (
+        pytest.raises(typer.Exit) as end,
+        report_on_interrupt(open_storage(str(dataset)), interrupts, said.append),
+    ):
+        raise interrupt
+    assert end.value.exit_code == 3
+    assert "'fsspeckit history' shows whether it is" in said[0]
 
 
 def test_ctrl_c_works_as_before_afterwards(dataset: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -10,11 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import rows
 
+from fsspeckit.testing.object_stores import asked_by, moto, refusal
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.running import Run
+    from werkzeug.wrappers import Request, Response
+
+    from fsspeckit.testing.object_stores import Answer
 
 KEY, SECRET = "AKIA-LOUD-KEY", "hush-hush"
 PYARROW = ("--engine", "pyarrow", "--key", "id")
@@ -78,6 +87,37 @@ def test_a_store_that_is_not_there(run: Run, source: Path) -> None:
     given = [word for option in options for word in ("--storage-option", option)]
     ran = run("merge", source, "s3://cli-lake/data", *PYARROW, *given, "--verbose")
     assert ran.code == 1
-    assert "hint: check the URL and the storage options" in ran.err
+    assert "hint: check the network, and the endpoint" in ran.err
     assert SECRET not in ran.err
     assert KEY not in ran.err
+
+
+def refusing_copies(request: Request, answer: Answer) -> Response:
+    if asked_by(request).action == "CopyObject":
+        return refusal(403, "AccessDenied", "injected")
+    return answer()
+
+
+@pytest.mark.slow
+def test_recover_watches_a_bucket(source: Path) -> None:
+    """A writer dies between the record and the first copy; plain readers see it when it is done."""
+    path = f"s3://{moto().make_bucket()}/lake/data"
+    program = [sys.executable, "-c", "from fsspeckit.cli import main; main()"]
+    environment = {**os.environ, "FSSPECKIT_STORAGE_OPTIONS": json.dumps(moto().options)}
+    with moto().following(refusing_copies):
+        dead = subprocess.run(
+            [*program, "merge", str(source), path, *PYARROW], env=environment, capture_output=True
+        )
+    assert b"committed" in dead.stderr
+    filesystem = fsspec.filesystem("s3", **moto().options, use_listings_cache=False)
+    assert filesystem.find(path) == []
+    words = ["recover", path, "--watch", "--every", "0.2", "--lock-timeout", "1", "--json"]
+    with subprocess.Popen(
+        [*program, *words], env=environment, stdout=subprocess.PIPE, text=True
+    ) as watcher:
+        assert watcher.stdout is not None
+        (completed,) = json.loads(watcher.stdout.readline())["completed"]
+        assert completed["number"] == 1
+        assert len(filesystem.find(path)) == 1
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(20) == 0

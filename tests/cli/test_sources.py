@@ -194,6 +194,9 @@ def test_a_json_value_that_does_not_fit_names_line_and_column(
         ("a.csv", "id,v,w\n1,2,3\n", "has columns ['w'] that the target does not have"),
         ("a.csv", "id,v,v\n1,2,3\n", "line 1: the columns ['v'] occur twice"),
         ("a.csv", "", "is empty; the first line of CSV must name the columns"),
+        ("a.csv", "id;v\n1;x\n", "its only column is called 'id;v'"),
+        ("a.csv", '\ufeff"id";"v"\r\n1;x\r\n', "separated by ';'; pass it as --delimiter"),
+        ("a.csv", "id\tv\n1\tx\n", "separated by '\\t'; pass it as --delimiter"),
         ("a.csv", b"id,v\n1,\xff\n", "is not UTF-8 text"),
         ("a.csv", b"\xff,v\n1,x\n", "is not UTF-8 text"),
         ("a.json", '[{"id": 1, "v": "x"}]', "jq -c '.[]' does it"),
@@ -383,6 +386,14 @@ def test_types_of_a_new_dataset_are_inferred_and_printed(done: Run, tmp_path: Pa
     assert done("write", "a.csv", "newer", *PYARROW, "--quiet").err == ""
     done("write", "-", "newest", *PYARROW, stdin=b'{"id": 1, "v": "x"}\n{"id": 2}')
     assert content(tmp_path / "newest")[2] == {"id": 2, "v": None}
+
+
+def test_numbers_with_leading_zeros_are_text(done: Run, tmp_path: Path) -> None:
+    """A postal code, or an order number, would be another one without them."""
+    (tmp_path / "a.csv").write_text("id,code,n,share\n1,007,0,0.5\n2,10,-1,00.5\n3,,,\n")
+    ran = done("write", "a.csv", "new", *PYARROW)
+    assert "id int64, code string, n int64, share string" in ran.err
+    assert [row["code"] for row in content(tmp_path / "new").values()] == ["007", "10", None]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ GOOD = {
     "doctor": ("data", "--key", "id"),
     "verify": ("data",),
     "history": ("data",),
+    "report": ("data",),
+    "serve": ("data",),
     "undo": ("data",),
     "restore": ("data", "--commit", "0"),
     "recover": ("data",),
@@ -90,6 +92,9 @@ WRONG_OPTIONS: dict[str, tuple[str, ...]] = {
     "transaction": ("feed", "feed:", ":1", "feed:-1", "feed:1.5", "feed:99999999999999999999"),
     "lock_timeout": ("-1", "soon", "nan"),
     "limit": ("0", "few"),
+    "html": ("", "-", "data", "nowhere/page.html", "source.parquet"),
+    "output": ("", "-", "data", "nowhere/page.html", "source.parquet"),
+    "port": ("-1", "65536", "any"),
     "every": ("0", "-1", "soon", "nan", "1e9"),
     "commit": ("1", "-1", "last", ""),
     "keep_commits": ("-1", "few"),
@@ -160,10 +165,18 @@ def test_a_wrong_value(run: Run, place: Path, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_right_values_work(run: Run, place: Path, command: str) -> None:
+def test_the_right_values_work(
+    run: Run, place: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if command == "serve":  # until Ctrl-C
+        monkeypatch.setattr("fsspeckit.report.ReportServer.run", _interrupted)
     if command == "undo":
         assert run("write", *GOOD["write"]).code == 0
     assert run(command, *GOOD[command]).code == 0
+
+
+def _interrupted(server: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

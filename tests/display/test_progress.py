@@ -14,8 +14,8 @@ import pytest
 from rich.live import Live
 
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
-from fsspeckit.datasets.pipeline.merge import reporting
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.display import reporting
 from fsspeckit.display.progress import show_progress
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from fsspeckit.core.merge import MergeFileMetadata, MergeResult
 from fsspeckit.core.planning.plan import FilePlan, MergePlan
 from fsspeckit.core.planning.pruning import Evidence
 from fsspeckit.datasets.inspection import diagnose_dataset, inspect_dataset
-from fsspeckit.display import Card, Displayed, FileGroup, Listing
+from fsspeckit.display import Card, Displayed, FileGroup, Lane, Listing, Mark, lanes_by_partition
 from fsspeckit.display.card import MAX_LINES, plain, shortened, size
-from fsspeckit.display.render import COLOURS, STYLES
+from fsspeckit.display.render import COLOURS, STYLES, picture
 from fsspeckit.storage.commit.recovery import RecoveredCommit, RecoveryReport
 from fsspeckit.storage.history import History, HistoryEntry
 
@@ -143,7 +143,8 @@ def test_every_result_has_the_three_looks(results: dict[str, Any], name: str) ->
     assert str(result).splitlines()[0] in on_terminal(result) or name == "history"
     tags = Checked(result._repr_html_()).tags
     assert tags <= {
-        *("div", "strong", "em", "span", "details", "summary", "svg", "title", "g", "rect"),
+        *("div", "strong", "em", "span", "details", "summary"),
+        *("svg", "title", "g", "rect", "line", "text"),
         *("table", "thead", "tbody", "tr", "th", "td"),
     }
 
@@ -181,6 +182,91 @@ def test_a_picture_has_a_square_for_each_file(results: dict[str, Any]) -> None:
     }
     (planned,) = pictures(results["plan"]._repr_html_())
     assert squares(planned) == {COLOURS["changed"]: 2, COLOURS["statistics"]: 8}
+
+
+def rects(svg: ElementTree.Element) -> list[tuple[float, float, float]]:
+    """Line, left end and width of each shape."""
+    found = (one.attrib for one in svg.iter("{http://www.w3.org/2000/svg}rect"))
+    return sorted((float(a["y"]), float(a["x"]), float(a["width"])) for a in found)
+
+
+def texts(svg: ElementTree.Element) -> list[str]:
+    found = svg.iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(one.itertext()) for one in found]
+
+
+def test_a_file_is_as_wide_as_its_bytes_and_in_the_order_of_names() -> None:
+    marks = [Mark("b", "added", 300), Mark("a", "changed", 100), Mark("c", "kept", 0)]
+    svg = ElementTree.fromstring(picture(lanes_by_partition(marks)))
+    first, second, third = rects(svg)
+    assert [round(x) for _, x, _ in (first, second, third)] == [0, 120, 480]
+    assert [round(width) for _, _, width in (first, second)] == [119, 359]
+    assert third[2] > 1  # visible, although it is empty
+    assert texts(svg)[-2:] == ["0", "400 B"]
+
+
+def test_without_bytes_the_axis_counts_files() -> None:
+    svg = ElementTree.fromstring(picture([Lane((Mark("", "kept", None, 3),))]))
+    assert [width for _, _, width in rects(svg)] == [pytest.approx(159)] * 3
+    assert texts(svg) == ["0", "3 files"]
+
+
+def test_each_partition_has_a_line_of_one_scale() -> None:
+    marks = [Mark(f"day={n % 2}/{n}", "added", 10 * (1 + n % 2)) for n in range(4)]
+    lanes = lanes_by_partition(marks)
+    assert [(lane.name, lane.note) for lane in lanes] == [
+        ("day=0", "2 files, 20 B"),
+        ("day=1", "2 files, 40 B"),
+    ]
+    svg = ElementTree.fromstring(picture(lanes))
+    ends = {y: x + width for y, x, width in rects(svg)}
+    assert [round(end) for end in ends.values()] == [150 + 239, 150 + 479]
+
+
+def test_many_partitions_are_one_line() -> None:
+    (lane,) = lanes_by_partition(Mark(f"day={n}/a", "added", 10) for n in range(MAX_LINES + 1))
+    assert len(lane.marks) == MAX_LINES + 1
+
+
+def test_the_same_picture_of_plan_result_and_history(results: dict[str, Any]) -> None:
+    lines = {}
+    for name in ("plan", "merge", "history"):
+        (svg,) = pictures(results[name]._repr_html_())
+        lines[name] = len({y for y, _, _ in rects(svg)})
+        assert texts(svg)[-1].endswith(" kB")
+        assert {line.attrib["stroke"] for line in svg.iter() if "stroke" in line.attrib} == {
+            "currentColor"
+        }
+    assert lines == {"plan": 1, "merge": 1, "history": 2}
+    (history,) = pictures(results["history"]._repr_html_())
+    assert "+2 -1" in " ".join(texts(history))
+
+
+def test_a_viewer_chooses_html_or_text(results: dict[str, Any]) -> None:
+    for name in NAMES:
+        bundle = results[name]._repr_mimebundle_(include=None, exclude=None)
+        assert bundle == {
+            "text/html": results[name]._repr_html_(),
+            "text/plain": str(results[name]),
+        }
+
+
+def test_nothing_of_a_picture_needs_a_style_sheet_or_a_background(results: dict[str, Any]) -> None:
+    """So it is readable on dark pages, too: text has the colour of the page's own text."""
+    for name in NAMES:
+        html = results[name]._repr_html_()
+        assert not re.search(r"<style|<script|http(?!://www.w3.org/2000/svg)|black|white", html)
+        for svg in pictures(html):
+            coloured = {one.attrib["fill"] for one in svg.iter() if "fill" in one.attrib}
+            assert coloured <= {"currentColor", *COLOURS.values()}
+
+
+def test_a_long_name_is_cut_and_whole_in_its_title() -> None:
+    name = f"customer={ODD * 20}"
+    svg = ElementTree.fromstring(picture([Lane((Mark(name, "kept", 1),), name)]))
+    (text, *_) = svg.iter("{http://www.w3.org/2000/svg}text")
+    assert text[0].text == name
+    assert len(text[0].tail or "") < 30
 
 
 def test_ten_thousand_files_are_one_bar_and_a_few_lines() -> None:
@@ -288,6 +374,10 @@ def test_a_long_history_shows_its_end() -> None:
     assert screen[0].strip() == "50 commits"
     assert screen[2].split()[0] == "50"
     assert str(History()) == "no commits"
+    (svg,) = pictures(long._repr_html_())
+    assert len({y for y, _, _ in rects(svg)}) == MAX_LINES
+    assert texts(svg)[0].endswith("50 upsert")
+    assert texts(svg)[-1] == "… and 30 more"
     assert long == list(long)
 
 

@@ -15,9 +15,11 @@ from fsspeckit.cli.commands.evolve import evolve
 from fsspeckit.cli.commands.init import init
 from fsspeckit.cli.commands.inspect import doctor, engines, history, inspect, recover, verify
 from fsspeckit.cli.commands.merge import apply, delete, merge, plan, write
+from fsspeckit.cli.commands.report import report, serve
 from fsspeckit.cli.commands.restore import clean, restore, undo
 from fsspeckit.cli.commands.rows import deduplicate, repartition
-from fsspeckit.cli.errors import FAILED, is_caused_by_interrupt, report
+from fsspeckit.cli.errors import FAILED, is_caused_by_interrupt
+from fsspeckit.cli.errors import report as report_error
 
 __all__ = ["COMMANDS", "app"]
 
@@ -40,7 +42,7 @@ class Commands(TyperGroup):
         try:
             code = super().main(*arguments, **{**options, "standalone_mode": False})
         except Exception as error:  # no traceback without --verbose
-            code = report(error, verbose="--verbose" in words or "-v" in words)
+            code = report_error(error, verbose="--verbose" in words or "-v" in words)
         if code == _INTERRUPTED:  # while the words were parsed
             raise KeyboardInterrupt
         if standalone:
@@ -109,7 +111,8 @@ def _root(
 
 COMMANDS = (
     *(merge, plan, apply, delete, write, compact, evolve, deduplicate, repartition),
-    *(inspect, doctor, verify, history, undo, restore, recover, clean, engines, init),
+    *(inspect, doctor, verify, history, report, serve, undo, restore, recover, clean),
+    *(engines, init),
 )
 """The commands, in the order of the help."""
 

@@ -361,6 +361,9 @@ def _settle(
         _complete(storage)
         say("interrupted after the commit was recorded: it is complete now")
         return 0
+    if getattr(interrupt, "undecided", None) is not None:
+        say("interrupted while the commit was recorded: 'fsspeckit history' shows whether it is")
+        return PENDING
     if not interrupts.commit_started or _last_commit(storage) == before:
         say("interrupted: nothing was changed")
         return FAILED

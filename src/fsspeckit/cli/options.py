@@ -32,6 +32,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal(?:128|256)?\((\d+), *(\d+)\)")
 _INSTANT = re.compile(r"timestamp\[(s|ms|us|ns), *(?:tz=)?([^\]]+)\]")
 _MAX_DECIMAL128 = 38
+_MAX_PORT = 65_535
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 # The choices of an option; each value is its name in lower case.
@@ -78,6 +79,14 @@ def parse_count(text: str) -> int:
     digits = str(text)  # typer parses defaults, too, and they are numbers
     if not digits.isdecimal() or int(digits) < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number, 1 or more.")
+    return int(digits)
+
+
+def parse_port(text: str) -> int:
+    """Parse the number of a port, or 0."""
+    digits = str(text)
+    if not (digits.isascii() and digits.isdecimal()) or int(digits) > _MAX_PORT:
+        raise typer.BadParameter(f"{text!r} is not a port. Write a number from 0 to {_MAX_PORT}.")
     return int(digits)
 
 
@@ -532,6 +541,33 @@ ControlDir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the traceback of an error.")]
+Html = Annotated[
+    str | None,
+    _option("Also write a page for a browser to this file.", "--html", metavar="FILE"),
+]
+ReportFile = Annotated[
+    str | None,
+    _option(
+        "File to write; default: the name of the dataset and -report.html, in the working "
+        "directory.",
+        "--output",
+        "-o",
+        metavar="FILE",
+    ),
+]
+VerifyToo = Annotated[
+    bool, typer.Option("--verify", help="Read every value, as verify does, and show what it finds.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a file that is not a report, too.")
+]
+OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port", metavar="NUMBER", parser=parse_port, help="Port on 127.0.0.1; 0 for a free one."
+    ),
+]
 Limit = Annotated[
     int | None,
     _option("Show only the latest COUNT commits.", metavar="COUNT", parser=parse_count),

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.cli.config import Settings, hide, load_settings
+from fsspeckit.cli.pages import PageFile
 from fsspeckit.display import show_progress
-from fsspeckit.errors import CommitPendingError, InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, FsspeckitError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,12 +141,16 @@ class Job:
     adds_columns: bool = False
     """Whether the source may have columns that the target does not have."""
 
+    html: str | None = None
+    """The file of a page that shows the result."""
+
     def run(self, call: Callable[[OpenedJob], T], show: Callable[[str, T], None]) -> None:
         """Open dataset, source and engine, the cheapest first; call, and show the result."""
         from fsspeckit.cli.errors import Interrupts, report_on_interrupt
 
         session = self.session
         storage = session.storage(self.target, self.control_dir, self.lock_timeout)
+        page = None if self.html is None else PageFile.of(self.html)
         interrupts = Interrupts(session.say)
         with report_on_interrupt(storage, interrupts, session.say):
             with ExitStack() as stack:
@@ -155,6 +160,8 @@ class Job:
                 stack.enter_context(interrupts)
                 progress = stack.enter_context(show_progress(not session.quiet))
                 result = call(OpenedJob(source, io, interrupts.watch(progress)))
+            if page is not None:
+                _write_page(page, result)
             show(storage.root.display_path, result)
 
     def _open_source(self, storage: Storage, stack: ExitStack) -> Any:
@@ -208,3 +215,20 @@ class Job:
             control_dir=self.control_dir,
             lock_timeout=self.lock_timeout,
         )
+
+
+def _write_page(page: PageFile, result: Any) -> None:
+    """Write the page of a plan or of a result, which may have changed something already."""
+    try:
+        page.write(result.to_html())
+    except (OSError, FsspeckitError) as error:
+        if not _is_committed(result):
+            raise
+        raise CommitPendingError(
+            f"all is done, but the page cannot be written: {error}\n"
+            "Hint: do not repeat the command; 'fsspeckit report' writes a page of the dataset."
+        ) from error
+
+
+def _is_committed(result: Any) -> bool:
+    return bool(getattr(result, "metrics", {}).get("commit", {}).get("published"))

@@ -10,15 +10,18 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "MAX_LINES",
     "Card",
     "FileGroup",
+    "Lane",
     "Listing",
+    "Mark",
     "Tone",
     "counted",
+    "lanes_by_partition",
     "plain",
     "shortened",
     "size",
@@ -71,6 +74,34 @@ class Listing:
         return cls(columns, lines, len(items) - len(lines))
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One file in a picture, or several that are not distinguished."""
+
+    name: str
+    tone: Tone
+    bytes: int | None = None
+    count: int = 1
+    label: str = ""
+    """What happens to it and why; empty for its name alone."""
+
+    def __str__(self) -> str:
+        parts = (self.name, self.label, size(self.bytes))
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of a picture: files side by side on an axis, such as those of a partition."""
+
+    marks: tuple[Mark, ...]
+    name: str = ""
+    """What is written before it."""
+
+    note: str = ""
+    """What is written behind it."""
+
+
 @dataclass(frozen=True)
 class Card:
     """What to show of a result."""
@@ -114,6 +145,27 @@ def tone_of(evidence: str) -> Tone:
     return _TONES.get(evidence, "kept")
 
 
+def lanes_by_partition(marks: Iterable[Mark]) -> tuple[Lane, ...]:
+    """Return files as a lane for each directory; all in one if there are too many directories.
+
+    Args:
+        marks: The files, by their paths below the dataset.
+    """
+    found: dict[str, list[Mark]] = {}
+    for mark in sorted(marks, key=lambda one: one.name):
+        found.setdefault(mark.name.rpartition("/")[0], []).append(mark)
+    if len(found) > MAX_LINES:
+        return (Lane(tuple(mark for some in found.values() for mark in some)),)
+    return tuple(Lane(tuple(some), name, _sum_of(some)) for name, some in found.items())
+
+
+def _sum_of(marks: Sequence[Mark]) -> str:
+    files = counted(sum(mark.count for mark in marks), "file")
+    if any(mark.bytes is None for mark in marks):
+        return files
+    return f"{files}, {size(sum(mark.bytes or 0 for mark in marks))}"
+
+
 def counted(count: int, what: str) -> str:
     """Return a number and a noun, which gets an ``s`` unless the number is 1."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
@@ -146,7 +198,8 @@ def size(count: int | None) -> str:
 def plain(value: Any) -> Any:
     """Return a value as ``json`` can write it: dictionaries, lists, texts, numbers, booleans, None.
 
-    What JSON does not have, such as a date or NaN, becomes text.
+    What JSON does not have, such as a date or NaN, becomes text. Fields that are left out of the
+    ``repr`` of their class are left out here, too.
 
     Examples:
         >>> import datetime
@@ -158,7 +211,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Real):
         return _number(value)
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr
+        }
     if isinstance(value, Mapping):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, Collection) and not isinstance(value, (bytes, bytearray)):

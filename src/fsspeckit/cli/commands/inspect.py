@@ -195,7 +195,7 @@ def _watch(session: Session, storage: Storage, abandon: bool, seconds: float) ->
         try:
             sys.stdout.flush()
             time.sleep(seconds)
-            if report := recover_storage(storage, abandon=abandon):
+            if report := recover_storage(storage, abandon=abandon, with_uploads=False):
                 session.output.recovery(report, one_line=True)
             said = ""
         except (OSError, FsspeckitError) as error:

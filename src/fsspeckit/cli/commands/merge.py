@@ -44,6 +44,7 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     trust_partitions: o.TrustPartitions = False,
     allow_empty: o.AllowEmpty = False,
     dry_run: o.DryRun = False,
+    html: o.Html = None,
     source_format: o.FormatOption = None,
     delimiter: o.Delimiter = None,
     infer_types: o.InferTypes = False,
@@ -74,10 +75,9 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     The dataset need not exist yet. All files change at once, or none does.
     """
     session = open_session(as_json, quiet, storage_option, config)
-    keys = tuple(key) if strategy is MergeStrategy.DELETE else ()
-    columns = (source_format, delimiter, infer_types, keys, delete_when)
+    columns = (source_format, delimiter, infer_types, _used_alone(strategy, key), delete_when)
     job = Job(session, sources, target, engine, control_dir, lock_timeout, *columns)
-    job = replace(job, adds_columns=schema_changes is not SchemaChange.REFUSE)
+    job = replace(job, html=html, adds_columns=schema_changes is not SchemaChange.REFUSE)
     shared: dict[str, Any] = {
         "partition_by": partition_by or None,
         "order_by": order_by or None,
@@ -95,6 +95,11 @@ def merge(  # noqa: PLR0913, PLR0917 - the options of the command
     files = file_options(compression, max_rows_per_file, row_group_size, bloom)
     files |= {"target_file_bytes": target_size, "auto_compact": auto_compact}
     return _merge(job, strategy, key, {**shared, **files, "key_index": key_index})
+
+
+def _used_alone(strategy: MergeStrategy, key: list[str]) -> tuple[str, ...]:
+    """Return the only columns of the source that are used; none if all of them are."""
+    return tuple(key) if strategy is MergeStrategy.DELETE else ()
 
 
 def plan(**options: Any) -> None:
@@ -199,6 +204,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
     partition_change: o.PartitionChangeOption = PartitionChange.REFUSE,
     schema_changes: o.SchemaChangeOption = SchemaChange.REFUSE,
     dry_run: o.DryRun = False,
+    html: o.Html = None,
     source_format: o.FormatOption = None,
     delimiter: o.Delimiter = None,
     infer_types: o.InferTypes = False,
@@ -228,7 +234,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the options of the command
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types)
     job = Job(session, changes, target, engine, control_dir, lock_timeout, *reading)
-    job = replace(job, sequence_by=sequence_by)
+    job = replace(job, html=html, sequence_by=sequence_by)
     options: dict[str, Any] = {
         "apply_as_deletes": apply_as_deletes,
         "except_column_list": except_column or None,
@@ -273,6 +279,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     engine: o.Engine = None,
     nulls: o.NullsOption = Nulls.ERROR,
     dry_run: o.DryRun = False,
+    html: o.Html = None,
     source_format: o.FormatOption = None,
     delimiter: o.Delimiter = None,
     infer_types: o.InferTypes = False,
@@ -298,6 +305,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     session = open_session(as_json, quiet, storage_option, config)
     reading = (source_format, delimiter, infer_types, tuple(key or ()))
     job = Job(session, sources or (), target, engine, control_dir, lock_timeout, *reading)
+    job = replace(job, html=html)
     options: dict[str, Any] = {
         "where": where,
         "null_keys": nulls.value,

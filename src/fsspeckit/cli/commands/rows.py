@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ def deduplicate(  # noqa: PLR0913, PLR0917 - the options of the command
     nulls: o.TargetNullsOption = TargetNulls.KEEP,
     engine: o.Engine = None,
     dry_run: o.DryRun = False,
+    html: o.Html = None,
     max_rewrite_fraction: o.MaxRewriteFraction = None,
     max_rewrite_bytes: o.MaxRewriteBytes = None,
     transaction: o.TransactionOption = None,
@@ -42,6 +44,7 @@ def deduplicate(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     session = open_session(as_json, quiet, storage_option, config)
     job = Job(session, (), target, engine, control_dir, lock_timeout, None, None, False)
+    job = replace(job, html=html)
     options: dict[str, Any] = {
         "keep": None if keep is None else keep.value,
         "null_keys": nulls.value,

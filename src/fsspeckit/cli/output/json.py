@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.cli.commands.init import NewProject
     from fsspeckit.cli.commands.inspect import FoundEngine
+    from fsspeckit.cli.commands.report import ServedReport, WrittenReport
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Inspection
@@ -146,6 +147,14 @@ class JsonOutput:
     def cleaned(self, report: CleanReport) -> None:
         """Print what a clean removed."""
         self._write("clean", **report.to_dict())
+
+    def report_written(self, written: WrittenReport) -> None:
+        """Print which page was written."""
+        self._write("report", **plain(written))
+
+    def report_served(self, served: ServedReport) -> None:
+        """Print where the page is."""
+        self._write("serve", **plain(served))
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
         """Print which engines are installed."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.cli.commands.init import NewProject
     from fsspeckit.cli.commands.inspect import FoundEngine
+    from fsspeckit.cli.commands.report import ServedReport, WrittenReport
     from fsspeckit.core.merge import MergeResult
     from fsspeckit.core.planning import MergePlan
     from fsspeckit.datasets.inspection import Diagnosis, Finding, Inspection, KeyPruning
@@ -358,6 +359,20 @@ class TextOutput(_Page):
             )
         if report and report.dry_run:
             self.line("nothing was changed: this is what --no-dry-run does")
+
+    def report_written(self, written: WrittenReport) -> None:
+        """Print which page was written, and what it leaves out."""
+        files, commits = counted(written.files, "file"), counted(written.commits, "commit")
+        self.line(
+            f"{written.path}: {files} and {commits} in {written.file} ({size(written.bytes)})"
+        )
+        for note in written.notes:
+            self.line(note)
+
+    def report_served(self, served: ServedReport) -> None:
+        """Print where the page is."""
+        self.line(f"{served.path} is shown, until Ctrl-C, at")
+        self.line(f"  {served.url}")
 
     def engines(self, engines: Sequence[FoundEngine]) -> None:
         """Print one line for each engine."""

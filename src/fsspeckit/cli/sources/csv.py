@@ -35,6 +35,9 @@ _BLOCK_RECORDS = 4096
 _LARGEST_EXACT = 2.0**53
 """Larger integers are not all floats."""
 
+_DELIMITERS = ",;\t|"
+"""What may separate fields, for a hint."""
+
 csv.field_size_limit(2**31 - 1)
 
 
@@ -72,7 +75,7 @@ def infer_csv(stream: Stream, delimiter: str, left_out: Collection[str] = ()) ->
         return pa.table({})
     try:
         table = _read(stream, delimiter, wanted)
-        texts = _rounded(table, stream, delimiter)
+        texts = _changed_by_numbers(table, stream, delimiter)
         return _read(stream, delimiter, wanted, texts) if texts else table
     except pa.ArrowInvalid as error:
         strings = pa.schema([(name, pa.string()) for name in names])
@@ -90,22 +93,34 @@ def _read(
         )
 
 
-def _rounded(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
-    """Return the columns that Arrow reads as floats although they hold large integers."""
-    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-    large = [
-        name
-        for name in floats
-        if pc.any(pc.greater_equal(pc.abs(table[name]), _LARGEST_EXACT)).as_py()
+def _changed_by_numbers(table: pa.Table, stream: Stream, delimiter: str) -> list[str]:
+    """Return the columns whose texts would not be the same if they were kept as numbers.
+
+    Those with leading zeros, such as postal codes, and those that Arrow reads as floats although
+    they hold large integers.
+    """
+    numbers = [
+        field.name
+        for field in table.schema
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     ]
-    if not large:
+    if not numbers:
         return []
-    texts = _read(stream, delimiter, large, large)
-    return [name for name in large if pc.any(_is_whole(texts[name])).as_py()]
+    texts = _read(stream, delimiter, numbers, numbers)
+    return [
+        name
+        for name in numbers
+        if _has_any(texts[name], r"^[+-]?0\d")
+        or (
+            pa.types.is_floating(table[name].type)
+            and pc.any(pc.greater_equal(pc.abs(table[name]), _LARGEST_EXACT)).as_py()
+            and _has_any(texts[name], r"^[+-]?\d{16,}$")
+        )
+    ]
 
 
-def _is_whole(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.match_substring_regex(texts, r"^[+-]?\d{16,}$")
+def _has_any(texts: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
 
 
 def _text_batches(
@@ -149,11 +164,15 @@ def csv_names(stream: Stream, delimiter: str) -> list[str]:
         raise SchemaMismatchError(
             f"{stream.name} is not UTF-8 text.\nHint: convert it, or name the right file."
         ) from error
+    except csv.Error as error:
+        raise _invalid_csv(stream, error, _other_delimiter(stream, delimiter)) from error
     if not any(names):
         raise SchemaMismatchError(
             f"{stream.name} is empty; the first line of CSV must name the columns.\n"
             "Hint: write a header, even where there are no rows."
         )
+    if len(names) == 1 and (other := _other_delimiter(stream, delimiter)) is not None:
+        raise _invalid_csv(stream, f"its only column is called {names[0]!r}", other)
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise SchemaMismatchError(
@@ -196,10 +215,26 @@ def _raise_located(
     raise _invalid_csv(stream, cause) from cause
 
 
-def _invalid_csv(stream: Stream, reason: BaseException) -> SchemaMismatchError:
+def _other_delimiter(stream: Stream, delimiter: str) -> str | None:
+    """Return the character that separates the fields of the first line instead."""
+    with stream.open() as handle:
+        raw: Any = handle
+        with io.TextIOWrapper(io.BufferedReader(raw), "utf-8-sig", "replace") as text:
+            line = text.readline()
+    counts = {other: line.count(other) for other in _DELIMITERS}
+    most = max(counts, key=lambda other: counts[other])
+    return most if most != delimiter and counts[most] > line.count(delimiter) else None
+
+
+def _invalid_csv(
+    stream: Stream, reason: BaseException | str, delimiter: str | None = None
+) -> SchemaMismatchError:
+    hint = "check the quotes, the end of the file, and --delimiter"
+    if delimiter is not None:
+        hint = f"fields seem to be separated by {delimiter!r}; pass it as --delimiter"
+    reason_text = str(reason).rstrip(".")
     return SchemaMismatchError(
-        f"{stream.name} cannot be read as CSV: {reason}.\n"
-        "Hint: check the quotes, the end of the file, and --delimiter."
+        f"{stream.name} cannot be read as CSV: {reason_text}.\nHint: {hint}."
     )
 
 
