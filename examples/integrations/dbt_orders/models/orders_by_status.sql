@@ -1,0 +1,3 @@
+{{ config(materialized="table") }}
+
+select status, count(*) as orders from {{ ref("orders") }} group by status
