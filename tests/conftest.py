@@ -48,6 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run only the first case of each parametrized test, and no generated or slow test",
     )
+    group.addoption(
+        "--keep-cells",
+        action="store_true",
+        help="keep the cells of earlier runs in the tables that a run of object stores writes",
+    )
 
 
 def pytest_configure() -> None:
@@ -80,6 +85,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     coverage = _measuring()
     if not coverage or _is_measured(item):
         return (yield)
+    # Else starting again looks into all modules that were imported; some are not what they seem.
+    coverage._warn_preimported_source = False
     coverage.stop()
     try:
         return (yield)

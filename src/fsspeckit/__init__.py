@@ -28,12 +28,13 @@ if TYPE_CHECKING:
         repartition,
         restore,
         undo,
+        upsert,
         verify,
         write_dataset,
     )
     from fsspeckit.datasets.spark import ApplyChangesSink, MergeSink
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ApplyChangesSink",
@@ -60,6 +61,7 @@ __all__ = [
     "repartition",
     "restore",
     "undo",
+    "upsert",
     "verify",
     "write_dataset",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.datasets.interfaces import parameters_of
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, DEFAULT_TARGET_BYTES, get_planned_merge
-from fsspeckit.datasets.registry import open_engine
+from fsspeckit.datasets.registry import engine_of, open_engine
 from fsspeckit.storage import Retention, Transaction, clean, history, recover, restore, undo
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "repartition",
     "restore",
     "undo",
+    "upsert",
     "verify",
     "write_dataset",
 ]
@@ -166,6 +167,36 @@ def merge(  # noqa: PLR0913, PLR0917 - one signature for every engine
             progress=progress,
             **(taken | rows | kept | files),
         )
+
+
+def upsert(
+    data: Any,
+    /,
+    path: str,
+    key: str | Sequence[str],
+    *,
+    engine: str | None = None,
+    **options: Any,
+) -> MergeResult:
+    """Upsert data into a dataset: :func:`merge` as the end of a chain, ``df.pipe(upsert, …)``.
+
+    Args:
+        data: The source, as for :func:`merge`.
+        path: The dataset's directory, path or URL; it is created if it does not exist.
+        key: The key columns: rows with equal keys are the same row.
+        engine: ``"spark"``, ``"duckdb"`` or ``"pyarrow"``; None for the engine whose library the
+            data comes from, and ``"pyarrow"`` for other data, such as pandas and Polars frames.
+        options: What else :func:`merge` takes, by name.
+
+    Examples:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]})
+        >>> frame.pipe(upsert, "memory://doc-upsert", key="id").inserted
+        2
+        >>> frame.query("id == 2").pipe(upsert, "memory://doc-upsert", key="id").updated
+        1
+    """
+    return merge(data, path, "upsert", key, engine=engine or engine_of(data), **options)
 
 
 def delete(  # noqa: PLR0913 - one signature for every engine

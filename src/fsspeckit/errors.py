@@ -90,6 +90,15 @@ def mark_committed(interrupt: BaseException, number: int) -> None:
     interrupt.add_note(f"commit {number} is committed; recovery will complete it.")
 
 
+def mark_undecided(interrupt: BaseException, number: int) -> None:
+    """Note on an interrupt that commit ``number`` may be recorded, or be recorded later."""
+    interrupt.undecided = number  # type: ignore[attr-defined]
+    interrupt.add_note(
+        f"nobody knows whether commit {number} is recorded; call recover(), then history() to see "
+        "whether it is there."
+    )
+
+
 class InvalidArgumentError(FsspeckitError, ValueError):
     """An argument has a value that is never right, whatever the data."""
 

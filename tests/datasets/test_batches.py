@@ -300,7 +300,7 @@ def test_each_batch_is_one_log_line(arrow_feed: Feed, caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO, "fsspeckit")
     for batch in (0, 1, 1):
         result = arrow_feed.commit(batch, expect=EXPECT)
-    first, second, third = caplog.messages
+    first, second, third = (r.message for r in caplog.records if r.name == "fsspeckit")
     assert first.startswith(
         f"batch 0 of feed into {arrow_feed.path}: 2 inserted, 0 updated, 0 deleted, 1 dropped, "
         "1 quarantined, 2 violate 'positive', 1 violate 'known', 2 violate 'small'; "

@@ -44,7 +44,7 @@ def test_files_without_statistics(place: Path) -> None:
     pq.write_table(rows(2), place / "bad.parquet", write_statistics=False, row_group_size=1)
     finding = only(diagnose_dataset(place, ["id"]))
     assert finding.severity == "warning"
-    assert "1 file(s) have no usable statistics of 'id': the footer has none" in finding.what
+    assert "1 file has no usable statistics of 'id': the footer has none" in finding.what
     assert finding.files == ("bad.parquet",)
 
 

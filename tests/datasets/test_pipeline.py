@@ -17,8 +17,8 @@ import pytest
 import fsspeckit
 from fsspeckit.core.merge import MergeStrategy
 from fsspeckit.datasets.pipeline import MergeOptions, run_merge
-from fsspeckit.datasets.pipeline.merge import Phases
 from fsspeckit.datasets.pyarrow import ArrowEngine, PyarrowDatasetIO
+from fsspeckit.display import Phases
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import TombstoneLimits, open_storage
 from fsspeckit.storage.fs import syscalls
@@ -186,6 +186,28 @@ def test_counts_that_begin_again_are_added_up() -> None:
     assert [event[1:] for event in events] == [
         *((0, 1), (0, 2), (2, 2), (2, 5), (3, 5), (5, 5), (5, 6), (6, 6), (1, 1))
     ]
+
+
+def test_listeners_hear_of_phases_as_progress_does() -> None:
+    heard: list[Any] = []
+
+    class Listener:
+        def begin(self, phase: str) -> None:
+            heard.append(phase)
+
+        def count(self, done: int, total: int) -> None:
+            heard.append((done, total))
+
+        def end(self) -> None:
+            heard.append("end")
+
+    phases = Phases(lambda *event: None)
+    phases.listeners.append(Listener())
+    with phases.timed("match"):
+        phases.report("match", 1, 2)
+    with pytest.raises(OSError, match="broken"), phases.timed("rewrite"):
+        raise OSError("broken")
+    assert heard == ["match", (1, 2), "end", "rewrite"]
 
 
 def test_files_are_synced_once_while_others_are_rewritten(tmp_path: Path) -> None:

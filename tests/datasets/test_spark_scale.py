@@ -315,7 +315,8 @@ class TestReports:
         with caplog.at_level(logging.INFO, "fsspeckit"):
             for _ in range(2):
                 large_io(spark).merge(numbers(*range(5, 30), v="new"), path, "upsert", ["id"])
-        told = [record.getMessage() for record in caplog.records if path in record.getMessage()]
+        jobs = [record for record in caplog.records if record.name == "fsspeckit.spark"]
+        told = [record.getMessage() for record in jobs if path in record.getMessage()]
         merges = {text.split(":")[0] for text in told}
         assert len(merges) == 2  # fsspeckit and an id
         phases = [text.split(": ")[1].removesuffix(f" {path}") for text in told]

@@ -39,7 +39,7 @@ class FailError(Exception):
 @pytest.fixture
 def run_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Runs the task of the guide on a date, with decorators that call what they decorate."""
-    sdk, exceptions = ModuleType("airflow.sdk"), ModuleType("airflow.exceptions")
+    sdk, exceptions = ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
     date: dict[str, str] = {}
 
     def dag(**settings: Any) -> Any:

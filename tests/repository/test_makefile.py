@@ -34,10 +34,17 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("lint", ["ruff check .", "ruff format --check ."]),
         ("types", ["mypy"]),
         ("hooks", ["pip install", "pre-commit install"]),
-        ("test", ["scripts/java.sh", "scripts.run_tests"]),
+        ("test", ["scripts/java.sh", "scripts/browser.sh --browser --if", "scripts.run_tests"]),
+        ("frontend", ["scripts/browser.sh", "npm run --silent check", "npm run --silent build"]),
+        ("browser", ["scripts/browser.sh --browser"]),
         ("test-smoke", ["--engine pyarrow --first-case", "test_pyarrow.py", "test_commands.py"]),
         ("test-duckdb1", ["import duckdb", "pytest tests/datasets/test_duckdb.py"]),
         ("test-spark41", ["import pyspark", "-m pytest", "tests/datasets/test_spark.py"]),
+        ("test-package", ["scripts.package_check"]),
+        ("test-newcomer", ["scripts.newcomer"]),
+        ("test-pythons", ["scripts.pythons"]),
+        ("test-like-macos", ["-p tests.like_macos", "tests/storage", "test_pyarrow.py"]),
+        ("test-integrations", ["dbt dagster airflow", "pytest tests/integrations/test_"]),
         ("bench", ["scripts/java.sh", "benchmarks.every_page"]),
         ("bench-quick", ["benchmarks.peers --quick"]),
         ("bench-spark", ["scripts/java.sh", "benchmarks.peers --spark"]),
@@ -45,6 +52,8 @@ def test_help_lists_every_command_and_is_the_default() -> None:
         ("torture-feeds", ["scripts/java.sh", "sequences_of_feeds or four_jobs", "test_duckdb.py"]),
         ("torture-pipelines", ["scripts/java.sh", "test_declarative_pipelines.py"]),
         ("torture-streams", ["scripts/java.sh", "TORTURE=1", "test_spark_streams_killed.py"]),
+        ("test-spark-s3", ["scripts.stores hadoop-aws", "TORTURE=1", "test_spark_hadoop_aws.py"]),
+        ("torture-stores", ["scripts.stores azurite", "TORTURE=1", "test_store_faults.py"]),
         (
             "torture",
             [
@@ -59,6 +68,13 @@ def test_a_command_runs(target: str, commands: list[str]) -> None:
     offsets = [printed.find(command) for command in commands]
     assert -1 not in offsets
     assert offsets == sorted(offsets)
+
+
+def test_the_tables_of_object_stores_can_be_made_one_store_at_a_time() -> None:
+    """A second ``-k`` would replace the first, so that HDFS, which takes long, is left out."""
+    printed = dry_run("torture-stores", "ARGS=--keep-cells -k minio")
+    assert printed.count(" -k ") == 1
+    assert printed.count("[hdfs]' ") == printed.count("--deselect ") == 2
 
 
 def test_what_must_be_green_is_lint_types_and_tests() -> None:

@@ -17,15 +17,22 @@ MODULES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": ("datasets/spark",),
-    "duckdb": ("datasets/duckdb", "utils/duckdb"),
+    "duckdb": ("datasets/duckdb", "utils/duckdb", "integrations/dbt"),
     "pandas": (),
     "polars": (),
     "datafusion": (),
     "sqlglot": ("core/conditions/sql",),
+    "dlt": ("integrations/dlt",),
+    "dbt": ("integrations/dbt",),
+    "airflow": ("integrations/airflow",),
+    "dagster": ("integrations/dagster",),
 }
 """Where a library may be imported, as prefixes of module paths."""
 
-LAYERS = ("errors", "display", "storage", "core", "datasets", "api", "cli")
+LAYERS = (
+    *("errors", "display", "storage", "core", "datasets"),
+    *("report", "api", "integrations", "cli"),
+)
 """From the bottom up: a layer imports itself and those before it."""
 
 PUBLIC_PATHS_OF = {"utils": "datasets"}
@@ -46,6 +53,7 @@ DOORS = (
     "datasets.pyarrow",
     "datasets.duckdb",
     "datasets.spark",
+    "report",
     "cli",
 )
 """Packages that others import from by the package itself, never from a module inside."""
@@ -259,6 +267,9 @@ def test_functions_fit_on_a_screen(module: str) -> None:
         ("datasets/duckdb.py", "import duckdb", True),
         ("datasets/duckdb/engine.py", "import duckdb", True),
         ("datasets/duckdb.py", "import pyspark", False),
+        ("integrations/dlt.py", "import dlt", True),
+        ("integrations/dlt.py", "import duckdb", False),
+        ("integrations/dbt.py", "import dlt", False),
         ("testing/writers.py", "def f():\n    import polars", True),
         ("testing/writers.py", "import polars", False),
     ],
@@ -280,6 +291,8 @@ def test_the_library_check_sees(module: str, source: str, allowed: bool) -> None
         ("core/merge.py", "def f():\n    from fsspeckit.api import merge", False),
         ("datasets/spark.py", "from fsspeckit.testing import model", False),
         ("testing/model.py", "from fsspeckit.testing import strategies", True),
+        ("integrations/dlt.py", "from fsspeckit.api import upsert", True),
+        ("datasets/base.py", "from fsspeckit.integrations import dlt", False),
         ("utils/duckdb.py", "from fsspeckit.datasets.duckdb import X", True),
         ("utils/duckdb.py", "import fsspeckit.cli", False),
         ("__init__.py", "from fsspeckit.datasets import spark", True),

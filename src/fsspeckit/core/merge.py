@@ -6,10 +6,25 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, shortened, size, tone_of
+from fsspeckit.display import (
+    Card,
+    Displayed,
+    FileGroup,
+    Lane,
+    Listing,
+    Mark,
+    Paged,
+    counted,
+    lanes_by_partition,
+    shortened,
+    size,
+    tone_of,
+)
 from fsspeckit.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fsspeckit.display import Tone
 
 __all__ = [
@@ -110,9 +125,28 @@ class MergeFileMetadata:
     size_bytes: int | None = None
     """Its size."""
 
+    evidence: str | None = None
+    """What ruled a preserved file out, such as ``statistics``; None if nothing did."""
+
+    def _mark(self, name: str) -> Mark:
+        label: str = self.operation
+        tone: Tone = _TONES.get(self.operation, "kept")
+        if self.evidence is not None:
+            label, tone = f"{label}: pruned by {self.evidence}", tone_of(self.evidence)
+        return Mark(name, tone, self.size_bytes, label=label)
+
+
+_TONES: dict[str, Tone] = {"rewritten": "changed", "inserted": "added"}
+
+
+def file_lanes(files: Sequence[MergeFileMetadata]) -> tuple[Lane, ...]:
+    """Return files of a result as a picture shows them."""
+    short = shortened(file.path for file in files)
+    return lanes_by_partition(file._mark(short(file.path)) for file in files)
+
 
 @dataclass
-class MergeResult(Displayed):
+class MergeResult(Paged, Displayed):
     """What a merge did.
 
     ``str()`` is a short report; rich and notebooks show a table and a picture of the files.
@@ -164,6 +198,10 @@ class MergeResult(Displayed):
     moved: int = 0
     """Of the updated rows, those that went to another partition."""
 
+    origin: Any = field(default=None, repr=False, compare=False)
+    """What its page needs: the dataset, and the plan with its evidence; None for a copy from
+    another process."""
+
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
 
@@ -179,6 +217,9 @@ class MergeResult(Displayed):
             Listing.of(("file", "operation", "rows", "size"), self.files, line),
             self._notes(),
         )
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return file_lanes(self.files)
 
     @property
     def title(self) -> str:

@@ -15,8 +15,11 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsspeckit.storage import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,34 +31,6 @@ _BACKGROUND_NICENESS = 10
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Task(Generic[R]):
-    """A call that another thread makes."""
-
-    def __init__(self) -> None:
-        self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-
-    def run(self, function: Callable[..., R], *arguments: Any) -> None:
-        """Make the call, and keep what it returns or raises."""
-        try:
-            self._ended.put((function(*arguments), None))
-        except BaseException as error:
-            self._ended.put((None, error))
-
-    def done(self) -> bool:
-        """Whether the call has ended."""
-        return not self._ended.empty()
-
-    def result(self) -> R:
-        """Wait for the end of the call, and return or raise what it did."""
-        outcome = self._ended.get()
-        self._ended.put(outcome)  # for the next who asks
-        value, error = outcome
-        if error is not None:
-            raise error
-        found: R = value
-        return found
 
 
 class ThreadPool:
@@ -88,9 +63,9 @@ class ThreadPool:
                 self._is_ended.get(timeout=_IDLE_SECONDS)
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Task[R]:
-        """Let a thread call ``function``."""
+        """Let a thread call ``function``, with the context variables of the caller."""
         task: Task[R] = Task()
-        self._calls.put((task, function, *arguments))
+        self._calls.put((task, copy_context().run, function, *arguments))
         if self._is_over:
             self._drop_calls()
         elif len(self._threads) < self._workers:

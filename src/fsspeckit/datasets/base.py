@@ -271,7 +271,7 @@ class DatasetIO:
         return self._merge(data, path, filesystem, options)
 
     def _merge(self, data: Any, path: str, filesystem: Any, options: MergeOptions) -> MergeResult:
-        storage, source = self._open(data, path, filesystem)
+        storage, source = self._open(data, path, filesystem, merges=True)
         return self._run_merge(storage, source, options)
 
     def _run_merge(self, storage: Storage, source: Any, options: MergeOptions) -> MergeResult:
@@ -351,7 +351,7 @@ class DatasetIO:
             transaction=transaction,
             progress=progress,
         )
-        storage, source = self._open(options.keys_of(keys), path, filesystem)
+        storage, source = self._open(options.keys_of(keys), path, filesystem, merges=True)
         source, options = self._with_own_conditions(source, options)
         return run_merge(self._engine, storage, source, options)
 
@@ -497,7 +497,7 @@ class DatasetIO:
             progress=progress,
         )
         changes, options = self._with_own_conditions(changes, options)
-        storage, data = self._open(changes, path, filesystem)
+        storage, data = self._open(changes, path, filesystem, merges=True)
         return self._run_merge(storage, data, options)
 
     @parameters_of(apply_changes)
@@ -582,7 +582,7 @@ class DatasetIO:
             transaction=transaction,
             progress=progress,
         )
-        storage, source = self._open(options.keys_of(None), path, filesystem)
+        storage, source = self._open(options.keys_of(None), path, filesystem, merges=True)
         return run_merge(self._engine, storage, source, options)
 
     @parameters_of(deduplicate)
@@ -1261,9 +1261,11 @@ class DatasetIO:
         """
         return data, options
 
-    def _open(self, data: Any, path: str, filesystem: Any = None) -> tuple[Storage, Any]:
+    def _open(
+        self, data: Any, path: str, filesystem: Any = None, *, merges: bool = False
+    ) -> tuple[Storage, Any]:
         """Open the dataset; data that is paths comes back with how to reach them."""
-        storage = self._storage(path, filesystem)
+        storage = self._storage(path, filesystem, lists_files=merges)
         given = filesystem if filesystem is not None else self._filesystem
         own = self._storage_options
         return storage, locate_paths(data, given, storage.root, own, self._default_options)
@@ -1281,7 +1283,9 @@ class DatasetIO:
         """
         return None
 
-    def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
+    def _storage(
+        self, path: str, filesystem: Any, *, only_reads: bool = False, lists_files: bool = False
+    ) -> Storage:
         return open_storage(
             path,
             filesystem if filesystem is not None else self._filesystem,
@@ -1291,4 +1295,5 @@ class DatasetIO:
             lock_timeout=self._lock_timeout,
             only_reads=only_reads,
             retention=self._retention,
+            lists_files=lists_files,
         )

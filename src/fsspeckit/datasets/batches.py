@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.datasets.base import DatasetIO
     from fsspeckit.datasets.pipeline import WriteDatasetResult
+    from fsspeckit.display import Phases
     from fsspeckit.storage import Root, Skipped, Storage, Transaction
 
 __all__ = [
@@ -306,17 +307,19 @@ def commit_batch(
         FsspeckitError: As the call that the target names.
     """
     started = time.monotonic()
-    skipped = _find_committed(io._storage(target.path, None), transaction)
-    checked = CheckedBatch(rows)
-    if skipped is not None:
-        _compare_rows(target, skipped, count_rows)
-    else:
-        if target.expectations and check is not None:
-            checked = check(rows)
-        if target.quarantine is not None:
-            _quarantine(io, target, checked, transaction)
-    # A transaction that is committed is found again, and its result on record is returned.
-    result = io._run(checked.rows, target.path, target.options(transaction, checked.counts))
+    storage = io._storage(target.path, None)
+    engine = io._engine.name
+    with storage.observe("commit_batch", engine=engine, transaction=transaction) as phases:
+        skipped = _find_committed(storage, transaction)
+        checked = CheckedBatch(rows)
+        if skipped is not None:
+            _compare_rows(target, skipped, count_rows)
+        else:
+            checked = _set_apart(io, target, rows, check, transaction, phases)
+        # A transaction that is committed is found again, and its result on record is returned.
+        result = io._run(checked.rows, target.path, target.options(transaction, checked.counts))
+        phases.facts.update({f"rows_{name}": count for name, count in checked.counts.items()})
+        phases.facts["commit"] = result.metrics.get("commit", {}).get("number")
     done = BatchResult(
         target.path,
         None if transaction is None else transaction.application,
@@ -326,8 +329,28 @@ def commit_batch(
         checked.violations,
         time.monotonic() - started,
     )
-    logger.info("%s", done)
+    logger.info("%s", done, extra={"event": "batch", **phases.fields()})
     return done
+
+
+def _set_apart(
+    io: DatasetIO,
+    target: BatchTarget,
+    rows: Any,
+    check: Callable[[Any], CheckedBatch] | None,
+    transaction: Transaction | None,
+    phases: Phases,
+) -> CheckedBatch:
+    """Apply the expectations to a batch, and commit what is quarantined."""
+    checked = CheckedBatch(rows)
+    if target.expectations and check is not None:
+        with phases.timed("gate") as facts:
+            checked = check(rows)
+            facts.update({f"rows_{name}": count for name, count in checked.counts.items()})
+    if target.quarantine is not None:
+        with phases.timed("quarantine"):
+            _quarantine(io, target, checked, transaction)
+    return checked
 
 
 def _find_committed(storage: Storage, transaction: Transaction | None) -> Skipped | None:
@@ -371,6 +394,13 @@ def _compare_rows(
             without_credentials(target.path),
             counted(committed, "row"),
             counted(now, "row"),
+            extra={
+                "event": "batch differs",
+                "dataset": without_credentials(target.path),
+                "transaction": str(skipped.transaction),
+                "rows_committed": committed,
+                "rows": now,
+            },
         )
 
 

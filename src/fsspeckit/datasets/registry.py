@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.datasets.base import DatasetIO
 
-__all__ = ["ENGINES", "EngineEntry", "load_engine", "open_engine"]
+__all__ = ["ENGINES", "EngineEntry", "engine_of", "load_engine", "open_engine"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,19 @@ def open_engine(
     return cast(
         "DatasetIO", opened(filesystem=filesystem, storage_options=storage_options, **options)
     )
+
+
+def engine_of(data: Any) -> str:
+    """Return the engine whose library data comes from; ``"pyarrow"`` for all other data.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> engine_of(pa.table({"id": [1]})), engine_of("landing/orders.parquet")
+        ('pyarrow', 'pyarrow')
+    """
+    # DuckDB has had its classes in modules named duckdb and _duckdb.
+    libraries = {each.__module__.partition(".")[0].lstrip("_") for each in type(data).__mro__}
+    return next((name for name, entry in ENGINES.items() if entry.library in libraries), "pyarrow")
 
 
 def load_engine(name: str) -> ModuleType:

@@ -99,6 +99,26 @@ def test_row_groups_are_taken_by_what_they_decode_to(
     assert pq.read_table(rewritten)["v"].to_pylist()[::ROWS] == [new] * GROUPS
 
 
+def test_threads_share_the_work_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, taken = tmp_path / "old.parquet", list[set[str]]()
+    numbers = {name: np.arange(ROWS) for name in ("id", "a", "b", "c", "d")}
+    texts = {"s": [f"{n:024}" for n in range(ROWS)], "few": ["one of few"] * ROWS}
+    pq.write_table(pa.table({**numbers, **texts}), path, use_dictionary=["few"])
+    read_columns = FileDiff.old_rows
+
+    def note(self: FileDiff, numbers: Any, names: Any, *arguments: Any) -> pa.Table:
+        taken.append({*names})
+        return read_columns(self, numbers, names, *arguments)
+
+    monkeypatch.setattr(FileDiff, "old_rows", note)
+    row = {name: [3] for name in numbers} | {name: ["x"] for name in texts}
+    row["a"] = [-1]
+    edit = Edit([3], pa.table(row))
+    assert edit.on_disk(path, tmp_path / "new.parquet", keys=["id"], threads=2).is_new
+    # A byte of the strings that differ is more work than one of numbers, or of few values.
+    assert sorted(taken, key=len) == [{"s"}, {"a", "b", "c", "d", "few"}]
+
+
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_row_groups_keep_dictionaries_of_their_own(tmp_path: Path, is_ordered: bool) -> None:
     def values(number: int) -> pa.DictionaryArray:
@@ -158,3 +178,19 @@ def test_a_column_of_nulls_gets_a_dictionary_where_values_repeat(tmp_path: Path)
     fsspeckit.merge(rows, str(tmp_path / "data"), "upsert", ["id"], engine="pyarrow")
     encodings = pq.read_metadata(_file(tmp_path / "data")).row_group(0).column(1).encodings
     assert "RLE_DICTIONARY" in encodings
+
+
+def test_a_change_is_found_among_rows_that_differ_in_another_column(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    values = np.arange(3 * ROWS)
+    before = pa.table({"id": values, "a": values, "b": values, "c": values})
+    pq.write_table(before, old, row_group_size=ROWS)
+    a, b = values.copy(), values.copy()
+    a[:ROWS] = -1  # in all rows of a row group, in half of the next one, in none of the last one
+    a[ROWS : 2 * ROWS : 2] = -1
+    b[[ROWS - 1, 2 * ROWS - 1]] = -1
+    edit = Edit(values.tolist(), pa.table({"id": values, "a": a, "b": b, "c": values}))
+    done = edit.on_disk(old, new, keys=["id"])
+    assert pq.read_table(new).equals(edit.rows)
+    assert (done.encoded_row_groups, done.encoded_columns, done.copied_columns) == (2, 2, 2)
+    assert done.unchanged_rows == ROWS + ROWS // 2 - 1

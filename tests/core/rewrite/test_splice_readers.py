@@ -400,6 +400,7 @@ def test_spark_writes_and_reads(tmp_path: Path, spark: SparkSession, source: str
         expected[name] = change.in_memory(TABLE)
     often, expected["often"] = _merge_often(tmp_path)
     files["often"] = often.rename(tmp_path / "often.parquet")
+    assert _wrong(files["often"]) == []
     for name in files:
         for reader in READERS.values() if not isinstance(asked, str) else ():
             rows, counts = reader(files[name])

@@ -52,7 +52,7 @@ _CHUNK: Final[Spec] = {3: {12: {3: INT, 5: BYTES, 6: BYTES}}}
 # Parsing holds the interpreter lock: threads hide the latency of a network or a slow disk, and
 # only slow each other down where there is none. The first files are timed to find out.
 _LOCAL_WORKERS = 4
-_REMOTE_WORKERS = 16
+_REMOTE_WORKERS = 32
 _TIMED_FILES = 64
 _MIN_WAIT_RATIO = 2
 

@@ -23,8 +23,12 @@ from fsspeckit.display import (
     Card,
     Displayed,
     FileGroup,
+    Lane,
     Listing,
+    Mark,
+    Paged,
     counted,
+    lanes_by_partition,
     plain,
     size,
     tone_of,
@@ -76,6 +80,11 @@ class FilePlan:
 
     partition_values: dict[str, str | None] = field(default_factory=dict)
     """The values of the partition columns, as text from the path."""
+
+    @property
+    def reason(self) -> PlanReason:
+        """The decision and the kind of its reason, for this file alone."""
+        return PlanReason(self.decision, self.evidence.kind, 1, self.rows, self.bytes)
 
     @property
     def why(self) -> str:
@@ -139,7 +148,7 @@ class PlanReason:
 
 
 @dataclass(frozen=True)
-class MergePlan(Displayed):
+class MergePlan(Paged, Displayed):
     """What a merge would do, file by file, and why.
 
     ``str()`` stays short: of a large plan, files with the same reason share a line.
@@ -329,6 +338,12 @@ class MergePlan(Displayed):
             tuple(FileGroup(r.label, r.tone, r.files, r.bytes) for r in self.summary()),
             Listing.of(columns, self._ordered(), line),
             self._all_notes(),
+        )
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return lanes_by_partition(
+            Mark(self._short(file), file.reason.tone, file.bytes, label=file.reason.label)
+            for file in self.files
         )
 
 

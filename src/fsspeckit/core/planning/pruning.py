@@ -71,7 +71,7 @@ class ColumnBounds:
     """Inclusive; NULL where unknown."""
 
     may_contain_values: NDArray[np.bool_]
-    """False only where every value is proved NULL."""
+    """False only where every value is proved NULL, or there is no row."""
 
     may_contain_nulls: NDArray[np.bool_]
     """False only where no value is NULL."""
@@ -98,8 +98,14 @@ def statistics_bounds(column: KeyColumn, footers: Sequence[FileFooter]) -> Colum
         column,
         pc.if_else(sane, low, unknown),
         pc.if_else(sane, high, unknown),
-        np.array([c is None or c.null_count != n for c, n in zip(chunks, rows, strict=True)], bool),
-        np.array([c is None or c.null_count != 0 for c in chunks], bool),
+        np.array(
+            [n > 0 and (c is None or c.null_count != n) for c, n in zip(chunks, rows, strict=True)],
+            bool,
+        ),
+        np.array(
+            [n > 0 and (c is None or c.null_count != 0) for c, n in zip(chunks, rows, strict=True)],
+            bool,
+        ),
     )
 
 

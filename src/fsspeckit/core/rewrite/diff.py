@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     OldValues = Callable[[str, Positions], pa.ChunkedArray]
     """Returns the values of a column of the file at some positions."""
 
+_PROBED_ROWS = 64
+"""Rows of a row group that are compared in every column."""
+
 Method = Literal["kept", "removed", "column splice", "splice", "full"]
 """Nothing is written, and the file stays or goes; some columns of some row groups; whole row
 groups; the whole file."""
@@ -234,6 +237,24 @@ class Rewritten:
     copied_bytes: int = 0
     """Bytes of the new file that were copied from the old one."""
 
+    encoded_columns: int | None = None
+    """Columns with new chunks in some row group; None if not counted."""
+
+    copied_columns: int | None = None
+    """Columns that were copied as bytes in every row group; None if not counted."""
+
+    encoded_pages: int | None = None
+    """Pages of new column chunks; None if not counted, as those of ``full``."""
+
+    copied_pages: int | None = None
+    """Pages that were copied as bytes; None if not counted, or if a footer does not say."""
+
+    encoded_group_numbers: tuple[int, ...] = ()
+    """The row groups of the new file with new column chunks; empty for ``full``, which has all."""
+
+    column_names: tuple[str, ...] = ()
+    """The columns with new chunks in some row group; empty for ``full``, which has all."""
+
     replaced_rows: int = 0
     """Matching rows that were replaced, whether or not a value differs."""
 
@@ -271,8 +292,14 @@ class Rewritten:
             "reason": self.reason,
             "row_groups_encoded": self.encoded_row_groups,
             "row_groups_copied": self.copied_row_groups,
+            "columns_encoded": self.encoded_columns,
+            "columns_copied": self.copied_columns,
+            "pages_encoded": self.encoded_pages,
+            "pages_copied": self.copied_pages,
             "bytes_encoded": self.encoded_bytes,
             "bytes_copied": self.copied_bytes,
+            "encoded_row_groups": list(self.encoded_group_numbers),
+            "encoded_columns": list(self.column_names),
         }
 
 
@@ -451,18 +478,35 @@ class Run:
         """Read some columns, and compare old and new values of those that may differ."""
         old = self.diff.old_rows(self.decoded, names, indexed).unify_dictionaries()
         names = [name for name in names if name in self.diff.may_differ]
-        new = self.new.select(names)
-        before = take_rows(old.select(names), pa.array(self.positions))
-        cuts = np.cumsum([0, *map(self.diff.matches_of, self.decoded)])
-        differs = np.zeros(new.num_rows, bool)
+        counts = [self.diff.matches_of(number) for number in self.decoded]
+        cuts = np.cumsum([0, *counts])
+        differs = np.zeros(cuts[-1], bool)
+        is_probe = np.arange(cuts[-1]) - np.repeat(cuts[:-1], counts) < _PROBED_ROWS
+        probes = np.flatnonzero(is_probe)
         changed: dict[int, set[str]] = {number: set() for number in self.numbers}
-        for name, one, other in zip(names, before.columns, new.columns, strict=True):
-            different = different_values(one.combine_chunks(), other.combine_chunks())
-            counts = np.concatenate([[0], np.cumsum(different)])[cuts]
-            for at in np.flatnonzero(np.diff(counts)).tolist():
+        for name, found in zip(names, self._differences(old, names, probes), strict=True):
+            different = np.zeros(cuts[-1], bool)
+            different[probes] = found
+            # A row that differs in another column need not be compared where this one changes.
+            is_done = is_probe | (differs & np.repeat(_any_within(different, cuts), counts))
+            if not is_done.all():
+                rest = np.flatnonzero(~is_done)
+                [different[rest]] = self._differences(old, [name], rest)
+            for at in np.flatnonzero(_any_within(different, cuts)).tolist():
                 changed[self.decoded[at]].add(name)
             differs |= different
         return ColumnsDiff(self, old, changed, differs)
+
+    def _differences(self, old: pa.Table, names: Sequence[str], rows: Positions) -> list[Flags]:
+        """Return for each column in which of some new rows it differs from the old one."""
+        before = take_rows(old.select(names), pa.array(self.positions[rows]))
+        after = self.new.select(names)
+        if len(rows) < after.num_rows:
+            after = take_rows(after, pa.array(rows))
+        return [
+            different_values(one.combine_chunks(), other.combine_chunks())
+            for one, other in zip(before.columns, after.columns, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -483,6 +527,11 @@ class ColumnsDiff:
         if remaining is not None and len(remaining) == new.num_rows:
             return new
         return with_rows(self.old.select(names), new, self.run.positions, remaining)
+
+
+def _any_within(flags: Flags, cuts: NDArray[np.int64]) -> Flags:
+    """Whether any flag is set between one cut and the next."""
+    return np.diff(np.searchsorted(np.flatnonzero(flags), cuts)) > 0
 
 
 def stored_rows(rows: pa.Table, properties: WriterProperties) -> pa.Table:

@@ -17,6 +17,7 @@ from fsspeckit.core.keys import are_comparable, cast_exactly, plain_type
 from fsspeckit.core.parquet import (
     CannotSpliceError,
     ColumnSplice,
+    EncodedChunk,
     NewColumn,
     Splicer,
     check_chunks,
@@ -26,6 +27,7 @@ from fsspeckit.core.parquet import (
 )
 from fsspeckit.core.rewrite.diff import Replacement, Rewritten
 from fsspeckit.core.rewrite.rewriter import (
+    PageCount,
     checked_bytes,
     open_file,
     open_writer,
@@ -119,13 +121,16 @@ class _Splice:
         """
         source, columns = self._source, self._columns
         original, layout = source.original, source.layout
-        encoded = 0
+        encoded, encoded_pages, copied_pages = 0, PageCount(), PageCount()
         with open_sink(source.root, destination) as sink:
             splicer = Splicer(original, layout, sink, shape=columns.shape)
             for number, group in enumerate(layout.groups):
                 chunks = columns.chunks(group, self._values(number), original.read)
                 splicer.reshape(group, chunks, columns.leaves)
-                encoded += sum(len(getattr(chunk, "pages", b"")) for chunk in chunks)
+                made = [chunk for chunk in chunks if isinstance(chunk, EncodedChunk)]
+                encoded += sum(len(chunk.pages) for chunk in made)
+                encoded_pages.add(chunk.chunk for chunk in made)
+                copied_pages.add(chunk for chunk in chunks if not isinstance(chunk, EncodedChunk))
             splicer.finish()
         original.check_unchanged()
         rows = [group.rows for group in layout.groups]
@@ -140,6 +145,12 @@ class _Splice:
             copied_row_groups=0 if new else len(layout.groups),
             encoded_bytes=encoded,
             copied_bytes=splicer.copied_bytes,
+            encoded_columns=len(new),
+            copied_columns=len(columns.wanted) - len(new),
+            encoded_pages=encoded_pages.total,
+            copied_pages=copied_pages.total,
+            encoded_group_numbers=tuple(range(len(layout.groups))) if new else (),
+            column_names=tuple(column.field.name for column in new),
         )
 
     def _values(self, number: int) -> dict[str, pa.ChunkedArray]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heapreplace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,21 @@ from fsspeckit.core.rewrite.diff import (
 from fsspeckit.core.schema_conform import resolve_null_types
 from fsspeckit.core.threads import ThreadPool
 from fsspeckit.errors import UnreadableFileError
-from fsspeckit.storage import on_local_disk, read_range
+from fsspeckit.storage import new_file, on_local_disk, read_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from fsspeckit.core.parquet import Column, EncodedChunk, FileLayout, Original, WriterStyle
+    from fsspeckit.core.parquet import (
+        Chunk,
+        Column,
+        EncodedChunk,
+        FileLayout,
+        Original,
+        WriterStyle,
+    )
     from fsspeckit.core.rewrite.diff import (
         ColumnsDiff,
         Positions,
@@ -81,6 +89,10 @@ if TYPE_CHECKING:
 # small row groups.
 _SMALL_SHARE = 4
 _MIN_INDEX_BITS = 32
+_MAX_COUNTED_CHUNKS = 10_000
+"""Pages of files with more column chunks are not counted: it would take longer than it is worth."""
+_WORK_OF_TEXT = 4
+"""How much longer a byte of strings takes than one of numbers: most of it is compression."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,25 @@ class _Step:
     def is_dropped(self) -> bool:
         """Whether it loses all its rows."""
         return self.loses_rows and not self.rows
+
+
+@dataclass
+class PageCount:
+    """Counts pages by what footers say of column chunks."""
+
+    total: int | None = 0
+    """None if a footer does not say, or if there are more chunks than are counted."""
+
+    left: int = _MAX_COUNTED_CHUNKS
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """Count the pages of some chunks."""
+        for chunk in chunks:
+            if self.total is None:
+                return
+            self.left -= 1
+            pages = chunk.page_count if self.left >= 0 else None
+            self.total = None if pages is None else self.total + pages
 
 
 class _Splice:
@@ -178,6 +209,12 @@ class _Splice:
             copied_row_groups=len(done.rows) - done.encoded_groups,
             encoded_bytes=done.encoded_bytes,
             copied_bytes=splicer.copied_bytes,
+            encoded_columns=len(done.columns),
+            copied_columns=total_columns - len(done.columns),
+            encoded_pages=done.encoded_pages.total,
+            copied_pages=done.copied_pages.total,
+            encoded_group_numbers=tuple(done.numbers),
+            column_names=tuple(name for name in self._columns if name in done.columns),
         )
 
     def _add(self, step: _Step, splicer: Splicer, done: _Written) -> None:
@@ -188,11 +225,15 @@ class _Splice:
             return
         done.rows.append(step.rows)
         if step.is_kept:
+            done.copied_pages.add(group.chunks)
             splicer.keep(group)
             return
         chunks = [step.encoded.get(number, chunk) for number, chunk in enumerate(group.chunks)]
         splicer.change(group, step.rows, chunks, self._unsorted(step))
         done.encoded_groups += 1
+        done.numbers.append(len(done.rows) - 1)
+        done.encoded_pages.add(new.chunk for new in step.encoded.values())
+        done.copied_pages.add(old for n, old in enumerate(group.chunks) if n not in step.encoded)
         done.encoded_bytes += sum(len(chunk.pages) for chunk in step.encoded.values())
         done.columns |= set(self._columns) if step.loses_rows else step.changed
         done.is_partial |= len(step.encoded) < len(chunks)
@@ -244,7 +285,7 @@ class _Splice:
         def work(names: list[str]) -> NDArray[np.bool_]:
             return self._encode_columns(run, steps, names, indexed)
 
-        units = list(self._units(run))
+        units = self._units(run, indexed)
         if len(units) == 1 or self._threads == 1:
             for found in map(work, units):
                 differs |= found
@@ -254,21 +295,23 @@ class _Splice:
                     differs |= found
         self.unchanged_rows += int((~differs).sum())
 
-    def _units(self, run: Run) -> Iterator[list[str]]:
+    def _units(self, run: Run, indexed: frozenset[str]) -> list[list[str]]:
         """Columns that are decoded and encoded together: as many as memory and threads allow."""
         names = [*self._columns] if run.loses_rows else self._diff.compared
-        sizes = {name: self._size(run, name) for name in names}
-        limit = min(self._diff.limits.max_run_bytes, sum(sizes.values()) / self._threads)
-        unit: list[str] = []
-        size = 0
-        for name in names:
-            if unit and size + sizes[name] / 2 > limit:
-                yield unit
-                unit, size = [], 0
-            unit.append(name)
-            size += sizes[name]
-        if unit:
-            yield unit
+        work = {name: self._size(run, name) * self._share(name, indexed) for name in names}
+        count = max(self._threads, -(-sum(work.values()) // self._diff.limits.max_run_bytes))
+        units: list[tuple[int, int, list[str]]] = [(0, n, []) for n in range(min(count, len(work)))]
+        # The most work first, and always to the unit that has the least.
+        for name in sorted(names, key=work.__getitem__, reverse=True):
+            done, number, unit = units[0]
+            heapreplace(units, (done + work[name], number, [*unit, name]))
+        return [unit for *_, unit in units]
+
+    def _share(self, name: str, indexed: frozenset[str]) -> int:
+        """How much work a byte of a column is."""
+        kind = self._diff.properties.schema.field(name).type
+        is_text = kind in (pa.string(), pa.binary()) and name not in indexed
+        return _WORK_OF_TEXT if is_text else 1
 
     def _size(self, run: Run, name: str) -> int:
         return sum(self._decoded_sizes(number)[name] for number in run.numbers)
@@ -357,7 +400,12 @@ class _Written:
     """The old row groups that change."""
 
     encoded_groups: int = 0
+    numbers: list[int] = field(default_factory=list)
+    """The row groups of the new file that are encoded."""
+
     encoded_bytes: int = 0
+    encoded_pages: PageCount = field(default_factory=PageCount)
+    copied_pages: PageCount = field(default_factory=PageCount)
     columns: set[str] = field(default_factory=set)
     is_partial: bool = False
     """Whether a chunk of a row group that changes was copied."""
@@ -664,7 +712,7 @@ def open_writer(
         target: Any = path
         if not root.is_local:
             # It counts bytes itself: not every filesystem's file can.
-            target = pa.PythonFile(root.filesystem.open(path, "wb"), mode="w")
+            target = pa.PythonFile(stack.enter_context(new_file(root, path)), mode="w")
             stack.callback(target.close)
             if set_bytes is not None:
                 stack.callback(lambda: set_bytes(target.tell()))

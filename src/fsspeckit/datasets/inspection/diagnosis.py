@@ -20,13 +20,13 @@ from fsspeckit.datasets.inspection.report import (
     survey,
     type_differences,
 )
-from fsspeckit.display import plain
+from fsspeckit.display import counted, plain
 from fsspeckit.errors import InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import open_storage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence, Sized
 
     from fsspeckit.core.planning import ColumnBounds, FileFooter
     from fsspeckit.datasets.inspection.report import Survey
@@ -116,15 +116,20 @@ def diagnose_dataset(
     storage = open_storage(path, filesystem, storage_options, control_dir=control_dir)
     storage.check_exists()
     found = survey(storage, key_columns)
-    files = len(found.target.footers)
-    if not files:
+    if not found.target.footers:
         raise InvalidArgumentError(
             f"{storage.root.display_path!r} holds no data files, so there is nothing to say "
             "about a key.\n"
             "Hint: write some rows first."
         )
+    return diagnosis_of(found, key_columns)
+
+
+def diagnosis_of(found: Survey, key_columns: Sequence[str]) -> Diagnosis:
+    """Say how well merges on a key would prune in a dataset that was surveyed."""
+    files = len(found.target.footers)
     return Diagnosis(
-        storage.root.display_path,
+        found.storage.root.display_path,
         tuple(key_columns),
         files,
         # Where no file can be read, or the columns cannot be a key, a key may be in any file.
@@ -159,7 +164,7 @@ def _obstacles(found: Survey) -> Iterator[Finding]:
     if broken:
         yield Finding(
             "error",
-            f"{len(broken):,} file(s) cannot be read as Parquet.",
+            f"{counted(len(broken), 'file')} cannot be read as Parquet.",
             "remove or restore them; a merge cannot rewrite what it cannot read.",
             broken,
         )
@@ -178,7 +183,7 @@ def _contradictions(found: Survey) -> Iterator[Finding]:
     if odd := odd_files(found.target):
         yield Finding(
             "error",
-            f"{len(odd):,} file(s) do not have the columns of the first one.",
+            f"{_files(odd, 'does', 'do')} not have the columns of the first one.",
             "rewrite the files so that all have the same columns.",
             _named(found, odd),
         )
@@ -188,7 +193,7 @@ def _contradictions(found: Survey) -> Iterator[Finding]:
         ]:
             yield Finding(
                 "error",
-                f"{len(odd):,} file(s) hold other values of {part.name!r} than their paths say.",
+                f"{_files(odd, 'holds', 'hold')} other values of {part.name!r} than the path says.",
                 "move them to the right directories, or drop the column from them.",
                 _named(found, odd),
             )
@@ -244,8 +249,8 @@ def _unknown_bounds(found: Survey, bounds: ColumnBounds) -> Iterator[Finding]:
     for reason, footers in by_reason.items():
         yield Finding(
             "warning",
-            f"{len(footers):,} file(s) have no usable statistics of {bounds.column.name!r}: "
-            f"{reason}. They are read by every merge.",
+            f"{_files(footers, 'has', 'have')} no usable statistics of {bounds.column.name!r}: "
+            f"{reason}. Every merge reads {'it' if len(footers) == 1 else 'them'}.",
             _ADVICE.get(reason, "rewrite them with statistics of that column."),
             _named(found, footers),
         )
@@ -280,8 +285,8 @@ def _null_keys(found: Survey, column: str) -> Iterator[Finding]:
     if holding:
         yield Finding(
             "note",
-            f"{len(holding):,} file(s) hold rows whose {column!r} is NULL; no source key matches "
-            "them.",
+            f"{_files(holding, 'holds', 'hold')} rows whose {column!r} is NULL; no source key "
+            "matches them.",
             'give those rows a key, or merge with null_keys="match".',
             _named(found, holding),
         )
@@ -333,6 +338,11 @@ def _partitions(found: Survey) -> Iterator[Finding]:
             f"add {outside[0]!r} to the key if one key may live in several partitions, or merge "
             "with trust_partitions=True if keys never move.",
         )
+
+
+def _files(files: Sized, one: str, many: str) -> str:
+    """Return a number of files with the verb that fits it."""
+    return f"{counted(len(files), 'file')} {one if len(files) == 1 else many}"
 
 
 def _named(found: Survey, footers: Sequence[FileFooter]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from fsspeckit.core.planning import ColumnBounds, FileFooter, Target
-    from fsspeckit.storage import Snapshot, Storage
+    from fsspeckit.storage import History, Snapshot, Storage
 
 SMALL_BYTES = 8 * 1024 * 1024
 """Files below this size cost more to open than to read."""
@@ -213,7 +213,12 @@ def inspect_dataset(
         check_names("key_columns", key_columns)
     storage.check_exists()
     surveyed = survey(storage, key_columns)
-    root, target = storage.root, surveyed.target
+    return inspection_of(surveyed)
+
+
+def inspection_of(surveyed: Survey) -> Inspection:
+    """Describe a dataset that was surveyed."""
+    root, target = surveyed.storage.root, surveyed.target
     footers = target.footers
     obstacles = surveyed.obstacles
     if odd := odd_files(target):
@@ -247,7 +252,7 @@ def inspect_dataset(
         obstacles=obstacles,
         type_differences=type_differences(target),
         pending_commits=surveyed.pending,
-        commits=surveyed.commits,
+        commits=len(surveyed.history),
     )
 
 
@@ -266,7 +271,7 @@ class Survey:
 
     pruning: KeyPruning | None
     pending: tuple[int, ...]
-    commits: int
+    history: History
 
 
 def survey(storage: Storage, key_columns: Sequence[str] | None) -> Survey:
@@ -304,7 +309,7 @@ def _survey_snapshot(
         tuple(bounds),
         pruning,
         tuple(pending_numbers(storage)[1]),
-        len(entries),
+        entries,
     )
 
 

@@ -16,11 +16,9 @@ from fsspeckit.datasets.pipeline.compact import (
 )
 from fsspeckit.datasets.pipeline.evolve import EvolveOptions, EvolveResult, plan_evolve, run_evolve
 from fsspeckit.datasets.pipeline.merge import (
-    Phases,
     get_planned_merge,
     lazy_staging,
     plan_merge,
-    reporting,
     run_merge,
     run_plan,
     run_with_retries,
@@ -85,7 +83,6 @@ __all__ = [
     "MergeOptions",
     "OpenedDataset",
     "PartitionChange",
-    "Phases",
     "Progress",
     "RepartitionOptions",
     "RepartitionResult",
@@ -112,7 +109,6 @@ __all__ = [
     "plan_merge",
     "read_table",
     "regroup_batches",
-    "reporting",
     "resolve_partition_columns",
     "run_clear",
     "run_compact",

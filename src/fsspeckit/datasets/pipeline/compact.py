@@ -23,18 +23,17 @@ from fsspeckit.core.planning import BinLimits, by_directory, overlap_of, pack_bi
 from fsspeckit.core.rewrite import DEFAULT_JOIN_LIMITS, join_files, sort_files
 from fsspeckit.core.threads import lower_priority
 from fsspeckit.datasets.pipeline.merge import (
-    Phases,
+    ResultOrigin,
     after_commit,
     commit_metrics,
     complete,
     lazy_staging,
-    reporting,
     run_with_retries,
     snapshot_to_read,
 )
 from fsspeckit.datasets.pipeline.options import check_progress, check_whole
 from fsspeckit.datasets.pipeline.target_checks import check_footers
-from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, size
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, Paged, counted, size
 from fsspeckit.errors import (
     ConcurrentModificationError,
     FsspeckitError,
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import Joined, JoinLimits
     from fsspeckit.datasets.engine import Engine, OpenStage
     from fsspeckit.datasets.pipeline.options import MergeOptions
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Fact, Phases, Progress
     from fsspeckit.storage import CommitOutcome, Root, Snapshot, StagedFile, Storage
 
 __all__ = ["CompactBin", "CompactOptions", "CompactPlan", "CompactResult", "GivenUpBin"]
@@ -240,7 +239,7 @@ class CompactPlan(Displayed):
 
 
 @dataclass
-class CompactResult(Displayed):
+class CompactResult(Paged, Displayed):
     """What a compaction did; ``str()`` summarises it, rich and notebooks show a table."""
 
     path: str
@@ -277,6 +276,9 @@ class CompactResult(Displayed):
 
     metrics: dict[str, Any] = field(default_factory=dict)
     """Seconds of each phase, ``passes``, and ``commits`` as other results have ``commit``."""
+
+    origin: Any = field(default=None, repr=False, compare=False)
+    """The dataset, for its page; None for a copy from another process."""
 
     def _card(self) -> Card:
         title = f"compact: {counted(self.files_before, 'file')} became {self.files_after:,}"
@@ -343,12 +345,13 @@ def plan_compact(
     engine: Engine[Any, Any, Any], storage: Storage, options: CompactOptions
 ) -> CompactPlan:
     """Return what a compaction would do; nothing is written."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        phases = Phases(report)
+    observed = storage.observe("plan_compact", engine=engine.name, progress=options.progress)
+    with observed as phases, lazy_staging(storage) as stage:
 
         def plan(snapshot: Snapshot) -> CompactPlan:
-            with phases.timed("plan"):
+            with phases.timed("plan") as facts:
                 draft = _draft(engine, storage, stage, snapshot, options)
+                facts.update(_facts_of_draft(draft))
             return _as_plan(storage.root, draft, options)
 
         return run_with_retries(storage, plan, snapshot_to_read)
@@ -578,8 +581,9 @@ def run_compact(
     engine: Engine[Any, Any, Any], storage: Storage, options: CompactOptions
 ) -> CompactResult:
     """Compact a dataset."""
-    with reporting(options.progress) as report:
-        return _Compaction(engine, storage, options, report).run()
+    observed = storage.observe("compact", engine=engine.name, progress=options.progress)
+    with observed as phases:
+        return _Compaction(engine, storage, options, phases).run()
 
 
 def compact_after(
@@ -620,13 +624,13 @@ class _Compaction:
         engine: Engine[Any, Any, Any],
         storage: Storage,
         options: CompactOptions,
-        report: Progress,
+        phases: Phases,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._root = storage.root
         self._options = options
-        self._phases = Phases(report)
+        self._phases = phases
         # The files that later passes may take: those that were there, and our own. What others
         # add meanwhile, and what they overtake, is for the next compaction.
         self._allowed: set[str] | None = None
@@ -650,10 +654,11 @@ class _Compaction:
         Returns:
             Whether that changed anything.
         """
-        with self._phases.timed("plan"), lazy_staging(self._storage) as stage:
+        with self._phases.timed("plan") as facts, lazy_staging(self._storage) as stage:
             draft = _draft(
                 self._engine, self._storage, stage, snapshot, self._options, self._allowed
             )
+            facts.update(_facts_of_draft(draft))
         self._last = draft
         if self._first is None:
             self._first = draft
@@ -674,8 +679,9 @@ class _Compaction:
         if not bins:
             return False
         with lazy_staging(self._storage) as stage:
-            with self._phases.timed("rewrite"):
+            with self._phases.timed("rewrite") as facts:
                 written = self._write(bins, stage)
+                facts.update(_facts_of_bins(written))
             if not written:
                 return False
             chosen = list(written)
@@ -804,7 +810,28 @@ class _Compaction:
                 "commits": self._commits,
                 "notes": list(self._first.notes),
             },
+            ResultOrigin(self._storage, None),
         )
+
+
+def _facts_of_draft(draft: _Draft) -> dict[str, Fact]:
+    footers = draft.target.footers
+    return {
+        "files": len(footers),
+        "bytes": sum(footer.file.size for footer in footers),
+        "bins": len(draft.bins),
+        "files_affected": sum(len(one.footers) for one in draft.bins),
+        "bytes_affected": sum(one.bytes for one in draft.bins),
+    }
+
+
+def _facts_of_bins(bins: Sequence[_Written]) -> dict[str, Fact]:
+    files = [file for one in bins for file in one.staged]
+    return {
+        "files": len(files),
+        "rows": sum(one.bin.rows for one in bins),
+        "bytes_written": sum(file.size or 0 for file in files),
+    }
 
 
 def _waves(bins: Sequence[Bin]) -> Iterator[list[Bin]]:

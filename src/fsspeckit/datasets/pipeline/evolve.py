@@ -12,18 +12,19 @@ import pyarrow as pa
 from fsspeckit.core.changes import DELETED_AT, SEQUENCE, decode_tombstones
 from fsspeckit.core.keys import key_column
 from fsspeckit.core.matching import StoredKeyIndex
-from fsspeckit.core.merge import MergeFileMetadata
+from fsspeckit.core.merge import MergeFileMetadata, file_lanes
 from fsspeckit.core.planning import FooterCache, gc_disabled, plan_evolution
 from fsspeckit.core.schema_changes import ColumnChange, SchemaRequest
 from fsspeckit.datasets.pipeline.merge import (
     MAX_ATTEMPTS,
-    Phases,
+    ResultOrigin,
     RetryPolicy,
     after_commit,
     commit_metrics,
     complete,
+    facts_of_plan,
+    facts_of_rewrites,
     lazy_staging,
-    reporting,
     run_with_retries,
     snapshot_to_read,
 )
@@ -36,7 +37,7 @@ from fsspeckit.datasets.pipeline.schema import (
     stored_columns_of,
 )
 from fsspeckit.datasets.pipeline.target_checks import read_checked_target
-from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, shortened, size
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, Paged, counted, shortened, size
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import (
     CommitFacts,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import Rewritten
     from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.datasets.engine import Engine, OpenStage
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Lane, Phases, Progress
     from fsspeckit.storage import DataFile, Difference, Snapshot, StagedFile, Storage
 
 __all__ = ["EvolveResult"]
@@ -65,7 +66,7 @@ _ASKED_SECONDS = 10 * 365 * 86400.0
 
 
 @dataclass
-class EvolveResult(Displayed):
+class EvolveResult(Paged, Displayed):
     """What a schema change did; ``str()`` summarises it, rich and notebooks list the files."""
 
     columns: list[StoredColumn]
@@ -88,6 +89,12 @@ class EvolveResult(Displayed):
 
     metrics: dict[str, Any] = field(default_factory=dict)
     """Seconds of each phase, how each file was rewritten, and what became of the commit."""
+
+    origin: Any = field(default=None, repr=False, compare=False)
+    """The dataset, for its page; None for a copy from another process."""
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return file_lanes(self.files)
 
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
@@ -136,8 +143,9 @@ def run_evolve(
     engine: Engine[Any, Any, Any], storage: Storage, options: EvolveOptions
 ) -> EvolveResult:
     """Change the columns of a dataset."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        evolve = _Evolve(engine, storage, stage, options, report)
+    observed = storage.observe("evolve", engine=engine.name, progress=options.progress)
+    with observed as phases, lazy_staging(storage) as stage:
+        evolve = _Evolve(engine, storage, stage, options, phases)
         return evolve.result(run_with_retries(storage, evolve.run))
 
 
@@ -145,8 +153,9 @@ def plan_evolve(
     engine: Engine[Any, Any, Any], storage: Storage, options: EvolveOptions
 ) -> MergePlan:
     """Return what a schema change would do; nothing is written."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        evolve = _Evolve(engine, storage, stage, options, report)
+    observed = storage.observe("plan_evolve", engine=engine.name, progress=options.progress)
+    with observed as phases, lazy_staging(storage) as stage:
+        evolve = _Evolve(engine, storage, stage, options, phases)
         return run_with_retries(storage, evolve.plan, snapshot_to_read)
 
 
@@ -159,14 +168,14 @@ class _Evolve:
         storage: Storage,
         stage: OpenStage,
         options: EvolveOptions,
-        report: Progress,
+        phases: Phases,
     ) -> None:
         self._engine = engine
         self._storage = storage
         self._root = storage.root
         self._stage = stage
         self._options = options
-        self._phases = Phases(report)
+        self._phases = phases
         self._started = time.time()
         self._retries = RetryPolicy(storage)
         self._known = FooterCache(storage)
@@ -204,7 +213,7 @@ class _Evolve:
 
     def plan(self, snapshot: Snapshot) -> MergePlan:
         """Decide which files must be rewritten."""
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             root = self._root
             check_mergeable(snapshot.listing, root)
             if not snapshot.listing.files:
@@ -217,14 +226,17 @@ class _Evolve:
             self._target = read_checked_target(self._storage, snapshot, (), parts, None, read)
             names = [part.name for part in self._target.partition_columns]
             self._evolution = self._options.request.plan(self._target.schemas, names)
-            return plan_evolution(self._target, self._evolution, snapshot)
+            plan = plan_evolution(self._target, self._evolution, snapshot)
+            facts.update(facts_of_plan(plan))
+            return plan
 
     def _prepare(self, snapshot: Snapshot) -> FileChanges:
         plan = self.plan(snapshot)
         self._options.limits.check(plan)
         tombstones = self._check_tombstones()
-        with self._phases.timed("rewrite"):
+        with self._phases.timed("rewrite") as facts:
             self._rewrite()
+            facts.update(facts_of_rewrites(done for *_, done in self._done.values()))
         written = [(staged, done.rows) for _, _, staged, done in self._done.values()]
         adds = [complete(self._root, *new) for new in written]
         self._sizes = {file.final: file.size for file in adds}
@@ -345,4 +357,5 @@ class _Evolve:
                 "seconds": dict(self._phases.seconds),
                 "commit": commit_metrics(outcome, notes=self._notes),
             },
+            ResultOrigin(self._storage, None),
         )

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -45,7 +45,6 @@ from fsspeckit.datasets.pipeline.target_checks import (
     plan_schema_changes,
     read_checked_target,
 )
-from fsspeckit.display import report_nothing, show_progress
 from fsspeckit.errors import (
     Argument,
     ConcurrentModificationError,
@@ -59,25 +58,35 @@ from fsspeckit.storage import (
     CommitFacts,
     CommitOutcome,
     FileChanges,
+    PhasePublisher,
     check_mergeable,
     commit,
+    confirm_snapshot,
     find_transaction,
     list_snapshot,
     plain_basename,
     staging,
     take_snapshot,
+    unconfirmed_snapshot,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from fsspeckit.core.planning import FileFooter, MergePlan, Target
     from fsspeckit.core.rewrite import Joined, NewFile, NewFiles, Rewritten
     from fsspeckit.core.schema_changes import Evolution
     from fsspeckit.datasets.engine import Engine, Matches, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import DuplicateOptions, MergeOptions
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Fact, Phases, Progress
     from fsspeckit.storage import Difference, Root, Skipped, Snapshot, StagedFile, Storage
+
+MAX_RECORDED_REWRITES = 1_000
+"""How each of so many files was rewritten is in the record; of more, only that they were."""
+
+MAX_RECORDED_PARTS = 10_000
+"""So many row groups and columns of rewritten files are named in the record, taken together."""
 
 MIN_ATTEMPTS = 3
 MAX_ATTEMPTS = 1000
@@ -92,21 +101,21 @@ def run_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergeResult:
     """Merge data into a dataset."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        merge = _Merge(engine, storage, stage, options, report)
+    with _observe(engine, storage, options) as phases, lazy_staging(storage) as stage:
+        merge = _Merge(engine, storage, stage, options, phases)
         if (skipped := find_transaction(storage, options.transaction)) is not None:
             return merge.skip(skipped)
         merge.take(data)
-        return merge.result(run_with_retries(storage, merge.run))
+        return merge.result(run_with_retries(storage, merge.run, unconfirmed_snapshot))
 
 
 def plan_merge(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: MergeOptions
 ) -> MergePlan:
     """Return what a merge would do; nothing is written."""
-    with reporting(options.progress) as report, ExitStack() as stack:
+    with _observe(engine, storage, options, "plan_") as phases, ExitStack() as stack:
         stage = stack.enter_context(lazy_staging(storage))
-        merge = _Merge(engine, storage, stage, replace(options, only_plans=True), report)
+        merge = _Merge(engine, storage, stage, replace(options, only_plans=True), phases)
         skipped = find_transaction(storage, options.transaction)
         merge.take(data)
         draft = partial(merge.plan, strict=False)
@@ -130,15 +139,27 @@ def run_plan(
     """
     kept = get_planned_merge(plan, engine.name)
     options = replace(kept.options, progress=progress)
-    with reporting(progress) as report:
+    with _observe(engine, kept.storage, options) as phases:
         # The staging directory of the plan: an engine writes new files beside the staged source.
-        merge = _Merge(engine, kept.storage, kept.stage, options, report, reviewed=plan)
+        merge = _Merge(engine, kept.storage, kept.stage, options, phases, reviewed=plan)
         merge.source, merge.feed = kept.source, kept.feed
         result = _run_reviewed(merge, kept, plan)
     kept.release()
     if kept.options.auto_compact:
         compact_after(engine, kept.storage, result, kept.options)
     return result
+
+
+def _observe(
+    engine: Engine[Any, Any, Any], storage: Storage, options: MergeOptions, prefix: str = ""
+) -> AbstractContextManager[Phases]:
+    return storage.observe(
+        f"{prefix}{options.call}",
+        engine=engine.name,
+        transaction=options.transaction,
+        progress=options.progress,
+        strategy=options.name,
+    )
 
 
 def _run_reviewed(merge: _Merge[Any, Any, Any], kept: PlannedMerge, plan: MergePlan) -> MergeResult:
@@ -261,6 +282,22 @@ def get_planned_merge(plan: MergePlan, engine: str | None = None) -> PlannedMerg
     return kept
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ResultOrigin:
+    """Where a result comes from, for its page."""
+
+    storage: Storage
+    plan: MergePlan | None
+    """The plan that was executed, without its source; None if nothing was planned."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # A filesystem may be of this process: a result travels without its dataset.
+        return _no_planned_merge, ()
+
+
 @dataclass
 class _Attempt(Generic[PositionsT]):
     """What one attempt has decided, and then put into staging."""
@@ -313,7 +350,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         storage: Storage,
         stage: OpenStage,
         options: MergeOptions,
-        report: Progress,
+        phases: Phases,
         reviewed: MergePlan | None = None,
     ) -> None:
         self._engine = engine
@@ -321,7 +358,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self._root = storage.root
         self._stage = stage
         self._options = options
-        self._phases = Phases(report)
+        self._phases = phases
+        if not options.only_plans:
+            about = (engine.name, options.name, options.transaction)
+            phases.listeners.append(PhasePublisher(storage, stage, *about))
         # The plan that the merge must keep to; None for one that may plan as often as it needs.
         self._reviewed = reviewed
         self._started = time.time()
@@ -335,7 +375,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def take(self, data: Any) -> None:
         """Stage the source and check what can be checked without the target."""
-        with self._phases.timed("stage"):
+        with self._phases.timed("stage") as facts:
             self.source = self._engine.take(
                 data,
                 self._stage,
@@ -347,6 +387,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 feed = (self._engine, self._storage, self._stage, self._options)
                 self.feed = ChangeFeed(*feed, self._phases.report)
                 self.source = self.feed.take(self.source)
+            facts["rows"] = self._source_rows
         available = self.source.schema.names
         if not self._options.selects and self._options.changes is None:
             check_columns("key_columns", self._options.key_columns, available)
@@ -363,11 +404,11 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
     @gc_disabled()
     def run(self, snapshot: Snapshot) -> CommitOutcome:
         """Plan, write and commit; again and again if others commit first."""
-        change = self._prepare(snapshot)
+        snapshot, change = self._prepare_confirmed(snapshot)
         transaction = self._options.transaction
-        is_recorded = transaction is not None or self._options.purge
-        if change.is_empty and not is_recorded:
+        if change.is_empty and not self._is_recorded:
             self._update_index()
+            self._phases.facts["outcome"] = "unchanged"
             return CommitOutcome(snapshot.number, None)
         with self._phases.timed("commit"):
             outcome = commit(
@@ -386,6 +427,31 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 self._known.save()
                 self._update_index(outcome.number)
         return outcome
+
+    @property
+    def _is_recorded(self) -> bool:
+        """Whether there is a commit even if no file changes."""
+        return self._options.transaction is not None or self._options.purge
+
+    def _prepare_confirmed(self, snapshot: Snapshot) -> tuple[Snapshot, FileChanges]:
+        """Plan and write, and plan again if the snapshot was not what the dataset was.
+
+        A commit finds that out itself. Where there will be none, because nothing changes or because
+        of an error, it is found out here.
+        """
+        try:
+            change = self._prepare(snapshot)
+        except OSError:  # of a file that is gone, which the caller sees, or of the store
+            raise
+        except Exception:  # whatever a plan says of files that were never there together
+            if confirm_snapshot(self._storage, snapshot):
+                raise
+        else:
+            will_commit = not change.is_empty or self._is_recorded
+            if will_commit or confirm_snapshot(self._storage, snapshot):
+                return snapshot, change
+        snapshot = take_snapshot(self._storage)
+        return snapshot, self._prepare(snapshot)
 
     def _update_index(self, number: int | None = None) -> None:
         """Bring the key index up to date after the commit of this number, or without one."""
@@ -428,10 +494,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         if self._options.updates or self._attempt.target.evolution is not None:
             self._options.limits.check(self._attempt.plan)
         if (matches := self._attempt.matches) is not None:
-            with self._phases.timed("rewrite"):
+            with self._phases.timed("rewrite") as facts:
                 self._rewrite(matches)
-            with self._phases.timed("insert"):
+                facts.update(facts_of_rewrites(self._attempt.rewrites.values()))
+            with self._phases.timed("insert") as facts:
                 self._insert(matches)
+                self._attempt.inserted = with_sizes(self._root, self._attempt.inserted)
+                facts.update(facts_of_new_files(self._attempt.inserted))
         return self._change()
 
     def plan(self, snapshot: Snapshot, *, strict: bool = True) -> _Attempt[PositionsT]:
@@ -440,7 +509,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             return self._plan_condition(snapshot, strict)
         if self._options.duplicates_of is not None:
             return self._plan_duplicates(snapshot, self._options.duplicates_of, strict)
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             if self.feed is not None:
                 self.source = self.feed.rows_at(snapshot, partial(self._read_target, strict=strict))
             target = self._target(snapshot, strict)
@@ -451,6 +520,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             if not self.source.num_rows and not self._options.deletes:
                 strategy = self._options.name
                 empty = plan_files(target, no_keys(target), strategy, snapshot=snapshot)
+                facts.update(facts_of_plan(empty))
                 return _Attempt(target, empty, None)
             self._check_source(target, evolution)
             # A key is deleted in whatever partition it is.
@@ -467,8 +537,10 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 snapshot=snapshot,
                 index=self._index,
             )
-        with self._phases.timed("match"):
+            facts.update(facts_of_plan(draft))
+        with self._phases.timed("match") as facts:
             matches = self._engine.match(self.source, keys, searched, draft, self._phases.report)
+            facts.update(facts_of_matches(matches))
         if matches.moved and self._options.updates and not self._options.moves:
             raise PartitionMoveError.found(
                 draft.partition_columns, matches.moved, matches.moved_samples
@@ -490,17 +562,19 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
 
     def _plan_condition(self, snapshot: Snapshot, strict: bool) -> _Attempt[PositionsT]:
         """Decide about every file by a condition instead of keys."""
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             self._check_exists(snapshot)
             read = self._known.reader(partial(self._engine.footers, stage=self._stage))
             target, condition = read_selected_target(
                 self._storage, snapshot, self._options.where, read, strict=strict
             )
             draft, verdicts = plan_condition(target, condition, snapshot)
-        with self._phases.timed("match"):
+            facts.update(facts_of_plan(draft))
+        with self._phases.timed("match") as facts:
             matches = self._engine.select(
                 self.source, target, condition, verdicts, self._phases.report
             )
+            facts.update(facts_of_matches(matches))
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         return _Attempt(target, draft.confirmed(found), matches)
 
@@ -508,15 +582,17 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         self, snapshot: Snapshot, wanted: DuplicateOptions, strict: bool
     ) -> _Attempt[PositionsT]:
         """Decide about every file by which of its rows have the key of another row."""
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             self._check_exists(snapshot)
             read = self._known.reader(partial(self._engine.footers, stage=self._stage))
             target, rules = read_duplicates_target(
                 self._storage, snapshot, wanted, read, strict=strict
             )
             draft = plan_duplicates(target, wanted.key_columns or (), snapshot)
-        with self._phases.timed("match"):
+            facts.update(facts_of_plan(draft))
+        with self._phases.timed("match") as facts:
             matches = self._engine.duplicates(self.source, target, rules, self._phases.report)
+            facts.update(facts_of_matches(matches))
         found = {self._root.to_user_path(path): m.row_groups for path, m in matches.files.items()}
         # From here on rows are known by their positions.
         return _Attempt(replace(target, key_columns=()), draft.confirmed(found), matches)
@@ -644,7 +720,6 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             self._stored_schema(attempt.target),
             self._options.files,
             self._options.delete_when,
-            writes=bool(inserts or rewritten or is_empty),
         ) as writer:
             if inserts or rewritten:
                 attempt.inserted = self._engine.insert(
@@ -731,7 +806,29 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             source_rows=self._source_rows,
             purge=self._options.purge,
             schema=None if changed is None else recorded_schema(changed),
+            details=self._details(),
         )
+
+    def _details(self) -> dict[str, Any]:
+        """Return how the work was done, as commit records keep it."""
+        attempt = self._attempt
+        gone = [*attempt.rewritten, *attempt.removed]
+        rewrites = {path: done for path in gone if (done := attempt.rewrites.get(path)) is not None}
+        evidence = Counter(f.evidence.kind for f in attempt.plan.files if f.decision == "pruned")
+        recorded = RecordedRewrites()
+        return {
+            "files": len(attempt.plan.files),
+            "pruned_by": dict(evidence),
+            "seconds": {name: round(spent, 3) for name, spent in self._phases.seconds.items()},
+            "rewrites": {
+                # By the position of the old file among those removed, and of the new among those
+                # added: rewritten files are the first of both.
+                str(position): recorded.add(rewrites[path])
+                for position, path in enumerate(gone[:MAX_RECORDED_REWRITES])
+                if path in rewrites
+            },
+            "columns": recorded.columns,
+        }
 
     @property
     def _source_rows(self) -> int:
@@ -788,6 +885,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
             not_found=counts["not_found"],
             moved=counts["moved"],
             metrics=self._metrics(outcome),
+            origin=ResultOrigin(self._storage, self._attempt.plan),
             **paths,
         )
 
@@ -797,8 +895,9 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         Counts of the source, and of inserted, updated and deleted rows are those of its commit; the
         rows and files of the target are those of now.
         """
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as observed:
             files = run_with_retries(self._storage, self._present_files, snapshot_to_read)
+            observed["files"] = len(files)
         facts = skipped.facts or CommitFacts(strategy=self._options.name)
         rows = sum(file.row_count for file in files)
         return MergeResult(
@@ -821,6 +920,7 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
                 "seconds": dict(self._phases.seconds),
                 "commit": commit_metrics(CommitOutcome(skipped.recorded.commit, None), skipped),
             },
+            origin=ResultOrigin(self._storage, None),
         )
 
     def _present_files(self, snapshot: Snapshot) -> list[MergeFileMetadata]:
@@ -834,7 +934,13 @@ class _Merge(Generic[SourceT, KeysT, PositionsT]):
         files = [self._entry(file, rows, "rewritten") for file, rows in attempt.rewritten.values()]
         files += [self._entry(new.staged, new.rows, "inserted") for new in attempt.inserted]
         footers = (f for f in attempt.target.footers if f.file.path not in gone)
-        return files + [_preserved(self._root, footer) for footer in footers]
+        evidence = {
+            file.path: file.evidence.kind
+            for file in attempt.plan.files
+            if file.decision == "pruned" and file.evidence.kind != "none"
+        }
+        kept = [_preserved(self._root, footer) for footer in footers]
+        return files + [replace(file, evidence=evidence.get(file.path)) for file in kept]
 
     def _entry(self, file: StagedFile, rows: int, operation: Any) -> MergeFileMetadata:
         size = self._attempt.sizes[file.final]
@@ -888,6 +994,46 @@ def _preserved(root: Root, footer: FileFooter) -> MergeFileMetadata:
 # What merges, writes and inspections share
 
 
+class RecordedRewrites:
+    """How files were rewritten, as commit records keep it."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, int] = {}
+        self._left = MAX_RECORDED_PARTS
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the entries name by their position."""
+        return list(self._positions)
+
+    def add(self, done: Rewritten) -> list[Any]:
+        """Return the entry of a file; later versions may add to its end.
+
+        Which row groups and columns were encoded is None once there are too many of both.
+        """
+        groups: list[int] | None = None
+        columns: list[int] | None = None
+        self._left -= len(done.encoded_group_numbers) + len(done.column_names)
+        if self._left >= 0:
+            groups = list(done.encoded_group_numbers)
+            columns = [
+                self._positions.setdefault(name, len(self._positions)) for name in done.column_names
+            ]
+        return [
+            done.method,
+            done.encoded_row_groups,
+            done.copied_row_groups,
+            done.encoded_columns,
+            done.copied_columns,
+            done.encoded_bytes,
+            done.copied_bytes,
+            done.encoded_pages,
+            done.copied_pages,
+            groups,
+            columns,
+        ]
+
+
 def commit_metrics(
     outcome: CommitOutcome, skipped: Skipped | None = None, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -908,7 +1054,7 @@ def commit_metrics(
 def lazy_staging(storage: Storage) -> Iterator[OpenStage]:
     """Give a staging directory that is created when it is first asked for."""
     with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(staging(storage)))
+        yield cache(lambda: stack.enter_context(staging(storage, waits=False)))
 
 
 def run_with_retries(
@@ -927,6 +1073,7 @@ def run_with_retries(
             if not difference:
                 raise
             retries.count(difference, error)
+            storage.warn("retry", reason="files were removed meanwhile", found=str(difference))
 
 
 class RetryPolicy:
@@ -962,6 +1109,11 @@ def complete(root: Root, file: StagedFile, rows: int) -> StagedFile:
     return replace(file, rows=rows, size=size)
 
 
+def with_sizes(root: Root, files: Iterable[NewFile]) -> list[NewFile]:
+    """Return new files with the bytes that they have."""
+    return [replace(new, staged=complete(root, new.staged, new.rows)) for new in files]
+
+
 @contextmanager
 def after_commit(number: int) -> Iterator[None]:
     """Mark an interrupt of what follows a commit: the commit is there."""
@@ -972,47 +1124,46 @@ def after_commit(number: int) -> Iterator[None]:
         raise
 
 
-def reporting(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """Return the function that progress is reported to, for the time of a call.
+def facts_of_plan(plan: MergePlan) -> dict[str, Fact]:
+    """Return how many files a plan has, and how many it rules out."""
+    pruned = [file for file in plan.files if file.decision == "pruned"]
+    return {
+        "files": len(plan.files),
+        "bytes": sum(file.bytes for file in plan.files),
+        "files_pruned": len(pruned),
+        "bytes_pruned": sum(file.bytes for file in pruned),
+    }
 
-    Args:
-        progress: A function, which is called itself; True to show bars or lines; None or False to
-            show nothing.
-    """
-    return nullcontext(progress) if callable(progress) else show_progress(bool(progress))
+
+def facts_of_matches(matches: Matches[Any]) -> dict[str, Fact]:
+    """Return what was found: rows of the target, and source rows that it does not have."""
+    found = [match for match in matches.files.values() if match.rows]
+    return {
+        "files": len(matches.files),
+        "files_affected": len(found),
+        "row_groups_affected": sum(len(match.row_groups) for match in found),
+        "rows": sum(match.rows for match in found),
+        "rows_unmatched": matches.unmatched,
+    }
 
 
-class Phases:
-    """Reports the phases of one call, and measures how long each takes.
+def facts_of_rewrites(rewrites: Iterable[Rewritten]) -> dict[str, Fact]:
+    """Return how much of the files was encoded, and how much was copied as bytes."""
+    new = [done for done in rewrites if done.is_new]
+    return {
+        "files": len(new),
+        "rows": sum(done.rows for done in new),
+        "row_groups_encoded": sum(done.encoded_row_groups for done in new),
+        "row_groups_copied": sum(done.copied_row_groups for done in new),
+        "bytes_encoded": sum(done.encoded_bytes for done in new),
+        "bytes_copied": sum(done.copied_bytes for done in new),
+    }
 
-    ``report`` gets phase, done and total: 0 of 1 at the beginning of a phase, 1 of 1 at its end,
-    and what engines report in between. A phase may ask an engine several times, each of which
-    counts from the beginning: these counts are added up, so that neither number decreases.
-    """
 
-    def __init__(self, report: Progress) -> None:
-        self._show = report
-        # An engine does not count what nobody wants to know.
-        self.report = report if report is report_nothing else self._report
-        self.seconds: dict[str, float] = {}
-        self._phase = ""
-        self._before = 0
-        self._last = (0, 0)
-
-    def _report(self, phase: str, done: int, total: int) -> None:
-        """Report what an engine has counted, in whatever phase it believes to be."""
-        if done < self._last[0] or total < self._last[1]:
-            self._before += self._last[1]
-        self._last = (done, total)
-        self._show(self._phase or phase, self._before + done, self._before + total)
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Measure a phase, and report its start and end; one that fails has no end."""
-        self._phase, self._before, self._last = phase, 0, (0, 0)
-        self._show(phase, 0, 1)
-        start = time.perf_counter()
-        yield
-        spent = time.perf_counter() - start
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
-        self._show(phase, 1, 1)
+def facts_of_new_files(files: Collection[NewFile]) -> dict[str, Fact]:
+    """Return how many files, rows and bytes are new."""
+    return {
+        "files": len(files),
+        "rows": sum(new.rows for new in files),
+        "bytes": sum(new.staged.size or 0 for new in files),
+    }

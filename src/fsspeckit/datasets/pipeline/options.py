@@ -380,6 +380,15 @@ class MergeOptions:
         return self.strategy.value if self.changes is None else "apply_changes"
 
     @property
+    def call(self) -> str:
+        """The function that the caller has called, for log lines and spans."""
+        if self.duplicates_of is not None:
+            return "deduplicate"
+        if self.changes is not None:
+            return "apply_changes"
+        return "delete" if self.only_keys else "merge"
+
+    @property
     def selects(self) -> bool:
         """Whether rows of the target are deleted for what they are, not for keys of a source."""
         return self.where is not None or self.duplicates_of is not None

@@ -13,19 +13,19 @@ from fsspeckit.core.keys import check_columns, key_column
 from fsspeckit.core.matching import StoredKeyIndex
 from fsspeckit.datasets.pipeline.merge import (
     MAX_ATTEMPTS,
-    Phases,
+    ResultOrigin,
     RetryPolicy,
     after_commit,
     commit_metrics,
-    complete,
+    facts_of_new_files,
     lazy_staging,
-    reporting,
     run_with_retries,
+    with_sizes,
 )
 from fsspeckit.datasets.pipeline.selection import read_columns_of
 from fsspeckit.datasets.pipeline.target_checks import new_files, read_checked_target
 from fsspeckit.datasets.pipeline.write import FileWriteMetadata, written_file
-from fsspeckit.display import Card, Displayed, FileGroup, Listing, counted, shortened, size
+from fsspeckit.display import Card, Displayed, FileGroup, Listing, Paged, counted, shortened, size
 from fsspeckit.errors import FsspeckitError, InvalidArgumentError, SchemaMismatchError
 from fsspeckit.storage import (
     CommitFacts,
@@ -44,13 +44,14 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage
     from fsspeckit.datasets.pipeline.options import RepartitionOptions
+    from fsspeckit.display import Phases
     from fsspeckit.storage import Difference, Root, Snapshot, StagedFile, Storage
 
 __all__ = ["RepartitionResult", "run_repartition"]
 
 
 @dataclass
-class RepartitionResult(Displayed):
+class RepartitionResult(Paged, Displayed):
     """What repartitioning did, or would do; ``str()`` summarises it."""
 
     path: str
@@ -79,6 +80,9 @@ class RepartitionResult(Displayed):
 
     metrics: dict[str, Any] = field(default_factory=dict)
     """``commit``: its number, how it was published, and what to know about it; ``seconds``."""
+
+    origin: Any = field(default=None, repr=False, compare=False)
+    """The dataset, for its page; None for a copy from another process."""
 
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
@@ -109,8 +113,10 @@ def run_repartition(
     engine: Engine[Any, Any, Any], storage: Storage, options: RepartitionOptions
 ) -> RepartitionResult:
     """Write every row of a dataset below other partition columns."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        work = _Repartition(engine, storage, stage, options, Phases(report))
+    name = "plan_repartition" if options.dry_run else "repartition"
+    observed = storage.observe(name, engine=engine.name, progress=options.progress)
+    with observed as phases, lazy_staging(storage) as stage:
+        work = _Repartition(engine, storage, stage, options, phases)
         if options.dry_run:
             return run_with_retries(storage, work.preview, lambda of: list_snapshot(of)[0])
         return run_with_retries(storage, work.run, take_snapshot)
@@ -173,7 +179,7 @@ class _Repartition:
 
     def _plan(self, snapshot: Snapshot) -> None:
         """Read the footers, and decide about the columns of new files."""
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             self._check_exists(snapshot)
             read = partial(self._engine.footers, stage=self._stage)
             found = read_columns_of(self._root, snapshot.listing.files, read)
@@ -189,6 +195,8 @@ class _Repartition:
             new = tuple(key_column(name, every.field(name).type) for name in names)
             self._target, self._schema = replace(target, partition_columns=new), every
             self._check_nanoseconds()
+            facts["files"] = len(target.footers)
+            facts["bytes"] = sum(footer.file.size for footer in target.footers)
 
     def _prepare(self, snapshot: Snapshot) -> FileChanges:
         """Write all rows of a snapshot into new files."""
@@ -201,12 +209,14 @@ class _Repartition:
         writing = new_files(
             self._storage, self._stage, target, self._schema, self._options.files, moves=True
         )
-        with self._phases.timed("insert"), writing as writer:
+        with self._phases.timed("insert") as facts, writing as writer:
             if target.rows:
                 written = self._engine.insert(rows, None, writer, self._phases.report)
             else:
                 writer.write_empty()
                 written = writer.finish()
+            written = with_sizes(self._root, written)
+            facts.update(facts_of_new_files(written))
         count = sum(new.rows for new in written)
         if count != target.rows:
             raise FsspeckitError(
@@ -215,7 +225,7 @@ class _Repartition:
                 "Hint: call fsspeckit.doctor() to see which files are damaged."
             )
         self._written = written
-        self._adds = [complete(self._root, new.staged, new.rows) for new in written]
+        self._adds = [new.staged for new in written]
         self._index = StoredKeyIndex(self._storage)
         self._index.load_for_write(target, self._schema)
         self._index.add(self._adds, {})
@@ -263,6 +273,7 @@ class _Repartition:
             len(footers),
             sum(footer.file.size for footer in footers),
             metrics={"seconds": dict(self._phases.seconds), "commit": commit_metrics(made)},
+            origin=ResultOrigin(self._storage, None),
         )
 
 

@@ -401,7 +401,7 @@ def _open_reader(data: Any, filesystem: Any) -> pa.RecordBatchReader:
     if hasattr(data, "toArrow"):
         return data.toArrow().to_reader()
     if hasattr(data, "collect") and hasattr(data, "lazy"):
-        return from_stream(data.collect())
+        return from_lazy_frame(data)
     raise InvalidArgumentError(
         f"data of type {type(data).__name__} is not supported.\n"
         "Hint: pass an Arrow table, a list of tables, a reader or dataset, a pandas or Polars "
@@ -652,6 +652,18 @@ def from_stream(data: Any) -> pa.RecordBatchReader:
             if not _is_known(data.select(name).head(0)):
                 raise _not_in_parquet(name, kind) from error
         raise _not_a_frame(data, error) from error
+
+
+def from_lazy_frame(data: Any) -> pa.RecordBatchReader:
+    """Return the rows of a lazy frame of Polars, in batches where its version has them."""
+    if not hasattr(data, "collect_batches"):
+        return from_stream(data.collect())
+    schema = from_stream(data.head(0).collect()).schema
+    frames = data.collect_batches(
+        chunk_size=DEFAULT_SOURCE_LIMITS.max_spill_rows, maintain_order=True
+    )
+    batches = chain.from_iterable(map(from_stream, frames))
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _is_known(data: Any) -> bool:

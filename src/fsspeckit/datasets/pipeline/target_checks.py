@@ -275,13 +275,11 @@ def new_files(
     delete_when: str | None = None,
     *,
     moves: bool = False,
-    writes: bool = True,
 ) -> NewFiles:
     """Open a writer of new files that look like those of the target.
 
     ``source`` has the columns of the dataset, ``delete_when`` is one of the rows beside them. If it
-    ``moves``, the partition columns of the target are not those that its files have now. If
-    it ``writes`` nothing, no data page of the target is read.
+    ``moves``, the partition columns of the target are not those that its files have now.
     """
     _check_blooms(options.bloom_columns, target, source)
     if target.partition_columns:
@@ -291,7 +289,7 @@ def new_files(
     parts = pa.schema([(part.name, part.type) for part in target.partition_columns])
     footers = () if moves else target.footers
     directories = {root.relative(f.file.path).rpartition("/")[0] for f in footers}
-    like = _example_layout(root, target, reads_pages=writes)
+    like = _example_layout(root, target)
     stored = pa.schema([field for field in source if field.name not in parts.names])
     if moves and like is not None:
         known = set(like.schema.names)
@@ -334,12 +332,15 @@ def _check_blooms(names: Sequence[str], target: Target, source: pa.Schema) -> No
             )
 
 
-def _example_layout(root: Root, target: Target, *, reads_pages: bool) -> WriterProperties | None:
-    """How the first file of the target was written, with types where it has only NULL."""
+def _example_layout(root: Root, target: Target) -> WriterProperties | None:
+    """How the first file of the target was written, with types where it has only NULL.
+
+    Its footer says all that new files take over, so none of its pages is read.
+    """
     for footer in target.footers:
         with open_data_file(root, footer.file.path, known=footer.file) as file:
             path = footer.file.path
-            layout = read_file_properties(root, path, file, reads_pages=reads_pages)
+            layout = read_file_properties(root, path, file, reads_pages=False)
             if target.evolution is not None:
                 columns = target.evolution.columns_of(layout.meaning())
                 layout = evolved_properties(layout, columns)

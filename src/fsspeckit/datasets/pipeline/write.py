@@ -17,13 +17,15 @@ from fsspeckit.core.planning import (
 )
 from fsspeckit.core.schema_changes import Evolution
 from fsspeckit.datasets.pipeline.merge import (
-    Phases,
+    ResultOrigin,
     after_commit,
     commit_metrics,
     complete,
+    facts_of_new_files,
+    facts_of_rewrites,
     lazy_staging,
-    reporting,
     run_with_retries,
+    with_sizes,
 )
 from fsspeckit.datasets.pipeline.schema import evolve_files, recorded_schema
 from fsspeckit.datasets.pipeline.target_checks import (
@@ -38,7 +40,10 @@ from fsspeckit.display import (
     Displayed,
     FileGroup,
     Listing,
+    Mark,
+    Paged,
     counted,
+    lanes_by_partition,
     shortened,
     size,
 )
@@ -47,6 +52,7 @@ from fsspeckit.storage import (
     CommitFacts,
     CommitOutcome,
     FileChanges,
+    PhasePublisher,
     check_mergeable,
     commit,
     find_transaction,
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.rewrite import NewFile
     from fsspeckit.datasets.engine import Engine, OpenStage, Source
     from fsspeckit.datasets.pipeline.options import WriteOptions
+    from fsspeckit.display import Lane, Phases
     from fsspeckit.storage import DataFile, Difference, Skipped, Snapshot, StagedFile, Storage
 
 __all__ = ["FileWriteMetadata", "WriteDatasetResult"]
@@ -89,7 +96,7 @@ class FileWriteMetadata:
 
 
 @dataclass
-class WriteDatasetResult(Displayed):
+class WriteDatasetResult(Paged, Displayed):
     """What a write did; ``str()`` summarises it, rich and notebooks show a table of the files."""
 
     files: list[FileWriteMetadata]
@@ -104,6 +111,15 @@ class WriteDatasetResult(Displayed):
     metrics: dict[str, Any] = field(default_factory=dict)
     """``commit``: the number of the commit, how it was published, and what to know about it;
     ``replaced_files``: how many files it removed."""
+
+    origin: Any = field(default=None, repr=False, compare=False)
+    """The dataset, for its page; None for a copy from another process."""
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        short = shortened(file.path for file in self.files)
+        return lanes_by_partition(
+            Mark(short(file.path), "added", file.size_bytes, label="written") for file in self.files
+        )
 
     def _card(self) -> Card:
         short = shortened(file.path for file in self.files)
@@ -125,21 +141,31 @@ def run_write(
     engine: Engine[Any, Any, Any], storage: Storage, data: Any, options: WriteOptions
 ) -> WriteDatasetResult:
     """Write data as new files, beside the old ones or instead of some or all of them."""
-    with reporting(options.progress) as report, lazy_staging(storage) as stage:
-        phases = Phases(report)
+    observed = storage.observe(
+        "write_dataset",
+        engine=engine.name,
+        transaction=options.transaction,
+        progress=options.progress,
+        mode=options.mode,
+    )
+    with observed as phases, lazy_staging(storage) as stage:
+        about = (engine.name, options.mode, options.transaction)
+        phases.listeners.append(PhasePublisher(storage, stage, *about))
         if (skipped := find_transaction(storage, options.transaction)) is not None:
-            return _skip(skipped, options)
-        with phases.timed("stage"):
-            source = engine.take(data, stage, options.schema, progress=report)
+            return _skip(storage, skipped, options)
+        with phases.timed("stage") as facts:
+            source = engine.take(data, stage, options.schema, progress=phases.report)
+            facts["rows"] = source.num_rows
         write = _Write(engine, storage, stage, source, options, phases)
         return run_with_retries(storage, write.run)
 
 
-def _skip(skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
+def _skip(storage: Storage, skipped: Skipped, options: WriteOptions) -> WriteDatasetResult:
     """Return the rows on record of a transaction that is committed; nothing is changed."""
     rows = 0 if skipped.facts is None else skipped.facts.counts.get("inserted", 0)
     metrics = commit_metrics(CommitOutcome(skipped.recorded.commit, None), skipped)
-    return WriteDatasetResult([], rows, options.mode, {"commit": metrics})
+    origin = ResultOrigin(storage, None)
+    return WriteDatasetResult([], rows, options.mode, {"commit": metrics}, origin)
 
 
 class _Write:
@@ -185,7 +211,7 @@ class _Write:
                     transaction=options.transaction,
                 )
                 if outcome.skipped is not None:
-                    return _skip(outcome.skipped, options)
+                    return _skip(self._storage, outcome.skipped, options)
                 # Of local files that were there before, the next merge reads the keys.
                 with after_commit(outcome.number):
                     gone = {*self._replaced, *self._evolved}
@@ -206,7 +232,8 @@ class _Write:
         if self._evolution is not None:
             metrics["schema"] = recorded_schema(self._evolution)
             metrics["rewritten"] = len(self._evolved)
-        return WriteDatasetResult(files, rows, self._options.mode, metrics)
+        origin = ResultOrigin(self._storage, None)
+        return WriteDatasetResult(files, rows, self._options.mode, metrics, origin)
 
     def _facts(self) -> CommitFacts:
         rows = self._source.num_rows
@@ -223,13 +250,15 @@ class _Write:
         storage, source = self._storage, self._source
         target = self._plan(snapshot)
         writing = new_files(storage, self._stage, target, source.schema, self._options.files)
-        with self._phases.timed("insert"), writing as writer:
+        with self._phases.timed("insert") as facts, writing as writer:
             written = self._engine.insert(source, None, writer, self._phases.report)
             if not source.num_rows and not target.footers:
                 writer.write_empty()
                 written = writer.finish()
+            written = with_sizes(storage.root, written)
+            facts.update(facts_of_new_files(written))
         self._target, self._written = target, written
-        self._adds = [complete(storage.root, new.staged, new.rows) for new in written]
+        self._adds = [new.staged for new in written]
         self._replaced = self._find_replaced(snapshot)
         self._evolve()
         self._adds += [complete(storage.root, *one) for one in self._evolved.values()]
@@ -243,10 +272,12 @@ class _Write:
     def _plan(self, snapshot: Snapshot) -> Target:
         """Return the dataset that new files must look like, with the columns that it gets."""
         storage, options, schema = self._storage, self._options, self._source.schema
-        with self._phases.timed("plan"):
+        with self._phases.timed("plan") as facts:
             check_mergeable(snapshot.listing, storage.root)
             footers = partial(self._engine.footers, stage=self._stage)
             target = _write_target(storage, snapshot, schema, options, footers)
+            facts["files"] = len(target.footers)
+            facts["bytes"] = sum(footer.file.size for footer in target.footers)
             self._evolution = None
             if options.mode == "overwrite" or not target.footers:
                 return target
@@ -266,7 +297,7 @@ class _Write:
             return
         replaced = {*self._replaced}
         staying = [one for one in self._target.footers if one.file.path not in replaced]
-        with self._phases.timed("rewrite"):
+        with self._phases.timed("rewrite") as facts:
             found = evolve_files(
                 self._engine,
                 self._storage.root,
@@ -275,6 +306,7 @@ class _Write:
                 staying,
                 self._phases.report,
             )
+            facts.update(facts_of_rewrites(done for _, done in found.values()))
         self._evolved = {path: (file, done.rows) for path, (file, done) in found.items()}
 
     def _again(self, current: Snapshot, difference: Difference) -> FileChanges:

@@ -114,7 +114,9 @@ class SparkDatasetIO(DatasetIO):
         is_url = isinstance(path, str) and scheme_of(path) == "s3"
         return s3_settings(self.jobs.spark, path) if is_url else None
 
-    def _storage(self, path: str, filesystem: Any, *, only_reads: bool = False) -> Storage:
-        storage = super()._storage(path, filesystem, only_reads=only_reads)
+    def _storage(
+        self, path: str, filesystem: Any, *, only_reads: bool = False, lists_files: bool = False
+    ) -> Storage:
+        storage = super()._storage(path, filesystem, only_reads=only_reads, lists_files=lists_files)
         check_shared(storage.root)
         return storage

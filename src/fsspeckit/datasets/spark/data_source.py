@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from fsspeckit.datasets.spark.data_source_options import DataSourceOptions
 from fsspeckit.datasets.spark.gates import FrameGate
 from fsspeckit.datasets.spark.session import all_nullable, arrow_schema, check_types
 from fsspeckit.datasets.spark.source import fit_batch, write_batches
+from fsspeckit.display import log_to_stream
 from fsspeckit.errors import FsspeckitError, InvalidArgumentError
 from fsspeckit.storage import IncomingBatch, Transaction, arrow_filesystem
 
@@ -312,11 +314,9 @@ def _connected(url: str) -> Iterator[Any]:
 
 def _log_to_driver(level: str) -> None:
     """Print log lines to standard error, which is that of the driver, if nobody else does."""
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
-    logger.setLevel(level.upper())
+    wanted = logging.getLevelNamesMapping()[level.upper()]
+    log_to_stream(sys.stderr, wanted)
+    logger.setLevel(wanted)
 
 
 def storable_schema(schema: StructType) -> pa.Schema:

@@ -6,7 +6,6 @@ process. On Connect it is pickled, and called in a process that the server start
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import sys
@@ -34,6 +33,7 @@ from fsspeckit.datasets.spark.queries import (
     is_worker_of_server,
 )
 from fsspeckit.datasets.spark.session import Jobs, absolute_path
+from fsspeckit.display import log_to_stream
 from fsspeckit.errors import InvalidArgumentError
 from fsspeckit.storage import Transaction, check_lock_timeout, open_root, without_credentials
 
@@ -507,10 +507,4 @@ def _restore(kind: type[Sink], arguments: dict[str, Any]) -> Sink:
 
 def log_to_server() -> None:
     """Write log lines to the log of the server, unless this process has its own settings."""
-    log = logging.getLogger("fsspeckit")
-    if not log.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.addFilter(lambda record: record.name == log.name)  # not what each job does
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+    log_to_stream(sys.stderr)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from fsspeckit.core.keys import as_names, check_names
 from fsspeckit.core.matching import wrong_index_entries
 from fsspeckit.core.planning import read_target, wrong_summaries
-from fsspeckit.datasets.pipeline import Phases, lazy_staging, partition_schema, reporting
+from fsspeckit.datasets.pipeline import lazy_staging, partition_schema
 from fsspeckit.datasets.verification.agreement import (
     check_layout,
     check_partitions,
@@ -29,6 +29,7 @@ from fsspeckit.datasets.verification.files import (
 )
 from fsspeckit.datasets.verification.report import VerifyReport
 from fsspeckit.datasets.verification.unique_keys import MAX_HASHES, check_unique
+from fsspeckit.display import counted
 from fsspeckit.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.planning import Target
     from fsspeckit.datasets.engine import Engine, OpenStage
-    from fsspeckit.display import Progress
+    from fsspeckit.display import Phases, Progress
     from fsspeckit.storage import StableFiles, Storage
 
 T = TypeVar("T")
@@ -82,8 +83,8 @@ def run_verify(
     if not isinstance(checksums, bool):
         raise InvalidArgumentError.flag("checksums", checksums)
     storage.check_exists()
-    with reporting(progress) as report, lazy_staging(storage) as stage:
-        phases = Phases(report)
+    observed = storage.observe("verify", engine=engine.name, progress=progress)
+    with observed as phases, lazy_staging(storage) as stage:
         return _Verification(engine, storage, stage, phases, checksums).run(keys, null_keys)
 
 
@@ -100,14 +101,17 @@ class _Verification:
     def run(self, keys: tuple[str, ...], null_keys: VerifyNulls) -> VerifyReport:
         started = time.perf_counter()
         state = files_to_verify(self.storage)
-        with self.phases.timed("footers"):
+        with self.phases.timed("footers") as facts:
             items = [(pinned, _FOOTER_BYTES) for pinned in state.files]
             read = VerifyFooter(self.storage.root, self.checksums)
             footers = joined(self._map("footers", read, items))
+            facts["files"] = len(footers)
         self._check_keys(state, footers, keys)
-        with self.phases.timed("verify"):
+        with self.phases.timed("verify") as facts:
             found = joined([*footers.values(), *self._row_groups(state, footers)])
             found |= self._published_since(state, found)
+            facts["files"] = len(found)
+            facts["rows"] = sum(file.footer.rows for file in found.values())
         findings = list(check_layout(state, self.storage))
         findings += check_schemas(
             {path: file.footer for path, file in footers.items() if file.footer.schema is not None}
@@ -121,6 +125,7 @@ class _Verification:
             rows = {path: file.footer.rows for path, file in found.items() if file.is_sound}
             findings += verify_control(self.storage, rows)
         findings = self._still_true(state, found, findings)
+        self.phases.facts["findings"] = len(findings)
         return self._report(state, found, keys, findings, time.perf_counter() - started)
 
     def _map(
@@ -313,7 +318,7 @@ class _Verification:
                 "fit."
             )
         if keys and (left_out := sum(not file.is_sound for file in files.values())):
-            notes.append(f"keys in {left_out:,} files with errors were not compared.")
+            notes.append(f"keys in {counted(left_out, 'file')} with errors were not compared.")
         return tuple(notes)
 
 

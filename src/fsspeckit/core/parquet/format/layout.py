@@ -21,6 +21,7 @@ from fsspeckit.core.parquet.format.thrift import (
     Struct,
     ThriftError,
     decode,
+    decode_field,
 )
 from fsspeckit.errors import FsspeckitError, InvalidArgumentError
 
@@ -42,6 +43,9 @@ _METADATA: Final[Spec] = {
 _CHUNK: Final[Spec] = {2: INT, 3: _METADATA, 4: INT, 5: INT, 6: INT, 7: INT}
 _GROUP: Final[Spec] = {1: [_CHUNK], 2: INT, 3: INT, 4: [{1: INT}], 5: INT, 6: INT, 7: INT}
 FILE_SPEC: Final[Spec] = {2: [RAW], 3: INT, 4: [_GROUP], 6: BYTES, 7: [RAW]}
+
+_ENCODING_STATS: Final = 13
+_PAGES: Final = 3
 
 _FILE_ENCRYPTION: Final = (8, 9)
 _CHUNK_ENCRYPTION: Final = (8, 9)
@@ -102,6 +106,16 @@ class Chunk:
     def raw_bytes(self) -> int:
         """The bytes of its pages before compression."""
         return int(self.metadata.values[6])
+
+    @property
+    def page_count(self) -> int | None:
+        """How many pages it has, the dictionary page included; None if its writer does not say."""
+        try:
+            counts = decode_field(self.metadata, _ENCODING_STATS, [{_PAGES: INT}])
+        except ThriftError:
+            return None  # nothing depends on it
+        pages = [int(one.values.get(_PAGES, -1)) for one in counts or ()]
+        return sum(pages) if pages and min(pages) >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ from fsspeckit.core.parquet.splice.writer_properties import (
     dictionary_pays,
 )
 from fsspeckit.errors import ConcurrentModificationError
-from fsspeckit.storage import naming_failure, read_range
+from fsspeckit.storage import naming_failure, new_file, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -772,7 +772,7 @@ def open_sink(root: Root, path: str, buffer_bytes: int = BUFFER_BYTES) -> Iterat
         finally:
             os.close(descriptor)
     else:
-        with root.filesystem.open(path, "wb") as handle:
+        with new_file(root, path) as handle:
             yield _RemoteSink(handle, buffer_bytes)
 
 

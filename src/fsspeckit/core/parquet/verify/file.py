@@ -239,7 +239,7 @@ class _ColumnCheck:
         try:
             values = decode_values(self.layout, self.column, self.group, data)
         except decoding_errors() as error:
-            self.error(f"its values cannot be decoded: {text_of(error)}.", RESTORE)
+            self.error(f"its values cannot be decoded: {text_of(error).rstrip('.')}.", RESTORE)
             return
         if len(values) != self.group.rows:
             text = f"it holds {len(values):,} values, and the row group has {self.group.rows:,}."
