@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
-import time
+from bisect import bisect_right
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +23,21 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import LIMIT_MISSED, Report, median
 from benchmarks.peers.environments import PEERS, environment_of
-from fsspeckit.testing.object_stores import KEY, REGION, SECRET, Moto
+from fsspeckit.testing.object_stores import KEY, REGION, SECRET, Moto, longest_chain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from werkzeug.wrappers import Request, Response
-
-    from fsspeckit.testing.object_stores import Answer, Asked
+    from fsspeckit.testing.object_stores import Answered, Asked
 
 ROUND_TRIP_SECONDS = 0.03
 MAX_REQUEST_RATIO = 1.3
 """How many requests a merge may be, in times of the fewest that its commit can be."""
+
+_MAX_CHAIN_FILES = 50
+"""Of how many files a time line is printed: of more it would be pages."""
+
+_MS_PER_CHARACTER = 10
 
 
 @dataclass(frozen=True)
@@ -92,13 +98,13 @@ def _rows(ids: np.ndarray[Any, Any], value: int) -> pa.Table:
 
 
 _OURS = """
-import io, json, sys, time
-import fsspec
+import json, sys, time
 import pyarrow.parquet as pq
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.storage import open_storage
 given = json.loads(sys.argv[1])
 source = pq.read_table(given["source"])
-fsspec.filesystem("s3", **given["options"]).exists(given["bucket"])
+open_storage(f"s3://{given['bucket']}/connects", storage_options=given["options"])
 print("ready", flush=True)
 input()
 start = time.perf_counter()
@@ -140,7 +146,7 @@ print(
 class Merged:
     """What a merge was for the store."""
 
-    requests: list[Asked]
+    requests: list[Answered]
     seconds: float
     window_seconds: float
     """How long new and replaced files were there together."""
@@ -148,8 +154,21 @@ class Merged:
     @property
     def kinds(self) -> str:
         """How many requests of each kind, in words."""
-        counts = Counter(request.action for request in self.requests)
-        return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        return _kinds(request.asked.action for request in self.requests)
+
+    @property
+    def chain(self) -> int:
+        """How many requests came one after the other, each after an answer."""
+        return len(longest_chain(self.requests))
+
+    @property
+    def rounds(self) -> list[list[Answered]]:
+        """The requests, by how many answers of the chain they came after."""
+        ends = [request.end for request in longest_chain(self.requests)]
+        found: list[list[Answered]] = [[] for _ in ends]
+        for request in sorted(self.requests, key=attrgetter("start")):
+            found[bisect_right(ends[:-1], request.start)].append(request)
+        return found
 
 
 class Bench:
@@ -190,7 +209,7 @@ class Bench:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError(f"a merge could not begin: {python}")
-            with self._store.following(_slowly), self._store.recording() as requests:
+            with self._store.timing(ROUND_TRIP_SECONDS) as requests:
                 process.stdin.write("go\n")
                 process.stdin.flush()
                 seconds, updated, inserted, window = process.stdout.readline().split()
@@ -215,9 +234,18 @@ class Bench:
         self._store.stop()
 
 
-def _slowly(request: Request, answer: Answer) -> Response:
-    time.sleep(ROUND_TRIP_SECONDS)
-    return answer()
+@contextmanager
+def _opened() -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory() as place:
+        bench = Bench(Path(place))
+        try:
+            yield bench
+        finally:
+            bench.stop()
+
+
+def _kinds(names: Iterable[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in Counter(names).most_common())
 
 
 def _peer() -> str | None:
@@ -245,13 +273,172 @@ def _measure(
 
 def _cells(merged: list[Merged]) -> list[str]:
     if not merged:
-        return ["", ""]
+        return ["", "", ""]
     seconds = median([one.seconds for one in merged])
-    return [f"{_requests(merged):,}", f"{seconds:.2f} s"]
+    return [f"{_requests(merged):,}", f"{_chain(merged):,}", f"{seconds:.2f} s"]
 
 
 def _requests(merged: list[Merged]) -> int:
     return max(len(one.requests) for one in merged)
+
+
+def _chain(merged: list[Merged]) -> int:
+    """Return the shortest chain: a machine that is busy sends some requests too late."""
+    return min(one.chain for one in merged)
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What requests of ours are about."""
+
+    action: str
+    key: str
+    """A regular expression for the end of their key."""
+
+    label: str
+    reasons: tuple[str, ...]
+    """Why each is made when it is made, by how many rounds have had one before."""
+
+
+_PURPOSES = (
+    Purpose(
+        "ListObjectsV2",
+        r"fsspeckit/$",
+        "control directory",
+        ("which commits there are", "what is left in staging"),
+    ),
+    Purpose(
+        "ListObjectsV2",
+        r"data/$",
+        "data files",
+        (
+            "which files there are",
+            "nobody has changed a file while new ones were staged",
+            "the dataset is as committed: no answer says that every removal was done",
+        ),
+    ),
+    Purpose(
+        "ListObjectsV2",
+        r"commits/$",
+        "records",
+        (
+            "nobody has committed",
+            "the number of the record was not used and folded before: else it does not count",
+        ),
+    ),
+    Purpose(
+        "ListObjectsV2",
+        r"\.staging_\w+/$",
+        "staged objects",
+        ("all are whole, before a record says so",),
+    ),
+    Purpose(
+        "ListObjectsV2",
+        r"data/part-[^/]*$",
+        "replaced objects",
+        ("each is the one that was read, or it stays",),
+    ),
+    Purpose(
+        "GetObject",
+        r"data/[^/]*parquet$",
+        "data files",
+        ("footers of the files that are there", "files in which a footer allows a key"),
+    ),
+    Purpose(
+        "PutObject",
+        r"owner\.json$",
+        "owner of staged objects",
+        ("others leave them alone; only the record waits for it",),
+    ),
+    Purpose("PutObject", r"staged$", "staged objects", ("new files, made of what was read",)),
+    Purpose("PutObject", r"done\.json$", "mark", ("the commit needs no recovery any more",)),
+    Purpose(
+        "PutObject",
+        r"commits/\d+\.json$",
+        "record",
+        ("the commit point, after all checks; refused if another writer was first",),
+    ),
+    Purpose(
+        "CopyObject",
+        r"parquet$",
+        "new data files",
+        ("not before the record counts",),
+    ),
+    Purpose(
+        "DeleteObjects",
+        r"",
+        "replaced and staged objects",
+        ("not before the last copy: a reader would miss rows",),
+    ),
+    Purpose("DeleteObject", r"staged$", "staged objects", ("they are copied",)),
+    Purpose("DeleteObject", r"owner\.json$", "owner of staged objects", ("they are gone",)),
+)
+
+
+_ABOUT_CHAINS = (
+    "A line has the requests between two answers that were waited for; most of them are sent at "
+    "the same moment. delta-rs puts a new file where it stays, and one entry into its log: readers "
+    "that know the log see both or none, and nothing is moved or removed. Readers of plain Parquet "
+    "have only the names of the objects. So new files wait in staging until the record is there, "
+    "are copied to their names after it, and replaced ones are removed after that. A merge returns "
+    "when a listing shows all of this, and the mark says that nobody has to look after it "
+    "([0095](../adr/0095-independent-requests-are-sent-together.md))."
+)
+
+
+def _purpose(asked: Asked) -> Purpose | None:
+    """Return what a request of ours is about; None if it is not one of ours."""
+    of_action = (purpose for purpose in _PURPOSES if purpose.action == asked.action)
+    return next((found for found in of_action if re.search(found.key, asked.key)), None)
+
+
+def _label(asked: Asked) -> str:
+    """Return what a request is about, without the identifiers in its key."""
+    purpose = _purpose(asked)
+    if purpose is not None:
+        return f"{asked.action} {purpose.label}"
+    name = re.sub(r"[0-9a-f-]{30,}", "…", "/".join(asked.key.split("/")[-2:]))
+    return f"{asked.action} `{name}`"
+
+
+def _chain_table(merged: list[Merged], *, is_ours: bool) -> list[str]:
+    """Return the requests of the shortest chain as a table, round trip by round trip."""
+    shortest = min(merged, key=attrgetter("chain"))
+    lines = ["| round trip | starts | requests | why |", "| ---: | ---: | --- | --- |"]
+    first = min(request.start for request in shortest.requests)
+    seen: Counter[Purpose] = Counter()
+    for number, requests in enumerate(shortest.rounds, 1):
+        asked = [request.asked for request in requests]
+        purposes = dict.fromkeys(filter(None, map(_purpose, asked if is_ours else ())))
+        reasons = [one.reasons[min(seen[one], len(one.reasons) - 1)] for one in purposes]
+        seen.update([*purposes])
+        start = 1000 * (min(request.start for request in requests) - first)
+        what = _kinds(map(_label, asked))
+        lines.append(f"| {number} | {start:.0f} ms | {what} | {'; '.join(reasons)} |")
+    return lines
+
+
+def _time_line(merged: Merged) -> list[str]:
+    """Return the requests of a merge in the order in which they came, with a bar for each."""
+    chain = longest_chain(merged.requests)
+    requests = sorted(merged.requests, key=attrgetter("start"))
+    first = requests[0].start
+    lines = []
+    for request in requests:
+        start, end = 1000 * (request.start - first), 1000 * (request.end - first)
+        before, taken = round(start / _MS_PER_CHARACTER), round((end - start) / _MS_PER_CHARACTER)
+        bar = f"{' ' * before}{('#' if request in chain else '-') * max(1, taken)}"
+        lines.append(f"{start:6.0f} {end:6.0f} ms  {_label(request.asked):45.45}  {bar}")
+    count = f"{len(requests)} requests, {len(chain)} of them one after the other (#)"
+    return [*lines, f"{count}, {merged.seconds:.2f} s", ""]
+
+
+def _print_chains(bench: Bench, chosen: list[Workload]) -> None:
+    """Print what each merge waits for, ours and that of delta-rs."""
+    for work, ours, theirs in _measure(bench, chosen, 1):
+        for name, merged in (("fsspeckit", ours), ("delta-rs", theirs)):
+            for one in merged:
+                print("\n".join([f"{work.title}, {name}", *_time_line(one)]), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -262,7 +449,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a tiny form, to see that it runs")
     parser.add_argument("--rounds", type=int, default=3, help="of each merge")
     parser.add_argument("--no-page", action="store_true", help="print the figures, write no page")
+    parser.add_argument(
+        "--chain", action="store_true", help="print the requests of each merge on a time line"
+    )
     given = parser.parse_args(arguments)
+    chosen = workloads(2_000, 30) if given.quick else workloads(100_000, 500)
+    if given.chain:
+        with _opened() as bench:
+            _print_chains(bench, [work for work in chosen if work.files <= _MAX_CHAIN_FILES])
+        return 0
     report = Report(
         "object-store",
         "Object stores",
@@ -272,15 +467,12 @@ def main(arguments: list[str] | None = None) -> int:
         "statistics rule out (`streamed_exec=False`). Each merge runs in a "
         "process of its own that has imported its library and opened a connection; the store "
         "runs in a third one. Requests are the most of all rounds, seconds the median. "
+        "Round trips are the requests that came one after the other, each after an answer: "
+        "what a merge waits for, however fast it computes. "
         "The window is how long other readers saw new and replaced files together.",
     )
-    with tempfile.TemporaryDirectory() as place:
-        bench = Bench(Path(place))
-        try:
-            chosen = workloads(2_000, 30) if given.quick else workloads(100_000, 500)
-            found = list(_measure(bench, chosen, 1 if given.quick else given.rounds))
-        finally:
-            bench.stop()
+    with _opened() as bench:
+        found = list(_measure(bench, chosen, 1 if given.quick else given.rounds))
     is_held = _report(report, found)
     if given.no_page:
         print("\n".join(report.lines))
@@ -291,8 +483,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(report: Report, found: list[tuple[Workload, list[Merged], list[Merged]]]) -> bool:
     """Add the tables and the targets; return whether every target was held."""
-    report.lines += ["| merge | requests | seconds | window | delta-rs requests | its seconds |"]
-    report.lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
+    peer = "delta-rs requests | its round trips | its seconds"
+    report.lines += [f"| merge | requests | round trips | seconds | window | {peer} |"]
+    report.lines += [f"| --- |{' ---: |' * 7}"]
     for work, ours, theirs in found:
         window = f"{median([one.window_seconds for one in ours]):.2f} s"
         cells = [work.title, *_cells(ours), window, *_cells(theirs)]
@@ -311,6 +504,14 @@ def _report(report: Report, found: list[tuple[Workload, list[Merged], list[Merge
     report.lines += ["", "## Requests by kind", ""]
     for work, ours, _ in found:
         report.lines.append(f"- {work.title}: {max(ours, key=lambda one: len(one.requests)).kinds}")
+    report.lines += ["", "## Round trips, one by one", "", _ABOUT_CHAINS]
+    for work, ours, theirs in found:
+        if work.changed_files <= 1:
+            report.lines += ["", f"### {work.title}: fsspeckit", ""]
+            report.lines += _chain_table(ours, is_ours=True)
+            if theirs:
+                report.lines += ["", f"### {work.title}: delta-rs", ""]
+                report.lines += _chain_table(theirs, is_ours=False)
     return all(held)
 
 

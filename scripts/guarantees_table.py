@@ -27,6 +27,7 @@ PROMISES = {
     "trash": "replaced files are kept",
     "durable": "survives a power failure",
 }
+WINDOW = "others see old and new files together for"
 
 
 def filesystems() -> dict[str, Capabilities]:
@@ -41,6 +42,15 @@ def filesystems() -> dict[str, Capabilities]:
         "memory": capabilities_of(_root(is_local=False, protocol="memory")),
         "any other": capabilities_of(_root(is_local=False, protocol="sftp")),
     }
+
+
+def window(found: Capabilities) -> str:
+    """How long other programs see new and replaced files together."""
+    if found.exchange:
+        return "no time"
+    if found.conditional_put:
+        return "two or three requests"
+    return f"a {'rename' if found.atomic_rename else 'copy'} for each file"
 
 
 class _HdfsNative:
@@ -61,6 +71,7 @@ def table() -> str:
     for flag, promise in PROMISES.items():
         kept = ["yes" if getattr(found, flag) else "no" for found in kinds.values()]
         lines.append(f"| {promise} | {' | '.join(kept)} |")
+    lines.append(f"| {WINDOW} | {' | '.join(map(window, kinds.values()))} |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,10 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "src" / "fsspeckit"
 PAGE = REPOSITORY / "docs" / "architecture.md"
 
-LAYERS = ("errors", "display", "storage", "core", "datasets", "cli", "testing")
+LAYERS = (
+    *("errors", "display", "storage", "core", "datasets"),
+    *("report", "integrations", "cli", "testing"),
+)
 """The order of the tree: a reader meets what others build on first."""
 
 TREE = re.compile(r"(<!-- modules: .*? -->\n)(.*?)(<!-- end of modules -->)", re.DOTALL)

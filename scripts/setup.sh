@@ -19,7 +19,7 @@ new_enough() {
 # The default python3 first; a name may exist (as a shim) without an interpreter behind it.
 find_python() {
     local name
-    for name in python3 python3.13 python3.12 python3.11 python; do
+    for name in python3 python3.14 python3.13 python3.12 python3.11 python; do
         if command -v "$name" >/dev/null 2>&1 && new_enough "$name"; then
             printf '%s\n' "$name"
             return

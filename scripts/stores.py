@@ -1,9 +1,10 @@
 """Build or fetch real object stores and HDFS for the tests; once, into a cache elsewhere.
 
 MinIO and fake-gcs-server are Go modules, so Go is needed, and minutes. Azurite is an npm package
-and needs Node. HDFS is a set of jars, which Maven fetches. What is there is not made again.
+and needs Node. HDFS is a set of jars, which Maven fetches, and so is hadoop-aws, with which Spark
+itself reads S3. What is there is not made again.
 
-Usage: ``python -m scripts.stores minio azurite fake-gcs hdfs``
+Usage: ``python -m scripts.stores minio azurite fake-gcs hdfs hadoop-aws``
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ PROGRAMS = {
         "mvn",
         f"org.apache.hadoop:hadoop-client-minicluster:{object_stores.HADOOP_VERSION}",
         object_stores.hadoop_jars,
+        1,
+    ),
+    # S3A and the SDK of AWS for Java, which is 0.7 GB.
+    "hadoop-aws": Program(
+        "mvn",
+        f"org.apache.hadoop:hadoop-aws:{object_stores.HADOOP_AWS_VERSION}",
+        object_stores.hadoop_aws_jars,
         1,
     ),
 }
