@@ -63,8 +63,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _measuring():
         return
-    from tests import spark_coverage
+    from tests import spark_coverage, traced_threads
 
+    traced_threads.install()
     directory = Path(tempfile.mkdtemp(prefix="spark-conf-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.environ.update(spark_coverage.settings(directory))

@@ -563,8 +563,12 @@ def test_a_query_is_never_guessed(active: list[Plan], words: str) -> None:
 def test_a_process_of_a_server_remembers_its_session(
     spark_connect: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
     assert StartedQueries.since_now() is None
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    # Another test may have opened a session before this one, and stopped it: then none is active.
+    monkeypatch.setattr(ConnectSession._active_session, "session", spark_connect, raising=False)
     started = StartedQueries.since_now()
     assert started is not None
     assert started.before == frozenset()

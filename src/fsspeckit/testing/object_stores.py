@@ -21,11 +21,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -237,6 +238,7 @@ class Moto(ObjectStore):
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
         self._moto = DomainDispatcherApplication(create_backend_app)
+        self._writing = threading.Lock()
         self._server = RuleServer(self._answer, *rules)
         super().__init__(self._server.url, {"key": KEY, "secret": SECRET})
 
@@ -244,7 +246,10 @@ class Moto(ObjectStore):
         from werkzeug.wrappers import Response
 
         environ = {**request.environ, "wsgi.input": io.BytesIO(request.get_data())}
-        return Response.from_app(self._moto, environ, buffered=True)
+        # moto looks for an object and then stores the new one; S3 does both at once.
+        reads = request.method in ("GET", "HEAD")
+        with nullcontext() if reads else self._writing:
+            return Response.from_app(self._moto, environ, buffered=True)
 
     def following(self, *rules: Rule) -> AbstractContextManager[None]:
         """Follow more rules for a while; the last one sees a request first."""
