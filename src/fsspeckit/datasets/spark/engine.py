@@ -22,7 +22,7 @@ from fsspeckit.core.matching import (
 from fsspeckit.core.planning import read_footers
 from fsspeckit.core.schema_conform import check_same_columns
 from fsspeckit.datasets.engine import FileMatch, ItemT, Matches, ResultT
-from fsspeckit.datasets.pipeline import as_paths, check_unique_names
+from fsspeckit.datasets.pipeline import MemorySource, as_paths, check_unique_names
 from fsspeckit.datasets.pyarrow import ArrowEngine
 from fsspeckit.datasets.spark.changing import (
     combine_sources,
@@ -98,6 +98,7 @@ from fsspeckit.datasets.spark.source import (
     SparkSource,
     StageBatches,
     files_in_place,
+    fit_rows,
     rows_of_target,
 )
 from fsspeckit.display import report_nothing
@@ -200,12 +201,40 @@ class SparkEngine:
         if schema is not None:
             check_same_columns(given.names, schema.names, "schema")
         wanted = given if schema is None else schema
-        task = StageBatches(stage().storage.root, stage().path, given, wanted)
         # Spark looks the columns up by their names, and takes a dot for a field of a struct.
         rows = frame.toDF(*(f"c{number}" for number in range(len(given))))
+        few = self._take_few(rows, given, wanted, stage, tasks)
+        if few is not None:
+            return SparkSource(stage, held=MemorySource(few), has_order=False)
+        task = StageBatches(stage().storage.root, stage().path, given, wanted)
         found = self._jobs.map_partitions("stage the source for", stage, rows, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
+
+    def _take_few(
+        self,
+        rows: DataFrame,
+        frame: pa.Schema,
+        schema: pa.Schema,
+        stage: OpenStage,
+        tasks: PhaseTasks,
+    ) -> pa.Table | None:
+        """Take a small data frame into the driver, which needs no worker; None if it is not small.
+
+        Spark's estimate may be wrong, so that no more rows are taken than show that it is. They are
+        left where they are then, and the data frame is evaluated again.
+        """
+        limits = self._limits
+        size = self._jobs.estimated_bytes(rows)
+        if size is None or size > limits.driver_max_source_bytes:
+            return None
+        first = rows.limit(limits.driver_max_source_rows + 1)
+        table = self._jobs.collect_table("stage the source for", stage, first, tasks)
+        if table.num_rows > limits.driver_max_source_rows:
+            return None
+        if table.nbytes > limits.driver_max_source_bytes:
+            return None
+        return fit_rows(table, frame, schema)
 
     def transform(
         self,

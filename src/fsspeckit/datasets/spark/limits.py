@@ -47,7 +47,10 @@ class SparkLimits:
     """
 
     driver_max_source_bytes: int = 16 * _MB
-    """A larger source is never merged, nor are its rows inserted, by the driver."""
+    """A larger source is never merged, nor are its rows inserted, by the driver.
+
+    A data frame that Spark expects to be larger is written to staging by tasks.
+    """
 
     driver_max_source_rows: int = 65_536
     """A source of more rows is not either: few bytes of a file may be many in memory."""

@@ -26,7 +26,7 @@ from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -104,6 +104,7 @@ _MAX_MESSAGE_BYTES = 32 * 1024
 _CARRIED = re.compile(r"fsspeckit-error:([A-Za-z0-9+/=]+):")
 _PLAIN = int | float | str | None
 _ready: WeakSet[Any] = WeakSet()
+_R = TypeVar("_R")
 
 
 def open_session(spark: SparkSession | None = None) -> SparkSession:
@@ -293,7 +294,8 @@ class Jobs:
         what = _about(phase, stage)
         logger.info("%s", what)
         try:
-            rows = self._run(frame.mapInArrow(run, MESSAGE), what, tasks, len(work or ()))
+            mapped = frame.mapInArrow(run, MESSAGE)
+            rows = self._run(mapped.collect, what, tasks, len(work or ()))
             found = [mailbox.open(bytes(row.message)) for row in rows]
         except PySparkException as error:
             carried = deserialize_error(str(error))
@@ -305,23 +307,41 @@ class Jobs:
                 raise message
         return found
 
+    def estimated_bytes(self, frame: DataFrame) -> int | None:
+        """Return how large Spark expects the rows of a frame to be; None if it does not say."""
+        if is_connect(self.spark):
+            return None
+        plan = frame._jdf.queryExecution().optimizedPlan()
+        return int(str(plan.stats().sizeInBytes()))
+
+    def collect_table(
+        self, phase: str, stage: OpenStage, frame: DataFrame, tasks: PhaseTasks | None = None
+    ) -> pa.Table:
+        """Return the few rows of a frame as Arrow, without any task of Python of ours."""
+        self.actions += 1
+        what = _about(phase, stage)
+        logger.info("%s", what)
+        return self._run(frame.toArrow, what, tasks, 0)
+
     def collect_rows(self, what: str, frame: DataFrame) -> list[Row]:
         """Return the few rows of a frame that Spark itself computes, without our functions."""
         self.actions += 1
         with self._described(f"fsspeckit: {what}"):
             return frame.collect()
 
-    def _run(self, frame: DataFrame, what: str, tasks: PhaseTasks | None, known: int) -> list[Any]:
+    def _run(
+        self, action: Callable[[], _R], what: str, tasks: PhaseTasks | None, known: int
+    ) -> _R:
         """Run an action; in a thread of its own if somebody wants to know how its tasks go."""
 
-        def collect() -> list[Any]:
+        def run() -> _R:
             with self._described(what):
-                return frame.collect()
+                return action()
 
         if tasks is None or not tasks.is_wanted:
-            return collect()
+            return run()
         watch = open_watch(self.spark, is_connect(self.spark))
-        return collect() if watch is None else call_counting_tasks(watch, collect, tasks, known)
+        return run() if watch is None else call_counting_tasks(watch, run, tasks, known)
 
     @contextmanager
     def _described(self, what: str) -> Iterator[None]:

@@ -21,7 +21,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fsspeckit.core.arrow_compat import (
-    cast_array,
     cast_values,
     has_instants,
     int96_columns,
@@ -61,6 +60,7 @@ __all__ = [
     "StageBatches",
     "files_in_place",
     "fit_batch",
+    "fit_rows",
     "new_path",
     "rows_of_target",
     "stage_part",
@@ -288,21 +288,26 @@ class StageBatches:
 
 
 def fit_batch(batch: pa.RecordBatch, frame: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch that a task gets from Spark with the columns and types of a schema.
+    """Return a batch that a task gets from Spark with the columns and types of a schema."""
+    fitted = fit_rows(pa.Table.from_batches([batch]), frame, schema).combine_chunks()
+    return next(iter(fitted.to_batches()), pa.RecordBatch.from_pylist([], schema))
+
+
+def fit_rows(rows: pa.Table, frame: pa.Schema, schema: pa.Schema) -> pa.Table:
+    """Return rows that Spark gives with the columns and types of a schema.
 
     Args:
-        batch: The rows; instants may be in the time zone of the session.
+        rows: The rows; instants may be in the time zone of the session.
         frame: Spark's columns in Arrow, instants in UTC.
         schema: What the columns are to be.
     """
-    arrays = [
-        cast_array(column, field.type) for column, field in zip(batch.columns, frame, strict=True)
+    columns = [
+        cast_values(column, field.type) for column, field in zip(rows.columns, frame, strict=True)
     ]
-    table = pa.Table.from_arrays(arrays, schema=frame)
+    table = pa.Table.from_arrays(columns, schema=frame)
     if schema is not frame:
         check_same_columns(table.column_names, schema.names, "schema")
-    fitted = conform_table(table, schema).combine_chunks()
-    return next(iter(fitted.to_batches()), pa.RecordBatch.from_pylist([], schema))
+    return conform_table(table, schema)
 
 
 def _partition_number() -> int:
