@@ -20,6 +20,8 @@ from werkzeug.wrappers import Response
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.storage import list_files, open_storage, recover
 from fsspeckit.storage.commit import recovery
+from fsspeckit.storage.fs import s3
+from fsspeckit.storage.fs.s3 import S3Limits
 from fsspeckit.testing.object_stores import asked_by, moto
 
 if TYPE_CHECKING:
@@ -120,12 +122,27 @@ class SlowCopies:
         return Response(text, content_type="application/xml")
 
 
+@dataclass
+class PausedBeforeTheLastPart:
+    """Holds the request that makes an object of its parts, until another writer has gone on."""
+
+    is_held: Moment = field(default_factory=Moment)
+    goes_on: Moment = field(default_factory=Moment)
+
+    def __call__(self, request: Request, answer: Answer) -> Response:
+        asked = asked_by(request)
+        completes = asked.action == "CompleteMultipartUpload" and asked.key.startswith(DATA)
+        if completes and self.is_held.happens():
+            self.goes_on.wait()
+        return answer()
+
+
 def rows(value: int) -> pa.Table:
     return pa.table({"id": [1, 2], "value": [value, value]})
 
 
-def merge(path: str, value: int) -> None:
-    with PyarrowDatasetIO(storage_options=moto().options) as engine:
+def merge(path: str, value: int, lock_timeout: float = MAX_SECONDS) -> None:
+    with PyarrowDatasetIO(storage_options=moto().options, lock_timeout=lock_timeout) as engine:
         engine.merge(rows(value), path, "upsert", ["id"])
 
 
@@ -191,5 +208,22 @@ def test_a_late_recovery_does_not_bring_back_what_was_replaced(
         slow.goes_on.happens()
         writer.result(MAX_SECONDS)
         late.result(MAX_SECONDS)
+    assert stored(path) == [(1, 2), (2, 2)]
+    assert not recover(path, storage_options=moto().options)
+
+
+def test_a_late_copy_in_parts_does_not_bring_back_what_was_replaced(
+    path: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts are all there: their source may be gone."""
+    monkeypatch.setattr(s3, "LIMITS", S3Limits(max_copy_bytes=0))
+    paused = PausedBeforeTheLastPart()
+    with moto().following(paused):
+        writer = threads.submit(merge, path, 1)
+        paused.is_held.wait()
+        merge(path, 2, lock_timeout=0.5)
+        assert stored(path) == [(1, 2), (2, 2)]
+        paused.goes_on.happens()
+        writer.result(MAX_SECONDS)
     assert stored(path) == [(1, 2), (2, 2)]
     assert not recover(path, storage_options=moto().options)

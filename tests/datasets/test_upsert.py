@@ -100,6 +100,14 @@ def test_a_lazy_frame_is_read_in_batches() -> None:
     assert len(sizes) > 1
 
 
+def test_a_lazy_frame_has_the_columns_that_its_functions_return() -> None:
+    def with_weight(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(w=pl.lit(1.5))
+
+    frame = pl.DataFrame(NEW).lazy().map_batches(with_weight, validate_output_schema=False)
+    assert from_lazy_frame(frame).read_all().schema.names == ["id", "v", "w"]
+
+
 def test_a_lazy_frame_without_rows_has_its_columns() -> None:
     frame = pl.DataFrame(NEW).lazy().filter(pl.col("id") > 7)
     assert from_lazy_frame(frame).read_all().schema.names == ["id", "v"]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import fsspeckit
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.errors import UnsupportedLayoutError
 from fsspeckit.storage.fs import syscalls
 
@@ -95,12 +96,20 @@ def test_a_path_through_a_link_is_the_same_dataset(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ignores_case(tmp_path: Path) -> Path:
-    """A dataset whose control directory has a second name in other letters, as each name has where
-    the disk ignores case."""
+    """A dataset of whose control directory a part has a second name in other letters, as each name
+    has where the disk ignores case."""
     path = tmp_path / "data"
     fsspeckit.write_dataset(ROWS, str(path), partition_by=["k"], engine="pyarrow")
-    (tmp_path / ".DATA.FSSPECKIT").symlink_to(".data.fsspeckit")
+    (tmp_path / ".data.fsspeckit" / "COMMITS").symlink_to("commits")
     return path
+
+
+def test_a_control_directory_without_letters_does_not_ignore_case(tmp_path: Path) -> None:
+    path, control_dir = str(tmp_path / "data"), str(tmp_path / "2024")
+    rows = pa.table({"id": [1, 2], "k": ["a", "A"]})
+    with PyarrowDatasetIO(control_dir=control_dir) as engine:
+        engine.merge(rows, path, "upsert", ["id"], partition_columns=["k"])
+        assert sorted(os.listdir(path)) == ["k=A", "k=a"]
 
 
 @pytest.mark.parametrize("value", ["A", "\u212b"])

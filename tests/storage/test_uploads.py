@@ -37,6 +37,7 @@ from fsspeckit.storage import (
     take_snapshot,
     verify_control,
 )
+from fsspeckit.storage.commit.uploads import find_abandoned_uploads
 from fsspeckit.storage.fs import s3
 from fsspeckit.storage.fs.clients import client_of
 from fsspeckit.storage.fs.s3 import S3Limits, S3Objects, UnfinishedUpload
@@ -394,6 +395,7 @@ def test_after_an_error_of_its_writer_nothing_of_an_object_is_there(
 _DIES = """
 import json, os, signal, sys
 from fsspeckit.storage import create_stage, new_file, open_storage
+from fsspeckit.storage.commit.uploads import find_abandoned_uploads
 from fsspeckit.storage.fs import s3
 s3.LIMITS = s3.S3Limits(upload_part_bytes=5 * 2**20, pending_parts=1)
 given = json.loads(sys.argv[1])
@@ -529,6 +531,67 @@ def server_side(storage: Storage, server: ObjectStore, path: str) -> str:
     """Begin an upload into a directory that somebody is renaming."""
     server.client().create_multipart_upload(Bucket=bucket_of(storage), Key=key_of(path))
     return path
+
+
+def test_an_upload_that_begins_before_its_owner_file_is_there_stays(
+    plain: Moto, storage: Storage, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun_now(objects: S3Objects, bucket: str) -> list[UnfinishedUpload]:
+        now = datetime.now(UTC)  # of moto, each was begun in 2010
+        return [replace(upload, started=now) for upload in found_by(objects, bucket)]
+
+    found_by = S3Objects.unfinished_uploads
+    monkeypatch.setattr(S3Objects, "unfinished_uploads", begun_now)
+    path = f"{storage.control.path}/.staging_{'0' * 32}/a.staged"
+    with new_file(storage.root, path) as file:
+        file.write(data)
+        assert not recover_storage(storage).discarded
+        assert unfinished(storage) == {path}
+    assert storage.backend.read(path) == data
+
+
+def test_a_copy_of_a_commit_that_is_not_complete_stays(plain: Moto, storage: Storage) -> None:
+    """An earlier commit has added a file under the same name."""
+    path = storage.path("a.parquet")
+    storage.backend.overwrite(path, parquet_bytes(0, "old"))
+    for number in range(2):
+        snapshot = take_snapshot(storage)
+        with staging(storage) as stage:
+            file = put(storage, stage.new_copy("a.parquet"), parquet_bytes(0, f"new {number}"))
+            commit(storage, snapshot, stage, FileChanges([file], ["a.parquet"]))
+    with begun(storage, plain, path):
+        assert [found.upload.path for found in find_abandoned_uploads(storage)] == [path]
+        storage.backend.discard(f"{storage.control.commits}/0000000002.done.json")
+        assert find_abandoned_uploads(storage) == []
+
+
+def test_the_bucket_of_an_access_point_has_a_slash_in_its_name(
+    plain: Moto, storage: Storage, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """moto knows no access points: here they are another name for the bucket."""
+    point = "arn:aws:s3:us-west-2:123456789012:accesspoint/mine"
+    filesystem, bucket = storage.root.filesystem, bucket_of(storage)
+    call = filesystem._call_s3
+
+    async def send(method: str, *arguments: Any, **options: Any) -> Any:
+        for place in (options, options.get("CopySource", {})):
+            if place.get("Bucket") == point:
+                place["Bucket"] = bucket
+        return await call(method, *arguments, **options)
+
+    monkeypatch.setattr(filesystem, "_call_s3", send)
+    with new_file(storage.root, f"{point}/a/b") as file:
+        file.write(data)
+    objects = client(storage)
+    objects.copy([f"{point}/a/b"], [f"{point}/a/c"])
+    plain.client().create_multipart_upload(Bucket=bucket, Key="a/d")
+    assert objects.bucket_of(f"{point}/a/b") == point
+    (left,) = objects.unfinished_uploads(point)
+    assert left.path == f"{point}/a/d"
+    objects.abort_upload(left)
+    assert objects.unfinished_uploads(point) == []
+    for key in ("a/b", "a/c"):
+        assert plain.client().get_object(Bucket=bucket, Key=key)["Body"].read() == data
 
 
 def test_an_old_upload_into_the_control_directory_is_aborted(

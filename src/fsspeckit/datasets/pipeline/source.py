@@ -658,12 +658,14 @@ def from_lazy_frame(data: Any) -> pa.RecordBatchReader:
     """Return the rows of a lazy frame of Polars, in batches where its version has them."""
     if not hasattr(data, "collect_batches"):
         return from_stream(data.collect())
-    schema = from_stream(data.head(0).collect()).schema
-    frames = data.collect_batches(
-        chunk_size=DEFAULT_SOURCE_LIMITS.max_spill_rows, maintain_order=True
+    frames = iter(
+        data.collect_batches(chunk_size=DEFAULT_SOURCE_LIMITS.max_spill_rows, maintain_order=True)
     )
-    batches = chain.from_iterable(map(from_stream, frames))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    # What a frame says of its columns beforehand need not be what its functions return.
+    begun = next(frames, None)
+    first = from_stream(data.head(0).collect() if begun is None else begun)
+    batches = chain(first, chain.from_iterable(map(from_stream, frames)))
+    return pa.RecordBatchReader.from_batches(first.schema, batches)
 
 
 def _is_known(data: Any) -> bool:

@@ -329,9 +329,7 @@ class Jobs:
         with self._described(f"fsspeckit: {what}"):
             return frame.collect()
 
-    def _run(
-        self, action: Callable[[], _R], what: str, tasks: PhaseTasks | None, known: int
-    ) -> _R:
+    def _run(self, action: Callable[[], _R], what: str, tasks: PhaseTasks | None, known: int) -> _R:
         """Run an action; in a thread of its own if somebody wants to know how its tasks go."""
 
         def run() -> _R:

@@ -59,7 +59,11 @@ from fsspeckit.storage.commit.staging import (
     sweep_staging,
 )
 from fsspeckit.storage.commit.tombstones import sweep_tombstones
-from fsspeckit.storage.commit.uploads import abort_uploads, find_abandoned_uploads
+from fsspeckit.storage.commit.uploads import (
+    abort_uploads,
+    abort_uploads_to,
+    find_abandoned_uploads,
+)
 from fsspeckit.storage.fs.attributes import make_data_directories
 from fsspeckit.storage.fs.backends import TEMPORARY_PREFIX
 from fsspeckit.storage.fs.tasks import all_of
@@ -778,6 +782,7 @@ def _roll_forward(
     with _claimed_staging(storage, record) as place:
         if not lock.exclusive and read_completion(storage, record.number) is not None:
             raise _TakenOverError
+        abort_uploads_to(storage, set(map(storage.path, record.added)))
         try:
             publication = _publication(storage, record, lock, abandon, place)
         except (OSError, LostFileError, CommitIncompleteError) as error:
@@ -924,7 +929,7 @@ def _sweep(
         if swept is not None:
             (discarded if swept else in_use).append(name)
     if discarded:
-        discarded += _abort_uploads(storage)
+        discarded += _abort_uploads(storage, discarded)
     for name in _abandoned_temporaries(storage, lock, entries):
         storage.backend.discard(storage.control.at("commits", name))
         discarded.append(f"commits/{name}")
@@ -934,8 +939,8 @@ def _sweep(
     return discarded, in_use
 
 
-def _abort_uploads(storage: Storage) -> list[str]:
-    found = find_abandoned_uploads(storage)
+def _abort_uploads(storage: Storage, removed: Collection[str] = ()) -> list[str]:
+    found = find_abandoned_uploads(storage, removed)
     abort_uploads(storage, found)
     return [f"the upload of {each.name}" for each in found]
 

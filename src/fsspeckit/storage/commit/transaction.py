@@ -561,9 +561,9 @@ def _check_spellings(storage: Storage, snapshot: Snapshot, changes: FileChanges)
 
 
 def _ignores_case(storage: Storage) -> bool:
-    directory, _, name = storage.control.path.rpartition("/")
+    directory, _, name = storage.control.commits.rpartition("/")  # a name that has letters
     try:
-        return os.path.samefile(storage.control.path, f"{directory}/{name.swapcase()}")
+        return os.path.samefile(storage.control.commits, f"{directory}/{name.swapcase()}")
     except OSError:
         return False
 

@@ -20,7 +20,7 @@ from fsspeckit.storage.fs.s3 import S3Objects, UnfinishedUpload
 from fsspeckit.storage.storage import staging_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from fsspeckit.errors import CorruptRecordError
     from fsspeckit.storage.storage import Storage
@@ -39,24 +39,44 @@ class AbandonedUpload:
     upload: UnfinishedUpload
 
 
-def find_abandoned_uploads(storage: Storage) -> list[AbandonedUpload]:
+def find_abandoned_uploads(
+    storage: Storage, removed: Collection[str] = ()
+) -> list[AbandonedUpload]:
     """Find the uploads that writers of this dataset have left.
 
-    None where the store has no such uploads, or the credentials may not list them.
+    None where the store has no such uploads, or the credentials may not list them. ``removed``
+    are staging directories of dead writers that were there until now.
     """
+    found = _unfinished(storage, {storage.control.path, storage.root.path})
+    abandoned = (*_of_writers(storage, found, removed), *_of_commits(storage, found))
+    return [AbandonedUpload(storage.root.to_user_path(each.path), each) for each in abandoned]
+
+
+def abort_uploads_to(storage: Storage, paths: Collection[str]) -> None:
+    """Abort uploads to some paths: those of a writer whose commit somebody else completes.
+
+    What is copied in one request fails once its source has another name, but an upload whose parts
+    are all there can still be completed. That must not bring back a file that was replaced since.
+    """
+    found = [each for each in _unfinished(storage, {storage.root.path}) if each.path in paths]
+    named = [AbandonedUpload(storage.root.to_user_path(each.path), each) for each in found]
+    abort_uploads(storage, named)
+
+
+def _unfinished(storage: Storage, places: Collection[str]) -> list[UnfinishedUpload]:
+    """List the uploads to the buckets of some paths, as far as that is possible."""
     client = client_of(storage.root.filesystem)
     if not isinstance(client, S3Objects):
         return []
     found: list[UnfinishedUpload] = []
-    for bucket in sorted({_bucket(storage.control.path), _bucket(storage.root.path)}):
+    for bucket in sorted(set(map(client.bucket_of, places))):
         with naming_failure(storage.root, bucket, "listing the uploads", "list"):
             try:
                 found += client.unfinished_uploads(bucket)
             except OSError as error:
                 if error.errno not in _NOT_LISTED and not isinstance(error, PermissionError):
                     raise
-    abandoned = (*_of_writers(storage, found), *_of_commits(storage, found))
-    return [AbandonedUpload(storage.root.to_user_path(each.path), each) for each in abandoned]
+    return found
 
 
 def abort_uploads(storage: Storage, found: Iterable[AbandonedUpload]) -> None:
@@ -76,23 +96,34 @@ def bytes_of_upload(storage: Storage, abandoned: AbandonedUpload) -> int:
         return 0
 
 
-def _of_writers(storage: Storage, found: Iterable[UnfinishedUpload]) -> Iterator[UnfinishedUpload]:
+def _of_writers(
+    storage: Storage, found: Iterable[UnfinishedUpload], removed: Collection[str]
+) -> Iterator[UnfinishedUpload]:
     """Yield the uploads into the control directory whose writers are gone."""
     prefix = f"{storage.control.path}/"
-    gone: dict[str, bool] = {}
+    gone: dict[str, bool | None] = dict.fromkeys(removed, True)
     for upload in found:
         if not upload.path.startswith(prefix):
             continue
         name = upload.path[len(prefix) :].partition("/")[0]
-        is_old = datetime.now(UTC) - upload.started > MAX_OWNER_AGE
+        # Whoever completes a commit renames its staging directory, and has no owner file in it
+        # at first. The first upload of a writer, too, may begin before its owner file is there.
+        is_gone: bool | None = None
         if staging_names([name]) and "~" not in name:
             if name not in gone:
-                gone[name] = owner_state(storage, name) == "gone"
-            is_old = gone[name]
-        # Whoever completes a commit renames its staging directory, and has no owner file in it
-        # at first.
-        if is_old:
+                gone[name] = _is_gone(storage, name)
+            is_gone = gone[name]
+        if is_gone is None:
+            is_gone = datetime.now(UTC) - upload.started > MAX_OWNER_AGE
+        if is_gone:
             yield upload
+
+
+def _is_gone(storage: Storage, name: str) -> bool | None:
+    """Whether the writer of a staging directory is gone; None if nothing is in the directory."""
+    if not storage.backend.names(storage.control.at(name)):
+        return None
+    return owner_state(storage, name) == "gone"
 
 
 def _of_commits(storage: Storage, found: Iterable[UnfinishedUpload]) -> Iterator[UnfinishedUpload]:
@@ -105,14 +136,9 @@ def _of_commits(storage: Storage, found: Iterable[UnfinishedUpload]) -> Iterator
     if not inside:
         return
     damaged: list[CorruptRecordError] = []  # which `verify_control` reports
-    added = {
-        storage.path(path)
-        for record, completion in read_records(storage, 0, damaged)
-        if completion is not None
-        for path in record.added
-    }
-    yield from (upload for upload in inside if upload.path in added)
-
-
-def _bucket(path: str) -> str:
-    return path.partition("/")[0]
+    complete: set[str] = set()
+    pending: set[str] = set()
+    for record, completion in read_records(storage, 0, damaged):
+        (pending if completion is None else complete).update(map(storage.path, record.added))
+    # A commit that is not complete may put a file where an earlier one has put another.
+    yield from (upload for upload in inside if upload.path in complete - pending)

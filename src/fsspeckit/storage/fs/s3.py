@@ -129,8 +129,8 @@ class S3Objects:
 
     async def _copy_in_parts(self, source: str, target: str, free: asyncio.Semaphore) -> None:
         call = self._filesystem._call_s3
-        from_bucket, from_key = _bucket_and_key(source)
-        bucket, key = _bucket_and_key(target)
+        from_bucket, from_key = self._address(source)
+        bucket, key = self._address(target)
         found = await call("head_object", Bucket=from_bucket, Key=from_key)
         upload = await call(
             "create_multipart_upload",
@@ -161,6 +161,13 @@ class S3Objects:
                 await call("abort_multipart_upload", **addressed)
             raise
         self._filesystem.invalidate_cache(target)
+
+    def bucket_of(self, path: str) -> str:
+        """Return the bucket of a path; that of an access point has a slash in its name."""
+        return self._address(path)[0]
+
+    def _address(self, path: str) -> tuple[str, str]:
+        return _bucket_and_key(self._filesystem, path)
 
     def unfinished_uploads(self, bucket: str) -> list[UnfinishedUpload]:
         """List the uploads in parts that were begun in a bucket, by whomever.
@@ -194,18 +201,22 @@ class S3Objects:
         total: int = 0
         after: dict[str, int] = {}
         while True:
-            page = await self._filesystem._call_s3("list_parts", **_addressed(upload), **after)
+            page = await self._filesystem._call_s3("list_parts", **self._addressed(upload), **after)
             total += sum(int(part["Size"]) for part in page.get("Parts", ()))
             if not page.get("IsTruncated"):
                 return total
             after = {"PartNumberMarker": page["NextPartNumberMarker"]}
+
+    def _addressed(self, upload: UnfinishedUpload) -> dict[str, str]:
+        bucket, key = self._address(upload.path)
+        return {"Bucket": bucket, "Key": key, "UploadId": upload.identifier}
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Abort an upload; its parts are removed, and it may have ended already."""
 
         async def abort() -> None:
             with suppress(FileNotFoundError):
-                await self._filesystem._call_s3("abort_multipart_upload", **_addressed(upload))
+                await self._filesystem._call_s3("abort_multipart_upload", **self._addressed(upload))
 
         sync(self._filesystem.loop, abort)
 
@@ -252,7 +263,7 @@ class S3Upload:
         """Send the rest, and return when the object is there."""
         if not self._address:
             body = bytes(self._buffer)
-            bucket, key = _bucket_and_key(self._path)
+            bucket, key = _bucket_and_key(self._filesystem, self._path)
             self._call("put_object", Bucket=bucket, Key=key, Body=body)
         else:
             while self._buffer:
@@ -277,7 +288,7 @@ class S3Upload:
 
     def _send_part(self) -> None:
         if not self._address:
-            bucket, key = _bucket_and_key(self._path)
+            bucket, key = _bucket_and_key(self._filesystem, self._path)
             begun = self._call("create_multipart_upload", Bucket=bucket, Key=key)
             self._address = {"Bucket": bucket, "Key": key, "UploadId": begun["UploadId"]}
         while len(self._pending) >= self._limits.pending_parts:
@@ -331,14 +342,9 @@ def _etag_of(parts: list[dict[str, Any]]) -> str | None:
     return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
-def _bucket_and_key(path: str) -> tuple[str, str]:
-    bucket, _, key = path.partition("/")
+def _bucket_and_key(filesystem: AbstractFileSystem, path: str) -> tuple[str, str]:
+    bucket, key, _ = filesystem.split_path(path)
     return bucket, key
-
-
-def _addressed(upload: UnfinishedUpload) -> dict[str, str]:
-    bucket, key = _bucket_and_key(upload.path)
-    return {"Bucket": bucket, "Key": key, "UploadId": upload.identifier}
 
 
 def _part(number: int, answer: dict[str, Any]) -> dict[str, Any]:
