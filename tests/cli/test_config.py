@@ -176,3 +176,16 @@ def test_variables_do_not_reach_other_libraries(dataset: Path, command: str) -> 
         check=True,
     )
     assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("text", ['{"endpoint_url": "http://x"}', '["a"]'])
+def test_json_that_is_given_as_text_is_refused(run: Run, dataset: Path, text: str) -> None:
+    ran = run("inspect", dataset, "--storage-option", f"client_kwargs={text}")
+    assert ran.code == 1
+    assert "--storage-option client_kwargs is given as text, but is JSON" in ran.err
+    assert "client_kwargs:=..." in ran.err
+
+
+@pytest.mark.parametrize("text", ["{not-json", "[]", "{}", "[secret"])
+def test_text_may_begin_like_json(run: Run, dataset: Path, text: str) -> None:
+    assert run("inspect", dataset, "--storage-option", f"secret={text}").code == 0

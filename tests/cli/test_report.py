@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import content
 from tests.report.datasets import decisions, model_of
+
+from fsspeckit.cli.errors import PENDING
+from fsspeckit.core.merge import MergeResult
 
 if TYPE_CHECKING:
     from tests.cli.running import Run
@@ -65,6 +70,7 @@ def test_a_report_is_replaced_by_a_newer_one(
         (".", "is a directory"),
         ("-", "needs the name of a file"),
         ("", "needs the name of a file"),
+        ("r.parquet", "has the name of a data file"),
     ],
 )
 def test_files_that_cannot_be_written(
@@ -123,6 +129,54 @@ def test_the_page_of_a_plan(done: Run, dataset: Path, source: Path) -> None:
     found = model("plan.html")
     assert found["change"]["kind"] == "plan"
     assert decisions(found)["part-1.parquet"] == ("affected", "key scan")
+
+
+@pytest.mark.parametrize("rows", [b"id,v\n1,a\n", b"id,v\n"], ids=["rows", "no rows"])
+def test_pages_of_a_dataset_that_is_not_there_yet(done: Run, rows: bytes) -> None:
+    Path("new.csv").write_bytes(rows)
+    done("plan", "new.csv", "new", "-k", "id", *PYARROW, "--html", "plan.html")
+    done("merge", "new.csv", "new", "-k", "id", *PYARROW, "--html", "merge.html")
+    assert [model(page)["change"]["kind"] for page in ("plan.html", "merge.html")] == [
+        "plan",
+        "result",
+    ]
+
+
+def test_a_page_that_cannot_be_made_does_not_take_back_a_commit(
+    run: Run, done: Run, dataset: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is told that it failed runs again."""
+
+    def fail(result: MergeResult) -> str:
+        raise KeyError("Mars/Olympus")
+
+    monkeypatch.setattr(MergeResult, "to_html", fail)
+    ran = run("merge", source, dataset, "-k", "id", *PYARROW, "--html", "merge.html")
+    assert ran.code == PENDING
+    assert "all is done, but the page cannot be written: 'Mars/Olympus'" in ran.err
+    assert "upsert" in done("history", dataset).out
+
+
+@pytest.mark.parametrize("key", ["at", "id"])
+def test_a_time_zone_that_is_not_known_here(run: Run, done: Run, key: str) -> None:
+    """A file may come from a machine with a newer database of zones, or with other names."""
+    at = pa.array([0, 86_400_000_000], pa.timestamp("us", "Mars/Olympus"))
+    Path("mars").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "at": at}), "mars/0.parquet")
+    done("inspect", "mars")
+    verified = run("verify", "mars", *PYARROW).out
+    assert "this machine does not know the time zone 'Mars/Olympus' of column 'at'" in verified
+    done("report", "mars", "-k", key, "-o", "mars.html")
+    (axis,) = model("mars.html")["axes"]
+    texts = ["1970-01-01 00:00:00.000000Z", "1970-01-02 00:00:00.000000Z"]
+    assert axis["texts"] == {"id": None, "at": texts}[key]
+
+
+def test_a_file_as_control_directory_is_an_error(run: Run, dataset: Path) -> None:
+    (dataset.parent / ".data.fsspeckit").write_text("x")
+    for command in (("report",), ("history",), ("verify", *PYARROW), ("inspect",)):
+        ran = run(command[0], dataset, *command[1:])
+        assert (ran.code, "the control directory is a file" in ran.err) == (1, True), command
 
 
 def test_the_page_of_a_plan_that_a_limit_stops(run: Run, dataset: Path, source: Path) -> None:

@@ -259,3 +259,10 @@ def test_other_partitions_get_no_columns_by_an_overwrite(tmp_path: Path) -> None
     io.write_dataset(rows, path, partition_by="p")
     with pytest.raises(InvalidArgumentError, match=r"call evolve\(\) first"):
         io.write_dataset(rows, path, mode="overwrite_partitions", schema_changes="add")
+
+
+@pytest.mark.parametrize("key", [{"a": 1}, [1]], ids=["struct", "list"])
+def test_a_key_that_no_column_can_be_is_named_with_its_type(tmp_path: Path, key: object) -> None:
+    rows = pa.table({"k": [key], "v": [1]})
+    with pytest.raises(ValueError, match=r"'k' of type (struct|list)<.*> cannot be a key"):
+        PyarrowDatasetIO().merge(rows, str(tmp_path / "new"), "upsert", ["k"])

@@ -144,9 +144,19 @@ def test_a_merge_of_a_spilled_stream_leaves_no_staging(place: str, tmp_path: Pat
         assert not list((tmp_path / ".data.fsspeckit").glob(".staging*"))
 
 
-def test_pandas_keeps_no_index_column(stage: Any) -> None:
-    frame = pd.DataFrame({"id": [1]}, index=pd.Index([9], name="i"))
+def test_an_index_of_pandas_is_no_column(stage: Any) -> None:
+    frame = pd.DataFrame({"id": [1]}, index=pd.Index([9]))
     assert open_source(frame, stage).schema.names == ["id"]
+
+
+def test_an_index_of_pandas_with_names_is_refused(stage: Any) -> None:
+    """It may be the key: silently dropped it would be lost."""
+    frame = pd.DataFrame({"region": ["eu", "us"], "id": [1, 2], "v": [3, 4]}).set_index("region")
+    with pytest.raises(SchemaMismatchError, match=r"names, \['region'\](?s:.*)reset_index\(\)"):
+        open_source(frame, stage)
+    with pytest.raises(SchemaMismatchError, match=r"\['region', 'id'\]"):
+        open_source(frame.groupby(["region", "id"]).sum(), stage)
+    assert open_source(frame.reset_index(), stage).schema.names == ["region", "id", "v"]
 
 
 def test_int96_of_a_source_are_instants(tmp_path: Path, stage: Any) -> None:

@@ -194,6 +194,19 @@ def test_what_goes_wrong_later_is_in_the_answer(dataset: Path) -> None:
         assert "0000000001.json" in answer.json["error"]
 
 
+def test_any_other_error_is_in_the_answer_too(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise KeyError("Mars/Olympus")
+
+    monkeypatch.setattr("fsspeckit.report.server._LOCAL_SECONDS", 0.0)
+    with serving(dataset, "id") as server:
+        monkeypatch.setattr("fsspeckit.report.server.report_model", fail)
+        answer = ask(server, f"/?{query(server)}")
+        assert (answer.status, answer.json) == (503, {"error": "'Mars/Olympus'"})
+
+
 def test_a_commit_is_another_generation(dataset: Path) -> None:
     with serving(dataset, "id") as server:
         PyarrowDatasetIO().merge(

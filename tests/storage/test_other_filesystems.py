@@ -518,3 +518,10 @@ def test_a_remote_file_where_a_directory_should_be(tmp_path: Path) -> None:
     assert storage.backend.stat(str(tmp_path)) is None
     assert storage.backend.names(str(tmp_path / "nothing")) == []
     assert storage.backend.discard(str(tmp_path / "nothing")) is False
+
+
+def test_what_is_not_there_is_named_with_its_scheme() -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"its control directory 'memory:///x/\.y\.fsspeckit'"
+    ):
+        open_storage("memory://x/y").check_exists()

@@ -123,6 +123,7 @@ def _put(found: dict[str, Any], names: Sequence[str], value: Any) -> None:
 
 def _value(name: str, text: str, is_json: bool) -> Any:
     if not is_json:
+        _check_text(name, text)
         # The text "false" would count as true.
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
@@ -132,6 +133,19 @@ def _value(name: str, text: str, is_json: bool) -> Any:
             f"--storage-option {name} is not valid JSON: {error}.\n"
             "Hint: write KEY=VALUE for text, KEY:=JSON for numbers and objects."
         ) from error
+
+
+def _check_text(name: str, text: str) -> None:
+    """Refuse JSON that is given as text: no filesystem takes it so."""
+    try:
+        is_json = text.startswith(("{", "[")) and bool(json.loads(text))
+    except ValueError:
+        return
+    if is_json:
+        raise InvalidArgumentError(
+            f"--storage-option {name} is given as text, but is JSON.\n"
+            f"Hint: write {name}:=... for an object or a list, or {name}.KEY=... for one value."
+        )
 
 
 def _from_environment() -> dict[str, Any]:

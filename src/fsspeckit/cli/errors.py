@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fsspeckit.cli.config import hide
-from fsspeckit.errors import Argument, Call, CommitPendingError, FsspeckitError
+from fsspeckit.errors import (
+    Argument,
+    Call,
+    CommitPendingError,
+    FsspeckitError,
+    UnreadableFileError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,6 +60,7 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (NotADirectoryError, "name the directory of the dataset, not a file."),
     (IsADirectoryError, "name a file."),
     (PermissionError, "let this user read and write there, or choose another path."),
+    (UnreadableFileError, "remove the file, or restore it; 'fsspeckit verify' says more."),
     (FsspeckitError, "see the --help of the command for what it accepts."),
     (ImportError, "install the library that is named, or use another kind of URL."),
     (OSError, "check that the disk or the store can be reached and has room, then try again."),

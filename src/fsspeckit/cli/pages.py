@@ -42,6 +42,13 @@ class PageFile:
             raise InvalidArgumentError(
                 f"{option} needs the name of a file, got {name!r}.\nHint: write report.html."
             )
+        from fsspeckit.storage import DATA_SUFFIXES
+
+        if path.suffix.lower() in DATA_SUFFIXES:
+            raise InvalidArgumentError(
+                f"{option} {name!r} has the name of a data file, and is a page for a browser.\n"
+                f"Hint: name it {path.with_suffix('.html').name!r}."
+            )
         if not path.parent.is_dir():
             raise InvalidArgumentError(
                 f"{option} {name!r} cannot be written: there is no directory "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsspeckit.cli.config import Settings, hide, load_settings
 from fsspeckit.cli.pages import PageFile
 from fsspeckit.display import show_progress
-from fsspeckit.errors import CommitPendingError, FsspeckitError, InvalidArgumentError
+from fsspeckit.errors import CommitPendingError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -221,7 +221,7 @@ def _write_page(page: PageFile, result: Any) -> None:
     """Write the page of a plan or of a result, which may have changed something already."""
     try:
         page.write(result.to_html())
-    except (OSError, FsspeckitError) as error:
+    except Exception as error:  # whatever it is, the rows are committed
         if not _is_committed(result):
             raise
         raise CommitPendingError(

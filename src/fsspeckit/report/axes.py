@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.core.keys import family, python_value
+from fsspeckit.core.keys import as_text, family, python_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ def axis(ranges: Ranges, footers: Sequence[FileFooter]) -> dict[str, Any]:
     kind = _KINDS.get(family(column.type) or "", "text")
     at: list[int] | list[int | float] | None = None
     if kind == "time":
-        values: list[Any] = column.original(ranges.table).cast(pa.string()).to_pylist()
+        values: list[Any] = as_text(column.original(ranges.table)).to_pylist()
         at = _milliseconds(column.original(ranges.table))
     else:
         values = _values(ranges)

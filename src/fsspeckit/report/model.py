@@ -122,11 +122,12 @@ def report_model(
         limits: What to leave out; lowered as long as the model is too large.
 
     Raises:
-        FileNotFoundError: If there is neither a dataset nor a control directory.
+        FileNotFoundError: If there is neither a dataset nor a control directory, and no change.
         InvalidArgumentError: If a key column is in no file.
         CorruptRecordError: If a commit record cannot be understood.
     """
-    storage.check_exists()
+    if change is None and view is None:
+        storage.check_exists()  # a plan may be of a dataset that is not there yet
     if key_columns is None and isinstance(change, MergePlan):
         key_columns = change.key_columns or None
     surveyed = survey(storage, key_columns)

@@ -17,7 +17,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from fsspeckit.errors import FsspeckitError
 from fsspeckit.report.live import live_state
 from fsspeckit.report.model import report_model
 from fsspeckit.report.page import content_policy, encode_model, fill_page, load_template
@@ -187,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, make = route
         try:
             status, body = HTTPStatus.OK, make()
-        except (FsspeckitError, OSError) as error:
+        except Exception as error:  # whatever it is, the page says so and asks again
             status, kind = HTTPStatus.SERVICE_UNAVAILABLE, _JSON
             body = json.dumps({"error": str(error)}).encode()
         self._send(status, kind, body)

@@ -348,6 +348,10 @@ def _has_pointer(
     On an object store that listing also says what else there is.
     """
     if root.is_local or capabilities_of(root).directories:
+        if backend.stat(default.path) is not None:  # of a directory it is None
+            raise NotADirectoryError(
+                errno.ENOTDIR, "the control directory is a file", root.to_user_path(default.path)
+            )
         return backend.stat(default.at(POINTER)) is not None
     found.control = backend.names_with(default.path, "commits")
     return POINTER in found.control[0]
@@ -585,10 +589,10 @@ class Storage:
         """Raise FileNotFoundError if there is neither a dataset nor a control directory."""
         if self.backend.names(self.control.path) or list_files(self.root).exists:
             return
+        control = self.root.to_user_path(self.control.path)
         raise FileNotFoundError(
-            f"{self.root.display_path!r} is not there, nor is its control directory "
-            f"{self.control.path!r}.\nHint: check the path; a relative one begins at the working "
-            "directory."
+            f"{self.root.display_path!r} is not there, nor is its control directory {control!r}.\n"
+            "Hint: check the path; a relative one begins at the working directory."
         )
 
     def observe(

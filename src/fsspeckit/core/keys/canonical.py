@@ -73,8 +73,21 @@ def python_value(value: pa.Scalar) -> Any:
     """Return a value to print; a string where Python has no such value, as for the year 10000."""
     try:
         return value.as_py()
-    except (ValueError, OverflowError):
-        return value.cast(pa.string()).as_py()
+    except (ValueError, OverflowError, KeyError):
+        return as_text(value).as_py()
+
+
+def as_text(values: Any) -> Any:
+    """Cast a scalar or an array to strings; instants of a zone that is not known here are in UTC.
+
+    Zones are in the time zone database of the machine, which may be older than the file.
+    """
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        if not pa.types.is_timestamp(values.type):
+            raise
+        return values.cast(pa.timestamp(values.type.unit, "UTC")).cast(pa.string())
 
 
 def family(data_type: pa.DataType) -> Family | None:

@@ -220,14 +220,14 @@ def _key_column(
         stored.add(source if family(source) == "timestamp with zone" else _NULL)
     try:
         shared = reduce(common_type, sorted(stored, key=str), _NULL)
-        # If no file has a value, any type will do: that of the source.
-        return key_column(name, _source_type(name, schema) if pa.types.is_null(shared) else shared)
     except SchemaMismatchError as error:
         types = ", ".join(sorted(map(str, stored)))
         raise SchemaMismatchError(
             f"the key column {name!r} has types in the target's files that cannot be compared "
             f"with each other: {types}.\nHint: rewrite the files that have the wrong type."
         ) from error
+    # If no file has a value, any type will do: that of the source.
+    return key_column(name, _source_type(name, schema) if pa.types.is_null(shared) else shared)
 
 
 def _partition_column(

@@ -630,6 +630,11 @@ def from_pandas(data: Any) -> pa.RecordBatchReader:
     if not hasattr(data, "columns"):
         raise _not_a_frame(data)
     check_unique_names(map(str, data.columns))
+    if names := [name for name in data.index.names if name is not None]:
+        raise SchemaMismatchError(
+            f"the data frame has an index with names, {names!r}, which are not columns.\n"
+            "Hint: .reset_index() makes columns of it, .reset_index(drop=True) drops it."
+        )
     for name, values in data.items():
         _check_pandas_column(name, values)
     try:

@@ -63,13 +63,13 @@ def abort_uploads_to(storage: Storage, paths: Collection[str]) -> None:
     abort_uploads(storage, named)
 
 
-def _unfinished(storage: Storage, places: Collection[str]) -> list[UnfinishedUpload]:
+def _unfinished(storage: Storage, paths: Collection[str]) -> list[UnfinishedUpload]:
     """List the uploads to the buckets of some paths, as far as that is possible."""
     client = client_of(storage.root.filesystem)
     if not isinstance(client, S3Objects):
         return []
     found: list[UnfinishedUpload] = []
-    for bucket in sorted(set(map(client.bucket_of, places))):
+    for bucket in sorted(set(map(client.bucket_of, paths))):
         with naming_failure(storage.root, bucket, "listing the uploads", "list"):
             try:
                 found += client.unfinished_uploads(bucket)

@@ -51,6 +51,7 @@ from fsspeckit.core.parquet.verify.indexes import (
 )
 from fsspeckit.core.parquet.verify.values import (
     Leaf,
+    UnknownZoneError,
     check_metadata,
     decode_values,
     decoding_errors,
@@ -79,6 +80,10 @@ _MIN_DICTIONARY_WIDTH: Final = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 _KNOWN_PAGES: Final = range(4)
 _PREFIX: Final = 4
 
+_UPDATE_ZONES: Final = (
+    "update the time zones of this machine (tzdata, pytz). If no machine knows the name, write the "
+    "rows again with another zone."
+)
 RESTORE: Final = "restore the file from a copy, or write its rows again from their source."
 REWRITE: Final = "rewrite the file: read its rows and write them with a healthy writer."
 
@@ -113,6 +118,9 @@ def verify_footer(read: Read, size: int, findings: Findings) -> VerifiedFooter:
         check_metadata(read_footer(read, size))
         schema_of(layout)
         schema, int96 = _with_instants(schema_of(layout, with_arrow=False), columns)
+    except UnknownZoneError as error:
+        findings.error(f"{error}.", _UPDATE_ZONES)
+        return VerifiedFooter()
     except decoding_errors() as error:
         findings.error(f"pyarrow does not accept the footer: {text_of(error)}.", RESTORE)
         return VerifiedFooter()

@@ -140,6 +140,10 @@ def schema_of(layout: FileLayout, *, with_arrow: bool = True) -> pa.Schema:
     return _metadata(encode(footer)).schema.to_arrow_schema().remove_metadata()
 
 
+class UnknownZoneError(ValueError):
+    """A column has a time zone that is not in the time zone database of this machine."""
+
+
 def check_metadata(footer: bytes) -> None:
     """Let pyarrow parse a footer; it looks at fields that this package ignores.
 
@@ -149,7 +153,13 @@ def check_metadata(footer: bytes) -> None:
     # Not a column of a row group: pyarrow may end the process when it makes one of damaged bytes.
     for field in _metadata(footer).schema.to_arrow_schema():
         if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            pa.lib.string_to_tzinfo(field.type.tz)
+            try:
+                pa.lib.string_to_tzinfo(field.type.tz)
+            except KeyError as error:
+                raise UnknownZoneError(
+                    f"this machine does not know the time zone {field.type.tz!r} of column "
+                    f"{field.name!r}"
+                ) from error
 
 
 def _metadata(footer: bytes) -> pq.FileMetaData:
