@@ -62,6 +62,7 @@ from fsspeckit.datasets.spark.limits import (
     choose_tier,
     chunk_evenly,
     chunk_footers,
+    driver_reads_footers,
     pack_by_size,
     row_ranges,
 )
@@ -343,7 +344,7 @@ class SparkEngine:
         These tasks are not reported: the count of the phase ``plan`` is that of the keys.
         """
         wanted = None if columns is None else tuple(columns)
-        if len(files) <= self._limits.driver_max_footers:
+        if driver_reads_footers(self._limits, len(files), is_local=root.is_local):
             return read_footers(root, files, wanted)
         work = chunk_footers(self._limits, files, self._jobs.tasks)
         task = ReadFooters(root, wanted)

@@ -22,6 +22,7 @@ __all__ = [
     "choose_tier",
     "chunk_evenly",
     "chunk_footers",
+    "driver_reads_footers",
     "pack_by_size",
     "row_ranges",
 ]
@@ -29,6 +30,8 @@ __all__ = [
 Tier = Literal["driver", "broadcast", "shuffle"]
 _Item = TypeVar("_Item")
 _MB = 1024 * 1024
+_LOCAL_FOOTERS = 8
+"""How many times as many footers the driver reads on a local disk."""
 _MAY_BE_ZERO = ("driver_", "broadcast_", "route_", "insert_max_sorted_rows")
 
 
@@ -65,7 +68,7 @@ class SparkLimits:
     """The driver reads more keys than tasks are given only if they are in at most so many files."""
 
     driver_max_footers: int = 2048
-    """The footers of more files are read by tasks."""
+    """The footers of more files are read by tasks; on a local disk, of eight times as many."""
 
     driver_max_duplicate_rows: int = 1_000_000
     """The driver looks for duplicates in a target of at most so many rows."""
@@ -207,6 +210,14 @@ def choose_tier(
             return TierChoice(large, f"{found}: more than {name}={limit:,}")
         fitting.append(f"{found} (at most {name}={limit:,})")
     return TierChoice(small, ", ".join(fitting))
+
+
+def driver_reads_footers(limits: SparkLimits, count: int, *, is_local: bool) -> bool:
+    """Whether the driver reads so many footers itself.
+
+    On a local disk that takes it less time than a job, which has to send them to the driver.
+    """
+    return count <= limits.driver_max_footers * (_LOCAL_FOOTERS if is_local else 1)
 
 
 def pack_by_size(
