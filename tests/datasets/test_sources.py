@@ -144,7 +144,7 @@ def test_a_merge_of_a_spilled_stream_leaves_no_staging(place: str, tmp_path: Pat
         assert not list((tmp_path / ".data.fsspeckit").glob(".staging*"))
 
 
-def test_an_index_of_pandas_is_no_column(stage: Any) -> None:
+def test_an_index_of_pandas_is_left_out(stage: Any) -> None:
     frame = pd.DataFrame({"id": [1]}, index=pd.Index([9]))
     assert open_source(frame, stage).schema.names == ["id"]
 

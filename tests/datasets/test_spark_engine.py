@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +103,22 @@ class TestActions:
         kept = 1600 - updated
         expected = numbers(*range(kept)), numbers(*range(kept, 1610), v="new")
         assert rows_of(path) == Counter(lines(pa.concat_tables(expected)))
+
+    @pytest.mark.parametrize(("limits", "tier"), [(False, "driver"), (True, "broadcast")])
+    def test_in_local_mode_the_driver_merges_into_any_number_of_files(
+        self, spark: SparkSession, tmp_path: Path, limits: bool, tier: str
+    ) -> None:
+        from fsspeckit.datasets.spark import SparkDatasetIO, SparkLimits
+
+        path = tmp_path / "data"
+        path.mkdir()
+        for number in range(40):
+            pq.write_table(numbers(number), path / f"{number:02}.parquet")
+        given = SparkLimits() if limits else None
+        result = SparkDatasetIO(spark, limits=given).merge(
+            numbers(*range(40), v="new"), str(path), "upsert", ["id"]
+        )
+        assert (result.metrics["tier"], result.updated) == (tier, 40)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
     @pytest.mark.parametrize("strategy", ["update", "upsert", "insert"])
@@ -637,3 +654,18 @@ def test_errors_of_tasks_keep_their_fields() -> None:
     found = deserialize_error(str(caught.value))
     assert isinstance(found, errors.InvalidArgumentError)
     assert (str(found), found.argument) == ("wrong", "columns")
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        *(("local", True), ("local[2]", True), ("local[*, 3]", True)),
+        *(("local-cluster[2,1,1024]", False), ("spark://host:7077", False), ("yarn", False)),
+        (None, False),
+    ],
+)
+def test_which_sessions_are_in_local_mode(master: str | None, local: bool) -> None:
+    from fsspeckit.datasets.spark.session import Jobs
+
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    assert Jobs(session).are_local is local

@@ -349,8 +349,11 @@ def _has_pointer(
     """
     if root.is_local or capabilities_of(root).directories:
         if backend.stat(default.path) is not None:  # of a directory it is None
-            raise NotADirectoryError(
-                errno.ENOTDIR, "the control directory is a file", root.to_user_path(default.path)
+            raise InvalidArgumentError(
+                f"{root.to_user_path(default.path)!r}, where the control directory of "
+                f"{root.display_path!r} is, is a file.\n"
+                "Hint: move the file away, or pass control_dir=, a directory outside of the "
+                "dataset."
             )
         return backend.stat(default.at(POINTER)) is not None
     found.control = backend.names_with(default.path, "commits")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.datasets.base import DatasetIO
 from fsspeckit.datasets.spark.conditions import with_own_conditions
 from fsspeckit.datasets.spark.engine import SparkEngine
-from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
+from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, LOCAL_LIMITS, SparkLimits
 from fsspeckit.datasets.spark.reading import read_frame
 from fsspeckit.datasets.spark.session import Jobs, check_shared, open_session, s3_settings
 from fsspeckit.datasets.spark.sinks import ApplyChangesSink, MergeSink
@@ -47,6 +47,7 @@ class SparkDatasetIO(DatasetIO):
         lock_timeout: How many seconds to wait for another writer.
         retention: How long replaced files are kept in the trash; None for the default.
         limits: How large the work of the driver and of each task may be; with it tiers are chosen.
+            None for what suits the session: in local mode the driver does most merges.
 
     Raises:
         EngineNotInstalledError: If pyspark or Java is missing or too old.
@@ -63,9 +64,9 @@ class SparkDatasetIO(DatasetIO):
         publish: PublishMode = "auto",
         lock_timeout: float = 30.0,
         retention: Retention | None = None,
-        limits: SparkLimits = DEFAULT_LIMITS,
+        limits: SparkLimits | None = None,
     ) -> None:
-        if not isinstance(limits, SparkLimits):
+        if not isinstance(limits, SparkLimits | None):
             raise InvalidArgumentError(
                 f"limits must be SparkLimits, got {limits!r}.\n"
                 "Hint: pass SparkLimits(driver_max_files=8), for example.",
@@ -73,6 +74,8 @@ class SparkDatasetIO(DatasetIO):
             )
         self.jobs = Jobs(open_session(spark))
         """The session, and the jobs that run on it."""
+        if limits is None:
+            limits = LOCAL_LIMITS if self.jobs.are_local else DEFAULT_LIMITS
         engine = SparkEngine(self.jobs, filesystem, limits)
         super().__init__(
             engine, filesystem, storage_options, control_dir, publish, lock_timeout, retention

@@ -226,14 +226,14 @@ class SparkEngine:
         left where they are then, and the data frame is evaluated again.
         """
         limits = self._limits
+        max_bytes = min(limits.driver_max_frame_bytes, limits.driver_max_source_bytes)
+        max_rows = min(limits.driver_max_frame_rows, limits.driver_max_source_rows)
         size = self._jobs.estimated_bytes(rows)
-        if size is None or size > limits.driver_max_source_bytes:
+        if size is None or size > max_bytes:
             return None
-        first = rows.limit(limits.driver_max_source_rows + 1)
+        first = rows.limit(max_rows + 1)
         table = self._jobs.collect_table("stage the source for", stage, first, tasks)
-        if table.num_rows > limits.driver_max_source_rows:
-            return None
-        if table.nbytes > limits.driver_max_source_bytes:
+        if table.num_rows > max_rows or table.nbytes > max_bytes:
             return None
         return fit_rows(table, frame, schema)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "LOCAL_LIMITS",
     "SparkLimits",
     "Tier",
     "TierChoice",
@@ -50,13 +51,16 @@ class SparkLimits:
     """
 
     driver_max_source_bytes: int = 16 * _MB
-    """A larger source is never merged, nor are its rows inserted, by the driver.
-
-    A data frame that Spark expects to be larger is written to staging by tasks.
-    """
+    """A larger source is never merged, nor are its rows inserted, by the driver."""
 
     driver_max_source_rows: int = 65_536
     """A source of more rows is not either: few bytes of a file may be many in memory."""
+
+    driver_max_frame_bytes: int = 16 * _MB
+    """A data frame that Spark expects to be larger is written to staging by tasks."""
+
+    driver_max_frame_rows: int = 65_536
+    """A data frame of more rows is, too: all rows that the driver takes pass through its JVM."""
 
     driver_max_target_bytes: int = 32 * _MB
     """The driver merges only if the files to read or rewrite have at most so many bytes."""
@@ -152,6 +156,15 @@ def _whole_number(value: Any) -> int:
 
 
 DEFAULT_LIMITS: Final = SparkLimits()
+"""Where tasks run on other machines, or may do so."""
+
+LOCAL_LIMITS: Final = SparkLimits(
+    driver_max_source_bytes=256 * _MB,
+    driver_max_source_rows=4_194_304,
+    driver_max_target_bytes=1024 * 1024 * _MB,
+    driver_max_files=1_000_000,
+)
+"""In local mode, where tasks have the driver's own processors and disks, and less of its memory."""
 
 
 @dataclass(frozen=True)

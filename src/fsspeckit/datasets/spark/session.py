@@ -98,6 +98,7 @@ _OLDEST = (4, 1)
 _JAVA = 17
 _INSTALL = 'pip install "pyspark[connect]>=4.1,<5"'
 _NO_PYARROW = re.compile(r"No module named '?pyarrow|PyArrow\s*>=", re.IGNORECASE)
+_LOCAL = re.compile(r"local($|\[)")
 _TASKS_PER_CORE = 2
 _TASKS_OF_SERVER = 32
 _MAX_MESSAGE_BYTES = 32 * 1024
@@ -213,6 +214,13 @@ class Jobs:
         self.spark = spark
         self.actions = 0
         """How many actions were run."""
+
+    @property
+    def are_local(self) -> bool:
+        """Whether tasks run in threads and workers of this very machine, and nowhere else."""
+        return not is_connect(self.spark) and bool(
+            _LOCAL.match(self.spark.sparkContext.master or "")
+        )
 
     @property
     def tasks(self) -> int:

@@ -25,7 +25,7 @@ from fsspeckit.datasets.batches import BatchTarget, commit_batch
 from fsspeckit.datasets.pipeline import DEFAULT_RETENTION, MergeOptions
 from fsspeckit.datasets.spark.engine import check_order
 from fsspeckit.datasets.spark.gates import FrameGate, check_predicates, violated
-from fsspeckit.datasets.spark.limits import DEFAULT_LIMITS, SparkLimits
+from fsspeckit.datasets.spark.limits import SparkLimits
 from fsspeckit.datasets.spark.queries import (
     StartedQueries,
     find_query,
@@ -146,8 +146,8 @@ class Sink:
     lock_timeout: float = 30.0
     """How many seconds to wait for another writer."""
 
-    limits: SparkLimits = DEFAULT_LIMITS
-    """How large the work of the driver and of each task may be."""
+    limits: SparkLimits | None = None
+    """How large the work of the driver and of each task may be; None for what suits the session."""
 
     _state: _State = field(init=False)
 
@@ -428,7 +428,7 @@ def _check_opening(sink: Sink) -> None:
             f"{type(options).__name__}.",
             argument="storage_options",
         )
-    if not isinstance(sink.limits, SparkLimits):
+    if not isinstance(sink.limits, SparkLimits | None):
         raise InvalidArgumentError(
             f"limits must be SparkLimits, got {sink.limits!r}.", argument="limits"
         )
