@@ -39,8 +39,8 @@ def test_objects_of_one_kind_are_taken(values: list[Any]) -> None:
     assert from_pandas(frame).read_all().equals(expected)
 
 
-def test_the_index_is_left_out() -> None:
-    frame = pd.DataFrame({"id": [1]}, index=pd.Index([7], name="row"))
+def test_an_index_without_a_name_is_left_out() -> None:
+    frame = pd.DataFrame({"id": [1]}, index=pd.Index([7]))
     assert from_pandas(frame).read_all().column_names == ["id"]
 
 

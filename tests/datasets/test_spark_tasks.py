@@ -645,7 +645,7 @@ class TestTiers:
         assert limits == SparkLimits(driver_max_files=0)
         assert type(limits.driver_max_files) is int
 
-    @pytest.mark.parametrize("limits", [None, {"driver_max_files": 1}, 3])
+    @pytest.mark.parametrize("limits", [{"driver_max_files": 1}, 3])
     def test_limits_are_checked_before_a_session_is_opened(self, limits: Any) -> None:
         with pytest.raises(errors.InvalidArgumentError, match="limits must be SparkLimits, got"):
             SparkDatasetIO(limits=limits)

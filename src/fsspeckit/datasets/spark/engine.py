@@ -204,15 +204,15 @@ class SparkEngine:
         wanted = given if schema is None else schema
         # Spark looks the columns up by their names, and takes a dot for a field of a struct.
         rows = frame.toDF(*(f"c{number}" for number in range(len(given))))
-        few = self._take_few(rows, given, wanted, stage, tasks)
-        if few is not None:
-            return SparkSource(stage, held=MemorySource(few), has_order=False)
+        small = self._take_small(rows, given, wanted, stage, tasks)
+        if small is not None:
+            return SparkSource(stage, held=MemorySource(small), has_order=False)
         task = StageBatches(stage().storage.root, stage().path, given, wanted)
         found = self._jobs.map_partitions("stage the source for", stage, rows, task, tasks)
         parts = tuple(part for _, part in sorted(found, key=lambda message: message[0]))
         return SparkSource(stage, SourceRows(wanted, parts), has_order=False)
 
-    def _take_few(
+    def _take_small(
         self,
         rows: DataFrame,
         frame: pa.Schema,
